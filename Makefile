@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Each start of a Python would compile the whole toolkit where byte code is not kept.
+# Each start of a Python would compile the whole toolkit where byte code is not kept. pip compiles
+# nothing: Python does that with what is imported, a tenth of what is installed.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -81,37 +82,37 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[datasets,jobs]'
+	$(BIN)/pip install -q --no-compile -e '.[datasets,jobs]'
 	@touch $@
 
 $(VENV)/.notebook: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[datasets,notebook]'
+	$(BIN)/pip install -q --no-compile -e '.[datasets,notebook]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[test]'
+	$(BIN)/pip install -q --no-compile -e '.[test]'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[test,lint]'
+	$(BIN)/pip install -q --no-compile -e '.[test,lint]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[docs]'
+	$(BIN)/pip install -q --no-compile -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/pip install -q --no-compile -e '.[bench]'
 	@touch $@
 
 .venv-ptx/.ptx: tests/kernels/ptx.txt
 	$(PYTHON) -m venv .venv-ptx
-	.venv-ptx/bin/pip install -q -r tests/kernels/ptx.txt
+	.venv-ptx/bin/pip install -q --no-compile -r tests/kernels/ptx.txt
 	@touch $@
 
 .venv-torch/.torch: setup.cfg
 	$(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/pip install -q --no-cache-dir -e '.[test,torch]'
+	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch]'
 	@touch $@
 
 clean:

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.executors.chain import ChainJob, run_rounds
+from mapreduce.executors.chain import Chain
 from mapreduce.plan.settings import Settings
 from mapreduce.runners.traits import available_cores
-from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import Position
+from mapreduce.strategies.training import Training
 from mapreduce.training import driver
 
 
@@ -57,14 +58,19 @@ class Rounds:
     def __init__(self, run: Path, settings: Settings, data: Path, execution: Execution) -> None:
         created = driver.create(run, settings, data, None)
         self.run = created
-        self._execution = execution
-        self._training = driver._Training(created, execution, 1, Events(), ChainJob)
+        self._execution = execution.for_paths(run, data).with_blocks_for(
+            created.config.plan.create_model()
+        )
+        self._chain = Chain(self._execution, place=created.rounds.folder)
+        self._training = Training.kept(created)
         self._position = 0
 
     def __enter__(self) -> "Rounds":
         self._stack = contextlib.ExitStack()
-        self._training._start()
-        self._stack.enter_context(self._training._workers())
+        self.run.make_folders()
+        self.run.publish_round(Position.first(self.run.config.plan), self._execution.blocks)
+        self._training.context.warm_up()
+        self._stack.enter_context(self._chain.workers())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,7 +80,7 @@ class Rounds:
         """Seconds that the next rounds take, in one job."""
         started = time.perf_counter()
         stop = self._position + rounds
-        run_rounds(self.run, self._position, stop, self._execution)
+        self._chain.run(self._training, self._position, stop)
         self._position = stop
         return time.perf_counter() - started
 

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce import run as run_job
+from mapreduce.engine.leaf_ranges import ranges
 from mapreduce.job import Job
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runners.traits import available_cores
-from mapreduce.strategies.leaf_ranges import ranges
 
 Array = npt.NDArray[np.float64]
 Level = Callable[["Problem", int], Array]

@@ -16,9 +16,11 @@ import numpy as np
 from benchmarks.common import folder
 from benchmarks.paired import Result, in_turn
 from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.state import InFolder
 from mapreduce.plan.settings import Settings
+from mapreduce.runs.state import Position
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
@@ -57,11 +59,11 @@ class Mapper:
         )
         run = driver.create(path / "run", settings, path / "data", None)
         run.make_folders()
-        first = driver.initial(run.config.plan)
+        first = Position.first(run.config.plan)
         for completed in range(rounds + 1):
             run.publish_round(replace(first, completed=completed), 1)
-        context = TaskContext(run.path, 1)
-        self._gradients = Gradients(context, State(context, 1))
+        context = TaskContext(run.config, 1)
+        self._gradients = Gradients(context, State(context, InFolder(run.rounds, 1)))
         self._rounds = range(1, rounds + 1)
         # The first round compiles kernels, and tries whether the module keeps a state.
         self._round(0)

@@ -59,3 +59,13 @@ class AddressError(StorageError):
     """A URI is malformed, or names an unknown filesystem."""
 
     exit_code = 2
+
+
+class KerberosError(StorageError):
+    """There is no ticket, it has expired, or a server is not of its realm."""
+
+    exit_code = 77
+
+
+class TicketError(KerberosError):
+    """No server would accept the ticket, which is missing, or not of its time."""

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from hdfs_utils.errors import AddressError, StorageError
+from hdfs_utils import kerberos
+from hdfs_utils.errors import AddressError, KerberosError, StorageError, TicketError
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -38,6 +39,9 @@ NAME_NODE_ATTEMPTS = 5
 
 #: Seconds that a host may take to take a connection.
 CONNECT_SECONDS = 4
+
+#: Seconds that a name node may then take to answer, since a busy one needs some.
+ANSWER_SECONDS = 20
 
 #: Seconds that WebHDFS may take to answer.
 WEBHDFS_SECONDS = 60
@@ -130,6 +134,8 @@ def storage(uri: str) -> tuple[Storage, str]:
     # unless the job's class is in no file.
     key = os.getpid(), scheme, authority
     if key not in _known:
+        if scheme == "hdfs":
+            _take_own(authority)
         _known[key] = _MAKERS[scheme](root, authority)
     return _known[key], path
 
@@ -140,31 +146,78 @@ _known: dict[tuple[int, str, str], Storage] = {}
 def reached(uri: str) -> Storage:
     """The filesystem of a URI, after a look at its first use whether its name node is there.
 
-    hdfs-native looks for a minute and more, and then says that the file does not exist. A task on a
-    node has no need of it: its job has come that far.
+    hdfs-native looks for a minute and more, and then says that the file does not exist; it waits
+    for ever where something takes a connection and is silent. A task on a node has no need of this:
+    its job has come that far.
 
     Raises
     ------
     OSError
         It does not answer.
+    KerberosError
+        It wants a ticket, and there is none that is valid, or that it accepts.
     """
-    import socket
-
     found, _ = storage(uri)
     scheme, _, authority = found.root.partition("://")
     if scheme != "hdfs" or authority in _reached or "CONTAINER_ID" in os.environ:
         return found
-    if authority not in re.split(r"[\s,]+", _site("hdfs-site.xml").get("dfs.nameservices", "")):
-        host, _, port = authority.partition(":")
+    errors: list[OSError] = []
+    for address in name_nodes(authority):
         try:
-            socket.create_connection((host, int(port or 8020)), CONNECT_SECONDS).close()
+            _knock(address)
+            break
         except OSError as error:
-            raise OSError(f"the name node does not answer: {error}") from error
+            errors.append(error)
+    else:
+        if errors:
+            raise OSError(f"the name node does not answer: {errors[0]}") from errors[0]
+    if is_secure():
+        try:
+            kerberos.ticket()
+        except KerberosError as error:
+            raise KerberosError(f"{found.root} asks for a Kerberos ticket: {error}") from error
+        with remote_errors(found.root):
+            found.filesystem.get_file_info("/")
     _reached.add(authority)
     return found
 
 
 _reached: set[str] = set()
+
+
+def _knock(address: str) -> None:
+    """See whether something answers, and is no web server: Hadoop's RPC tells browsers what it is.
+
+    What closes the connection is given the benefit of the doubt. Raises OSError.
+    """
+    import socket
+
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
+        connection.settimeout(ANSWER_SECONDS)
+        answer = b""
+        with contextlib.suppress(ConnectionError), connection.makefile("rb") as stream:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = stream.read(1024)
+    if answer.startswith(b"HTTP/") and b"IPC port" not in answer:
+        raise OSError(f"at {address} is a web server")
+
+
+def name_nodes(authority: str) -> list[str]:
+    """Where the name nodes of an ``hdfs://`` URI answer, as ``HOST:PORT``.
+
+    A name service has several, if Hadoop's configuration here says where they are.
+    """
+    site = _site("hdfs-site.xml")
+
+    def names(key: str) -> list[str]:
+        return re.split(r"[\s,]+", site.get(key, ""))
+
+    if authority not in names("dfs.nameservices"):
+        return [authority if ":" in authority else f"{authority}:8020"]
+    ends = (f"{authority}.{name}" for name in names(f"dfs.ha.namenodes.{authority}"))
+    found = (site.get(f"dfs.namenode.rpc-address.{end}") for end in ends)
+    return [address for address in found if address]
 
 
 def _default_authority(uri: str, scheme: str) -> str:
@@ -216,6 +269,15 @@ def _running_cluster() -> Any:
     return cluster.running()
 
 
+def _take_own(authority: str) -> None:
+    """Use the configuration of a cluster of our own, if it takes more than an address."""
+    if os.environ.get("HADOOP_CONF_DIR") or os.environ.get("HADOOP_HOME"):
+        return
+    running = _running_cluster()
+    if running and (running.kerberos or running.ha) and running.hdfs_uri == f"hdfs://{authority}":
+        running.enter()
+
+
 #: Options of hdfs-native, unless Hadoop's configuration says otherwise.
 _HDFS_OPTIONS = {
     "dfs.client.failover.max.attempts": str(NAME_NODE_ATTEMPTS),
@@ -256,12 +318,11 @@ def _webhdfs(root: str, authority: str) -> Storage:
 
     host, _, port = authority.partition(":")
     secure = root.startswith("swebhdfs")
-    user = user_name()
     web = WebHDFS(
         host,
         int(port or (9871 if secure else 9870)),
-        user=None if _kerberos() else user,
-        kerberos=_kerberos(),
+        user=None if is_secure() else user_name(),
+        kerberos=is_secure(),
         data_proxy=lambda url: _reachable(url, host),
         use_https=secure,
         skip_instance_cache=True,
@@ -287,12 +348,39 @@ def _webhdfs(root: str, authority: str) -> Storage:
 
 
 def user_name() -> str:
-    """The user's name for Hadoop: ``HADOOP_USER_NAME``, else this machine's user."""
+    """The user's name for Hadoop: by the ticket, or ``HADOOP_USER_NAME``, or this machine's user.
+
+    Raises
+    ------
+    KerberosError
+        The cluster has Kerberos, and there is no valid ticket.
+    """
+    if is_secure() and "CONTAINER_ID" not in os.environ:
+        return re.split("[/@]", kerberos.ticket().principal)[0]
     return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
-def _kerberos() -> bool:
+def is_secure() -> bool:
+    """Whether the cluster that is configured here knows its users by Kerberos."""
     return _site("core-site.xml").get("hadoop.security.authentication") == "kerberos"
+
+
+def refused(error: KerberosError) -> KerberosError:
+    """An error of Kerberos, with whose the ticket is where it is not of the cluster's realm."""
+    name_node = _site("hdfs-site.xml").get("dfs.namenode.kerberos.principal", "")
+    try:
+        realm, principal = name_node.partition("@")[2], kerberos.ticket().principal
+    except KerberosError:
+        return error
+    if isinstance(error, TicketError):
+        return error
+    if not realm or principal.endswith(f"@{realm}"):
+        return KerberosError(f"{error}. 'gradreduce doctor' shows the ticket")
+    return KerberosError(
+        f"{error}. The ticket in {kerberos.cache_name()} is of {principal}, and the cluster of the "
+        f"realm {realm}. Get a ticket of that: kinit NAME@{realm}. If the realms trust each other, "
+        f"krb5.conf must name both"
+    )
 
 
 def _reachable(url: str, name_node: str) -> str:
@@ -333,13 +421,17 @@ _MAKERS: dict[str, Callable[[str, str], Storage]] = {
 
 _PASSED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 
+#: What a server says of a ticket.
+_REFUSED = "GSS initiate failed"
+
 #: What to do about errors of the name node or of S3, by a word in them.
 _ADVICE = {
     "SafeMode": "Wait until 'hdfs dfsadmin -safemode get' says OFF, then run the command again",
     "could only be": "The data nodes have no space left, or too few of them are alive: "
     "hdfs dfsadmin -report",
     **dict.fromkeys(
-        ("does not answer", "Connection refused"),
+        # The last says hdfs-native of another RPC than a name node's, as of YARN's port.
+        ("does not answer", "Connection refused", "RPC listener disconnected"),
         "Is the cluster up, and are host and port those of the name node's RPC? "
         "'gradreduce cluster status' shows a cluster of your own",
     ),
@@ -349,7 +441,9 @@ _ADVICE = {
     "SignatureDoesNotMatch": "See 'aws configure list'",
     "ACCESS_DENIED": "See 'aws configure list'",
     "NETWORK_CONNECTION": "Check the region and the endpoint",
-    "GSSAPI": "There is no Kerberos ticket, or it has expired: kinit",
+    "No Kerberos credentials": "Get a new ticket: kinit",
+    _REFUSED: "It does not accept the ticket: 'gradreduce doctor' shows it. Do the clocks of both "
+    "machines agree (timedatectl)?",
 }
 
 
@@ -368,15 +462,21 @@ def remote_errors(uri: object) -> Iterator[None]:
         if not isinstance(error, OSError) and not _is_clients(error):
             raise
         text = _message_of(error)
+        if text.startswith("Kerberos: "):
+            said = refused(kerberos.refusal(text.removeprefix("Kerberos: ")))
+            raise KerberosError(f"{uri}: {said}") from error
         advice = next((what for word, what in _ADVICE.items() if word in text), "")
-        raise StorageError(f"{uri}: {text}{f'. {advice}' if advice else ''}") from error
+        kind = KerberosError if _REFUSED in text else StorageError
+        raise kind(f"{uri}: {text}{f'. {advice}' if advice else ''}") from error
 
 
 def _message_of(error: Exception) -> str:
     """An error's message, without the stack of the Java process that raised it."""
     text = re.split(r"(?:\n|\\n)(?:\t|\\t)+at ", str(error))[0]
     if match := re.match(r'\w*RPCError\("([\w.$]*?)(\w+)", "(.*)', text, re.DOTALL):
-        text = f"{match[2]}: {match[3]}"
+        text = f"{match[2]}: {match[3]}".removesuffix('")')
+    elif match := re.match(r'GSSAPIError\(.*, "(?:.*?: )?(.*)"\)', text, re.DOTALL):
+        text = f"Kerberos: {match[1]}".replace('\\"', '"')
     text = " ".join(text.replace("\\n", " ").split())
     return text if len(text) <= 400 else text[:399] + "…"
 

@@ -10,7 +10,15 @@ _KINDS = {"hdfs": fsspec.HdfsFileSystem, "viewfs": fsspec.ViewfsFileSystem}
 
 
 class _Handler(fs.FSSpecHandler):
-    """Hands over bytes: hdfs-native would take pyarrow's own buffers one element at a time."""
+    """Tells when files have changed, and hands over bytes.
+
+    hdfs-native would take pyarrow's own buffers one element at a time.
+    """
+
+    @staticmethod
+    def _create_file_info(path: str, info: dict[str, Any]) -> Any:
+        changed = info["modification_time"] / 1000
+        return fs.FSSpecHandler._create_file_info(path, {**info, "mtime": changed})
 
     def open_output_stream(self, path: str, metadata: Any) -> Any:
         return pa.PythonFile(_BytesWriter(self.fs.open(path, "wb")), mode="w")

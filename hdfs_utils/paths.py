@@ -131,6 +131,19 @@ class RemotePath:
             raise FileNotFoundError(2, "No such file", str(self))
         return int(info.size)
 
+    def stamps(self) -> dict[str, tuple[int, int | None]]:
+        """Of the file, or of all files in the folder and in those within: bytes, last change.
+
+        By their URIs. The change is in nanoseconds since 1970, or None where it is not known.
+        """
+        info = self._info()
+        found = self._listed(recursive=True) if info.type.name == "Directory" else [info]
+        return {
+            self._at(PurePosixPath(one.path)).uri: (int(one.size), one.mtime_ns)
+            for one in found
+            if one.type.name == "File"
+        }
+
     def iterdir(self) -> Iterator["RemotePath"]:
         for info in self._listed(recursive=False):
             yield self._at(PurePosixPath(info.path))

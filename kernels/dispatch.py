@@ -52,6 +52,7 @@ KERNELS = {
     "hash_partitions": "text",
     "add_hashes": "text",
     "murmur3": "text",
+    "record_ends": "records",
     "augment": "augment",
 }
 
@@ -59,7 +60,7 @@ DEVICES = ("cpu", "cuda")
 
 #: Modules of kernels that have no twin on other devices. The first three read bytes that come from
 #: a file or a pipe, so that copying them would take longer than the work.
-HOST_ONLY = ("wire", "text", "augment", "layer_norm", "embedding", "recurrent")
+HOST_ONLY = ("wire", "text", "records", "augment", "layer_norm", "embedding", "recurrent")
 
 
 def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:

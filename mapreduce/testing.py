@@ -1,4 +1,4 @@
-"""Conformance suites for models, optimizers, strategies and readers, which the toolkit's pass.
+"""Conformance suites for models, optimizers, strategies and so on, which the toolkit's pass.
 
 Each raises an AssertionError that says what was expected and found::
 
@@ -9,9 +9,10 @@ Each raises an AssertionError that says what was expected and found::
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,25 +21,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.errors import ConflictError
 from mapreduce.data.batch import Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.executor import Executor, publish_first
+from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges
+from mapreduce.engine.program import Layout, Pair, Phase, Program, built
+from mapreduce.engine.state import InMemory
+from mapreduce.engine.sums import Monoid, Sum
+from mapreduce.errors import GradreduceError
+from mapreduce.executors.chain import read_key, spelled
+from mapreduce.executors.here import Here
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context, Key, Workspace
 from mapreduce.optim.contract import PAGE, RESERVED, Shared, Transformation
 from mapreduce.optim.contract import GlobalTransformation as Global
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.aggregator import MOMENTS, VectorSum, combine
-from mapreduce.reduction.message import WireProtocol
+from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.tree import Node, TreeFold
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.strategies.base import Layout, Pair, Strategy
-from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges
-from mapreduce.strategies.state import State
-from mapreduce.strategies.task_context import TaskContext
+from mapreduce.runs.state import Position
+from mapreduce.strategies.base import Strategy
+from mapreduce.strategies.training import Training
 from mapreduce.training import driver
 
 Array = npt.NDArray[Any]
@@ -374,60 +380,283 @@ def check_strategy(kind: type[Strategy], settings: Settings | None = None) -> No
     settings = replace(settings or Settings(), strategy=name, batch_size=24, slice_rows=4, rounds=3)
     x = np.random.default_rng(0).standard_normal((48, 9_000)).astype(settings.dtype)
     source = Source([Rows(x, np.arange(48) % 4)], (9_000,), 1.0, 0, {"format": "random"})
-    chain = Execution("inline", 3, blocks=2, rounds_per_job=2)
+    jobs = Execution("inline", 3, blocks=2, rounds_per_job=2)
     gang = Execution("parallel", 2, blocks=3, start_method="fork", executor="gang")
     with TemporaryDirectory() as folder:
         found: list[Array] = []
         import_rows(source, data := Path(folder) / "data", 0)
-        for how in (Layout(1, 1), Layout(2, 3), Layout(5, 2), chain, gang):
+        for how in (Layout(1, 1), Layout(2, 3), Layout(5, 2), jobs, gang):
             if how == gang and gang.traits.why_no_gangs:
                 continue
             run = driver.create(Path(folder) / f"{len(found)}", settings, data, None)
             if isinstance(how, Layout):
-                _run_rounds(kind, run, how)
+                blocks = _hostile(Training.of(run), how)
+                found.append(np.concatenate([block.arrays["params"] for block in blocks]))
             else:
                 driver.train(run, how, 0, Events())
-            found.append((run.latest_round() or driver.initial(run.config.plan)).params)
+                found.append((run.latest_round() or Position.first(run.config.plan)).params)
             _bits(f"parameters with {how}", found[-1], found[0])
 
 
-def _run_rounds(kind: type[Strategy], run: RunDir, layout: Layout) -> None:
-    plan, protocol, random = run.config.plan, WireProtocol(), Random(0)
-    blocks = run.publish_round(driver.initial(plan), layout.blocks)
-    context = TaskContext(run.path, 1)
-    _same("blocks of the model", blocks, layout.blocks)
-    tasks = [kind(context, State(context, blocks), layout) for _ in range(2)]
-    for completed in range(plan.rounds):
-        place = f"{layout}, round {completed}"
-        parts = leaf_ranges(completed, kind.units(plan, completed), layout.tasks)
-        sent = _repeat(f"{place}, map", ((p for one in parts for p in t.map(one)) for t in tasks))
-        for phase in kind.phases(plan, completed, layout):
-            where, arrived = f"{place}, phase {phase.name!r}", defaultdict(list)
-            for line in sent * 2:
-                arrived[protocol.read(line)[0]].append(line)
-            wrong = [key for key in arrived if block_of(key) not in range(phase.keys)]
-            _same(f"{where}: keys that do not begin with a block's", wrong, [])
-            sent = []
-            for key, lines in sorted(arrived.items()):
-                orders = [random.sample(lines, len(lines)) for _ in tasks]
-                given = [[protocol.read(line)[1] for line in order] for order in orders]
-                each = zip(tasks, given, strict=True)
-                pairs = (task.reduce(completed, phase, key, messages) for task, messages in each)
-                sent += _repeat(f"{where}, key {key}", pairs)
-        _same(f"{where}: keys", sorted(arrived), [*map(block_key, range(blocks))])
-        _same(f"{where}: messages of the last phase", len(sent), 0)
-        paths = [run.block_path(completed + 1, number, blocks) for number in range(blocks)]
-        _same(f"{where}: blocks it did not publish", [p.name for p in paths if not p.exists()], [])
+# Programs
 
 
-def _repeat(where: str, outputs: Iterable[Iterable[Pair]]) -> list[bytes]:
+def check_program(program: Program) -> None:
+    """Put a program through the contract of :mod:`mapreduce.engine.program`.
+
+    It is built twice from its description, and computed task by task, for several numbers of tasks
+    and blocks: each task by both, in random orders, with its messages twice. The blocks must be
+    those of one process that computes all at once.
+    """
+    protocol, rounds = WireProtocol(), set()
+    for tasks, wanted in ((1, 1), (2, 3), (5, 2)):
+        layout = Layout(tasks, program.blocks_for(wanted))
+        lines = [protocol.write("", block) for block in _hostile(program, layout)]
+        alone = Here(InMemory(layout.blocks)).advance(program)
+        expected = [protocol.write("", block) for block in alone.blocks]
+        _same(f"{layout}: whether the blocks are those of one task", lines == expected, True)
+        rounds.add(alone.completed)
+    _same("numbers of rounds, for several numbers of blocks", len(rounds), 1)
+
+
+def _hostile(program: Program, layout: Layout) -> list[Message]:
+    """Run a program by two instances that do everything, in random orders; messages come twice."""
+    tasks = [built(program.describe()) for _ in range(2)]
+    random, protocol = Random(layout.tasks), WireProtocol()
+    for task in tasks:
+        _same("the program of its description", task, program)
+        state = InMemory(layout.blocks)
+        task.begin(state, layout)
+        if task.has_state:
+            publish_first(task, state)
+    completed = 0
+    while True:
+        where = f"{layout}, round {completed}"
+        parts = leaf_ranges(completed, tasks[0].units(completed), layout.tasks)
+        order = random.sample(parts, len(parts))
+        mapped = [chain.from_iterable(map(task.map, order)) for task in tasks]
+        sent = _repeat(f"{where}, map", mapped)
+        phases, again = (task.phases(completed, layout) for task in tasks)
+        _same(f"{where}: phases of another", again, phases)
+        for phase in phases:
+            sent = _exchanged(f"{where}, phase {phase.name!r}", tasks, completed, phase, sent)
+        blocks = [(read_key(key), block) for key, block in map(protocol.read, sent)]
+        keys = [(number,) for number in range(layout.blocks if program.has_state else len(blocks))]
+        _same(f"{where}: keys of the blocks", sorted(key for key, _ in blocks), keys)
+        completed += 1
+        for task in tasks:
+            for (number, *_), block in blocks:
+                task.state.publish(completed, number, block)
+        ends = {task.is_over(completed, block.arrays) for task in tasks for _, block in blocks}
+        _same(f"{where}: whether the blocks agree if it is over", len(ends), 1)
+        if ends.pop():
+            return [block for _, block in sorted(blocks, key=itemgetter(0))]
+
+
+def _exchanged(
+    where: str, tasks: Sequence[Program], completed: int, phase: Phase, sent: list[bytes]
+) -> list[bytes]:
+    """What a phase makes of lines, each of which comes twice."""
+    protocol, random, arrived = (
+        WireProtocol(),
+        Random(len(sent)),
+        defaultdict[str, list[bytes]](list),
+    )
+    for line in sent * 2:
+        arrived[protocol.read(line)[0]].append(line)
+    wrong = [key for key in arrived if block_of(key) not in range(phase.keys)]
+    _same(f"{where}: keys that do not begin with a block's", wrong, [])
+    found = []
+    for key, lines in sorted(arrived.items()):
+        orders = [random.sample(lines, len(lines)) for _ in tasks]
+        given = [[protocol.read(line)[1] for line in order] for order in orders]
+        made = zip(tasks, given, strict=True)
+        pairs = [task.reduce(completed, phase, read_key(key), one) for task, one in made]
+        found += _repeat(f"{where}, key {key}", pairs)
+    return found
+
+
+def _repeat(where: str, outputs: Sequence[Iterable[Pair]]) -> list[bytes]:
     """The messages of a task that is run twice, which must be the same."""
-    try:
-        first, again = ([WireProtocol().write(*pair) for pair in pairs] for pairs in outputs)
-    except ConflictError as error:
-        raise AssertionError(f"{where}: messages in another order make another block") from error
+    write = WireProtocol().write
+    first, again = ([write(spelled(key), one) for key, one in pairs] for pairs in outputs)
     _same(f"{where}: whether a repeated task sends the same bytes", first == again, True)
     return first
+
+
+# Executors
+
+
+def check_executor(make: Callable[[Path], Executor]) -> None:
+    """Put an executor through the contract of :mod:`mapreduce.engine.executor`.
+
+    It computes a sum, parts without a reduce, and rounds with a state in blocks, with arrays that
+    units own, which end early or not; it goes on after an error, and tells of a program that breaks
+    a law. The blocks must be those of the executor ``Here``.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(folder)`` gives the executor, which keeps a state in the folder, if not in memory.
+    """
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        stop = folder / "stop"
+        for number, program in enumerate((Roots(40), Parts(7), Mixed(), Mixed(0.72))):
+            _check_blocks(make(folder / f"{number}"), program)
+        stop.touch()
+        program = Mixed(stop=str(stop))
+        _check_error(make(folder / "again"), program, "stopped")
+        stop.unlink()
+        _check_blocks(make(folder / "again"), program)
+        _check_error(make(folder / "none"), NoBlocks(3), "NoBlocks")
+
+
+def _check_blocks(executor: Executor, program: Program) -> None:
+    found = executor.advance(program)
+    expected = Here(InMemory(len(found.blocks))).advance(program)
+    what, write = f"the program {program}", WireProtocol().write
+    _same(f"{what}: rounds", found.completed, expected.completed)
+    lines = [[write("", block) for block in one.blocks] for one in (found, expected)]
+    _same(f"{what}: whether the blocks are those of one task", lines[0] == lines[1], True)
+
+
+def _check_error(executor: Executor, program: Program, text: str) -> None:
+    try:
+        found = executor.advance(program)
+    except Exception as error:
+        _same(f"the error of {program}: whether it says {text!r}", text in str(error), True)
+    else:
+        raise AssertionError(f"{program}: expected an error with {text!r}, found {found!r:.200}")
+
+
+@dataclass(frozen=True)
+class Roots(Sum):
+    """A sum of roots, whose last bits depend on the order."""
+
+    count: int
+
+    MONOID = Monoid(
+        "the sum",
+        lambda left, right: left + right,
+        lambda partial: Message({}, {"sum": np.array(partial)}),
+        lambda message: float(message.arrays["sum"]),
+    )
+
+    def units(self, completed: int) -> int:
+        return self.count
+
+    def lift(self, completed: int, unit: int) -> float:
+        return float(unit**0.5)
+
+
+@dataclass(frozen=True)
+class Parts(Program):
+    """A block for each unit, without a reduce."""
+
+    count: int
+
+    def units(self, completed: int) -> int:
+        return self.count
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return ()
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        for unit in range(part.start, part.stop):
+            yield (unit,), Message({"unit": unit}, {"part": np.full(unit, 0.5)})
+
+
+@dataclass(frozen=True)
+class NoBlocks(Program):
+    """Breaks a law: its reduce gives no block."""
+
+    count: int
+
+    def units(self, completed: int) -> int:
+        return self.count
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return (Phase("nothing", 1),)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        yield (0,), Message({"start": part.start})
+
+    def nothing(self, completed: int, key: object, messages: object) -> tuple[Pair, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Mixed(Program):
+    """Rounds of two phases: units send parts of the state, mixed with what they own.
+
+    ``limit``: It is over when all that was sent is smaller. ``stop``: A file: while it is there,
+    the fourth round is an error.
+    """
+
+    limit: float = 0.0
+    stop: str = ""
+
+    has_state = ends_early = True
+
+    def most_rounds(self) -> int:
+        return 9
+
+    def units(self, completed: int) -> int:
+        return 5
+
+    def owners(self) -> int:
+        return 5
+
+    def blocks_for(self, wanted: int) -> int:
+        return min(wanted, 3)
+
+    def _bounds(self, blocks: int) -> list[slice]:
+        return [slice(11 * at // blocks, 11 * (at + 1) // blocks) for at in range(blocks)]
+
+    def first(self, blocks: int) -> Iterator[dict[str, Array]]:
+        for one in self._bounds(blocks):
+            yield {"x": np.arange(11)[one] / 7, "fixed": np.ones(2), "largest": np.ones(1)}
+
+    def first_own(self) -> dict[int, dict[str, Array]]:
+        return {unit: {"own": np.array([1.0 + unit])} for unit in range(5)}
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return Phase("largest", layout.blocks), Phase("step", layout.blocks)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        x, state = self.state.vector(part.completed, "x"), self.state
+        for unit in range(part.start, part.stop):
+            own = state.own(part.completed, unit)["own"]
+            state.keep(part.completed, unit, {"own": own * 0.9})
+            for number, here in enumerate(self._bounds(state.count)):
+                yield (number, unit), Message({"unit": unit}, {"piece": (x / own)[here]})
+
+    def largest(
+        self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
+    ) -> Iterator[Pair]:
+        """Tell all blocks of the largest: what decides is the same in each."""
+        piece = next(iter(messages)).arrays["piece"]
+        for number in range(self.state.count):
+            arrays = {"largest": piece.max(initial=0.0)[None]}
+            if number == key[0]:
+                arrays["piece"] = piece
+            yield (number,), Message({"unit": key[1], "from": key[0]}, arrays)
+
+    def step(
+        self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
+    ) -> Iterator[Pair]:
+        if completed == 3 and self.stop and Path(self.stop).exists():
+            raise GradreduceError("stopped")
+        found = {(one.meta["unit"], one.meta["from"]): one.arrays for one in messages}
+        pieces = [found[unit, key[0]]["piece"] for unit in range(5)]
+        before = self.state.block(completed, key[0]).arrays
+        x = 0.5 * before["x"] + 0.1 * sum(pieces)
+        largest = max(arrays["largest"] for arrays in found.values())
+        yield key, Message({}, {"x": x, "largest": largest, "fixed": before["fixed"]})
+
+    def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
+        return super().is_over(completed, arrays) or bool(arrays["largest"][0] < self.limit)
 
 
 # Readers

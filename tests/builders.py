@@ -16,7 +16,9 @@ import programs
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.state import InFolder
 from mapreduce.errors import GradreduceError
+from mapreduce.executors.chain import Chain
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
@@ -24,7 +26,10 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import Position
+from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.strategies.training import Training
 from mapreduce.training import driver
 
 ARGUMENTS = ("features", "classes", "dtype", "shape")
@@ -125,6 +130,11 @@ def mean_gradient(context: TaskContext, slices: Iterable[Slice], params: Any) ->
     return total / rows + context.plan.l2 * model.penalised(0, model.size) * params
 
 
+def state_of(run: RunDir, context: TaskContext, blocks: int) -> State:
+    """The state in a run's folder, as a strategy reads it."""
+    return State(context, InFolder(run.rounds, blocks, context.plan.owners))
+
+
 def left_by(run: RunDir) -> dict[str, Any]:
     """The state after the last round, to the bit, and what was evaluated."""
     last = run.latest_round()
@@ -147,9 +157,22 @@ def stopped(run: RunDir, execution: Execution, after: int) -> None:
     assert completed >= after if execution.executor == "gang" else completed == after
 
 
+def advanced(run: RunDir, execution: Execution, stop: int) -> Position:
+    """Run a chain's job of rounds up to ``stop``, and nothing else; the state after them."""
+    before = run.latest_round() or Position.first(run.config.plan)
+    execution = execution.with_blocks_for(run.config.plan.create_model())
+    run.publish_round(before, execution.blocks)
+    chain = Chain(execution, place=run.rounds.folder)
+    with chain.workers():
+        chain.run(Training.of(run), before.completed, stop)
+    after = run.latest_round()
+    assert after.completed == stop
+    return after
+
+
 def forget_rounds(run: RunDir) -> None:
     """Leave a run nothing but its checkpoints."""
-    for path in run.rounds.iterdir():
+    for path in run.rounds.folder.iterdir():
         path.unlink()
 
 

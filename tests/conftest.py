@@ -27,8 +27,8 @@ sys.pycache_prefix = os.environ.setdefault(
 # Test files may import mrjob before they import what makes it import on Python 3.12 and later.
 compat.install()
 
-# Bring the fixtures ``cluster``, a real Hadoop for tests, and ``emr``, moto's with real steps, and
-# the option ``--quick``.
+# Bring the fixtures ``cluster``, a real Hadoop for tests, ``s3``, moto's, and ``emr``, with real
+# steps, and the option ``--quick``.
 pytest_plugins = ["hadoop", "emr_steps", "quick"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
@@ -54,32 +54,6 @@ def forgotten(monkeypatch):
     """What a test trusts is forgotten when it ends."""
     for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
         monkeypatch.setenv(name, "")
-
-
-@pytest.fixture(scope="session")
-def _moto():
-    """S3 of moto, in a thread of this process."""
-    server = pytest.importorskip("moto.server", reason="moto is not installed")
-    started = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    started.start()
-    yield "http://{}:{}".format(*started.get_host_and_port())
-    started.stop()
-
-
-@pytest.fixture
-def s3(_moto, monkeypatch):
-    """A bucket of moto's S3, as a URI; the environment leads there."""
-    import boto3
-
-    for name, value in {
-        "AWS_ENDPOINT_URL": _moto,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    boto3.client("s3", region_name="us-east-1", endpoint_url=_moto).create_bucket(Bucket="bucket")
-    return "s3://bucket"
 
 
 @pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])

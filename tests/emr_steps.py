@@ -3,12 +3,16 @@
 moto takes clusters and steps, and leaves them as they are. The executor does what a cluster would:
 it starts, takes streaming steps one after the other, runs mapper, sort, combiner and reducer as
 processes with their files unpacked, from and to S3 or a folder in the place of HDFS, ends by itself
-when it has no more steps, and copies logs to S3 when it ends, or some time later.
+when it has no more steps, and copies logs to S3 when it ends, or some time later. What a key is,
+which reduce task gets it and in which order, is what ``-r parallel`` makes of a step's properties.
 """
 
 import contextlib
 import gzip
+import importlib.util
+import logging
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -20,7 +24,6 @@ import threading
 import time
 import traceback
 import zipfile
-import zlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,7 +31,10 @@ from pathlib import Path
 
 import pytest
 
-RELEASES = ["emr-7.12.0", "emr-7.5.0", "emr-6.15.0"]
+from mapreduce.runners.parallel import partition
+from mapreduce.runners.parallel.comparator import order_of_keys
+
+RELEASES = re.compile(r"emr-[67]\.1?\d\.\d")
 
 #: Seconds after which logs of a cluster that goes on are on S3.
 LOG_SECONDS = 0.5
@@ -227,6 +233,11 @@ class _Streaming:
         self._options = options
         self._conf = dict(one.split("=", 1) for one in options["-D"])
         self._reduces = int(self._conf.get("mapreduce.job.reduces", 1))
+        how = partition.configured(
+            "".join(options["-partitioner"]), self._conf, max(1, self._reduces), _refuse
+        )
+        self._key_fields, self._partition_of = how.key_fields, partition.partitioner(how)
+        self._order = order_of_keys(how) or (lambda key: b"")
         self._counters = defaultdict(int)
 
     def run(self):
@@ -242,7 +253,7 @@ class _Streaming:
             if self._reduces:
                 # The last one comes first: no order of map tasks may be relied on.
                 shuffled = [
-                    sorted((p for lines in mapped[::-1] for p in lines[n]), key=_key)
+                    self._sorted(pair for pairs in mapped[::-1] for pair in pairs[n])
                     for n in range(self._reduces)
                 ]
                 parts = list(pool.map(lambda one: self._reduce(*one), enumerate(shuffled)))
@@ -288,19 +299,27 @@ class _Streaming:
         if not self._reduces:
             return output
         parts = [[] for _ in range(self._reduces)]
-        for line in output.splitlines(keepends=True):
-            parts[zlib.crc32(_key(line)) % self._reduces].append(line)
+        for key, value in self._pairs(output):
+            parts[self._partition_of(key)].append((key, value))
         if combiner := self._options["-combiner"]:
-            for at, lines in enumerate(parts):
-                content = b"".join(sorted(lines, key=_key))
-                parts[at] = self._task("m", number, combiner[0], content, environment).splitlines(
-                    keepends=True
-                )
+            for at, pairs in enumerate(parts):
+                content = _text(self._sorted(pairs))
+                output = self._task("m", number, combiner[0], content, environment)
+                parts[at] = list(self._pairs(output))
         return parts
 
-    def _reduce(self, number, lines):
+    def _reduce(self, number, pairs):
         (reducer,) = self._options["-reducer"]
-        return self._task("r", number, reducer, b"".join(lines), {})
+        return self._task("r", number, reducer, _text(pairs), {})
+
+    def _pairs(self, output):
+        """Keys and values of lines; a line with too few TABs is all key."""
+        for line in output.splitlines():
+            fields = line.split(b"\t", self._key_fields)
+            yield b"\t".join(fields[: self._key_fields]), b"".join(fields[self._key_fields :])
+
+    def _sorted(self, pairs):
+        return sorted(pairs, key=lambda pair: (self._order(pair[0]), pair[0]))
 
     def _task(self, kind, number, command, content, environment):
         attempt = f"attempt_{self._application[12:]}_{kind}_{number:06d}_0"
@@ -363,8 +382,13 @@ class _Streaming:
         }
 
 
-def _key(line):
-    return line.rstrip(b"\n").split(b"\t", 1)[0]
+def _text(pairs):
+    """What a reducer reads: there is a TAB even if the value is empty."""
+    return b"".join(b"%b\t%b\n" % pair for pair in pairs)
+
+
+def _refuse(message):
+    raise StepError(message)
 
 
 def _unpacked(local):
@@ -390,20 +414,16 @@ def _told(counters):
     return first + "\n".join(lines)
 
 
-@pytest.fixture
-def emr(s3, _moto, tmp_path, monkeypatch):
-    """An executor for moto's EMR, and a bucket for temporary files; the environment leads there."""
-    import boto3
+@contextlib.contextmanager
+def simulated(endpoint, folder, patch):
+    """An executor for the EMR of a moto of this process, whose files are in a new folder.
+
+    ``patch`` is a pytest.MonkeyPatch, which changes moto.
+    """
     from moto.emr import models, responses
     from moto.emr.exceptions import InvalidRequestException, ValidationException
 
-    monkeypatch.setenv("MRJOB_CONF", os.devnull)
-    boto3.client("s3", endpoint_url=_moto, region_name="us-east-1").create_bucket(
-        Bucket="mrjob-tests"
-    )
-    for bucket in ("bucket", "mrjob-tests"):
-        boto3.resource("s3", endpoint_url=_moto).Bucket(bucket).objects.delete()
-    executor = Executor(tmp_path / "emr", _moto)
+    executor = Executor(folder, endpoint)
     _run_job_flow = responses.ElasticMapReduceResponse.run_job_flow
 
     def start(cluster):
@@ -428,12 +448,12 @@ def emr(s3, _moto, tmp_path, monkeypatch):
     def run_job_flow(response):
         request = response._get_params()
         executor.requests.append(request)
-        if request["ReleaseLabel"] not in RELEASES:
+        if not RELEASES.fullmatch(request["ReleaseLabel"]):
             raise ValidationException("The supplied release label is invalid.")
         return _run_job_flow(response)
 
     def describe_release_label(response):
-        if response._get_param("ReleaseLabel") not in RELEASES:
+        if not RELEASES.fullmatch(response._get_param("ReleaseLabel")):
             raise InvalidRequestException("The supplied release label is invalid.")
         return responses.EmptyResult()
 
@@ -447,16 +467,98 @@ def emr(s3, _moto, tmp_path, monkeypatch):
                     step.state = "CANCEL_PENDING"
         return responses.EmptyResult()
 
-    monkeypatch.setattr(models.Cluster, "run_bootstrap_actions", start)
-    monkeypatch.setattr(models.Cluster, "terminate", terminate)
-    monkeypatch.setattr(models.Cluster, "add_steps", add_steps)
-    monkeypatch.setattr(models.Cluster, "add_applications", add_applications)
+    patch.setattr(models.Cluster, "run_bootstrap_actions", start)
+    patch.setattr(models.Cluster, "terminate", terminate)
+    patch.setattr(models.Cluster, "add_steps", add_steps)
+    patch.setattr(models.Cluster, "add_applications", add_applications)
     answers = responses.ElasticMapReduceResponse
-    monkeypatch.setattr(answers, "describe_release_label", describe_release_label, raising=False)
-    monkeypatch.setattr(answers, "run_job_flow", run_job_flow)
-    monkeypatch.setattr(answers, "cancel_steps", cancel_steps, raising=False)
-    yield executor
-    executor.stop()
-    for account in list(models.emr_backends.values()):
-        for backend in list(account.values()):
-            backend.clusters.clear()
+    patch.setattr(answers, "describe_release_label", describe_release_label, raising=False)
+    patch.setattr(answers, "run_job_flow", run_job_flow)
+    patch.setattr(answers, "cancel_steps", cancel_steps, raising=False)
+    try:
+        yield executor
+    finally:
+        executor.stop()
+        for account in list(models.emr_backends.values()):
+            for backend in list(account.values()):
+                backend.clusters.clear()
+
+
+@pytest.fixture(scope="session")
+def _moto():
+    """S3 of moto, in a thread of this process."""
+    pytest.importorskip("moto.server", reason="moto is not installed")
+    with served() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3(_moto, monkeypatch):
+    """A bucket of moto's S3, as a URI; the environment leads there."""
+    use(_moto, monkeypatch)
+    return "s3://bucket"
+
+
+@pytest.fixture
+def emr(s3, _moto, tmp_path, monkeypatch):
+    """An executor for moto's EMR, and a bucket for temporary files; the environment leads there."""
+    import boto3
+
+    monkeypatch.setenv("MRJOB_CONF", os.devnull)
+    boto3.client("s3", endpoint_url=_moto, region_name="us-east-1").create_bucket(
+        Bucket="mrjob-tests"
+    )
+    for bucket in ("bucket", "mrjob-tests"):
+        boto3.resource("s3", endpoint_url=_moto).Bucket(bucket).objects.delete()
+    with simulated(_moto, tmp_path / "emr", monkeypatch) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def served():
+    """The address of moto's server, which is in a thread of this process."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        yield "http://{}:{}".format(*server.get_host_and_port())
+    finally:
+        server.stop()
+
+
+def use(endpoint, patch):
+    """Lead the environment to a server of moto, and have a bucket there."""
+    import boto3
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        patch.setenv(name, value)
+    boto3.client("s3", region_name="us-east-1", endpoint_url=endpoint).create_bucket(
+        Bucket="bucket"
+    )
+
+
+def main(command):
+    """Run a command, by default a shell, that finds moto where Amazon is; returns its status."""
+    # It is the command's.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as folder,
+        served() as endpoint,
+    ):
+        use(endpoint, patch)
+        with simulated(endpoint, Path(folder, "emr"), patch):
+            return subprocess.run(command or [os.environ.get("SHELL", "sh")]).returncode
+
+
+if __name__ == "__main__":
+    if not importlib.util.find_spec("moto"):
+        sys.exit("moto, which simulates S3 and EMR, is not installed: pip install -e '.[test]'")
+    sys.exit(main(sys.argv[1:]))

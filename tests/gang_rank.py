@@ -9,15 +9,18 @@ import sys
 from pathlib import Path
 
 from mapreduce.executors.gang.rank import Rank, Role
-from mapreduce.strategies.task_context import TaskContext
+from mapreduce.runs.directory import RunDir
+from mapreduce.strategies.training import Training
 
 
 def main(run: str, role: str, budget: str) -> None:
-    context = TaskContext(Path(run), 1)
+    place = RunDir(Path(run))
+    training = Training.of(place)
+    assert training.context.threads == 1
     status = Path("/proc/self/status").read_text()
     allocated = int(status.split("VmData:")[1].split()[0]) << 10
     resource.setrlimit(resource.RLIMIT_DATA, (allocated + int(budget),) * 2)
-    Rank(context, Role(**json.loads(role)), lambda _: None).run()
+    Rank(training, place, Role(**json.loads(role)), lambda _: None).run()
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.runs.directory import RunDir
-from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.runs.state import Position
+from mapreduce.strategies.training import Training
 
 
 def initial(run: RunDir, blocks: int) -> int:
     """Publish the state before the first round; returns the number of blocks."""
-    return run.publish_round(driver.initial(run.config.plan), blocks)
+    return run.publish_round(Position.first(run.config.plan), blocks)
 
 
 class Gang:
@@ -52,9 +52,10 @@ class Gang:
             thread.start()
 
     def _live(self, rank: int) -> None:
-        context = TaskContext(self.run.path, self._each)
+        training = Training.of(self.run)
+        training.context.threads = self._each
         try:
-            Rank(context, self._role(rank=rank), self.statuses.append).run()
+            Rank(training, self.run, self._role(rank=rank), self.statuses.append).run()
         except BaseException as error:
             self.errors[rank] = error
 

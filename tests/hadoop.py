@@ -3,7 +3,8 @@
 The first test with the fixture ``cluster`` starts it, whichever worker of pytest-xdist that is; it
 is stopped when the session ends, also by Ctrl-C. Such tests run one at a time, and find all
 processes of the cluster alive, whatever the test before has killed. They are marked ``cluster``:
-by themselves, if they name the fixture.
+by themselves, if they name the fixture. ``secure`` is another cluster, with Kerberos, for those
+that are commands of their own.
 
 Without Java or Maven they are skipped, and fail if ``GRADREDUCE_REQUIRE_CLUSTER`` is set.
 """
@@ -35,13 +36,14 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     """Stop what the session has started."""
     folder = config.stash.get(_FOLDER, None)
-    if folder and folder.exists():
-        _discard(folder)
+    for place in (folder, *folder.parent.glob(f"{folder.name}-*")) if folder else ():
+        if place.exists():
+            _discard(place)
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if {"cluster", "own_cluster"} & set(getattr(item, "fixturenames", ())):
+        if {"cluster", "own_cluster", "secure"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
     # All with one worker of pytest-xdist, which begins with them: none waits for another's.
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
@@ -81,18 +83,27 @@ def cluster(_hadoop):
         return hadoop.up(gpus=2)
 
 
+@pytest.fixture(scope="session")
+def secure(_hadoop):
+    """A Hadoop of one node, with Kerberos: the environment of those who use it."""
+    with _lock("start"), _in(_other("secure")) as folder:
+        found = hadoop.up(1, secure=True)
+    return os.environ | found.environment() | {"GRADREDUCE_CLUSTER": str(folder)}
+
+
 @pytest.fixture
-def own_cluster(_hadoop, tmp_path, monkeypatch):
+def own_cluster(_hadoop):
     """A folder for a cluster of a test's own, which ends with the test."""
-    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(tmp_path / "cluster"))
-    yield tmp_path / "cluster"
-    hadoop.down()
+    with _in(_other("own")) as folder:
+        yield folder
+    _discard(folder)
 
 
 @pytest.fixture(autouse=True)
 def _all_alive(request):
     """What an earlier test has killed runs again."""
-    if request.node.get_closest_marker("cluster"):
+    is_ours = "secure" not in request.fixturenames
+    if is_ours and request.node.get_closest_marker("cluster"):
         request.getfixturevalue("cluster")
         hadoop.up()
 
@@ -109,19 +120,31 @@ def _lock(name):
 def _discard_stale():
     """Stop what a killed session left behind."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX)
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             _discard(folder)
 
 
 def _discard(folder):
+    with _in(folder):
+        hadoop.down()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _other(kind):
+    """The folder of a cluster beside that of the session."""
+    return Path(f"{os.environ['GRADREDUCE_CLUSTER']}-{kind}")
+
+
+@contextlib.contextmanager
+def _in(folder):
+    """Have another folder for the cluster."""
     before = os.environ["GRADREDUCE_CLUSTER"]
     os.environ["GRADREDUCE_CLUSTER"] = str(folder)
     try:
-        hadoop.down()
+        yield folder
     finally:
         os.environ["GRADREDUCE_CLUSTER"] = before
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 _FOLDER = pytest.StashKey[Path]()

@@ -4,6 +4,7 @@ The simulator has a Python thread for each of the device's, and asks all of them
 whether they wait for each other, which takes most of the time. Here they meet at a barrier.
 """
 
+import contextlib
 import math
 import sys
 import threading
@@ -11,6 +12,7 @@ import threading
 import numpy as np
 
 _lock = threading.Lock()
+_users = {}  # For a module's globals: how many threads are in its functions, and its own names.
 
 
 def install() -> None:
@@ -21,6 +23,7 @@ def install() -> None:
     # On a device, shapes are plain tuples for the host.
     devicearray.FakeShape.__getitem__ = tuple.__getitem__
     kernelapi.FakeCUDAShared.array = _shared_array
+    kernel.swapped_cuda_module = _swapped
     kernel.BlockManager.run = _run
     kernel.BlockThread.syncthreads = _meet
 
@@ -31,6 +34,28 @@ def _shared_array(self, shape, dtype):
     place = frame.f_code.co_filename, frame.f_lineno
     with _lock:
         return self._allocations.setdefault(place, np.empty(shape, dtype))
+
+
+@contextlib.contextmanager
+def _swapped(function, module):
+    """As the simulator's own, in which whoever leaves a function takes their cuda from others."""
+    from numba import cuda
+
+    names = function.__globals__
+    with _lock:
+        users, own = _users.get(id(names), (0, None))
+        own = own or {name: value for name, value in names.items() if value is cuda}
+        names.update(dict.fromkeys(own, module))
+        _users[id(names)] = users + 1, own
+    try:
+        yield
+    finally:
+        with _lock:
+            users, own = _users.pop(id(names))
+            if users > 1:
+                _users[id(names)] = users - 1, own
+            else:
+                names.update(own)
 
 
 def _run(self, grid_point, *args):

@@ -17,6 +17,7 @@ import datasets
 import programs
 from builders import (
     INLINE,
+    advanced,
     events_of,
     forget_rounds,
     images_and_text,
@@ -295,9 +296,7 @@ class TestRoundsInSeveralFiles:
         """A run after some jobs of four rounds, of which the driver was then killed."""
         run = create(data, path, name, checkpoint_every=9, eval_every=99)
         for job in range(jobs):
-            training = driver._Training(run, self.EXECUTION, 0, Events(), driver.ChainJob)
-            with training._workers():
-                position = training._advance(training._start())
+            position = advanced(run, self.EXECUTION, 4 * (job + 1))
             if checkpoints and not job:
                 checkpoint.save(run, run.config.plan.create_model(), position)
                 run.prune_rounds(4, 3)
@@ -316,7 +315,7 @@ class TestRoundsInSeveralFiles:
     def test_a_block_of_the_last_round(self, data, reference, tmp_path, name, lost):
         """The round before is whole still, with the files that its arrays lie in."""
         run = self.run(data, tmp_path / "run", name, checkpoints=False)
-        run.block_path(4, lost, 3).unlink()
+        run.rounds.path(4, lost, 3).unlink()
         assert self.resumed(run, reference, name) == ([3], [])
 
     @pytest.mark.slow
@@ -324,9 +323,9 @@ class TestRoundsInSeveralFiles:
     def test_a_file_that_a_round_needs(self, data, reference, tmp_path, jobs):
         """It is told, and the run goes on from a checkpoint: of the same round, or an older."""
         run = self.run(data, tmp_path / "run", "sparse-search", jobs)
-        needed = min(run.read_block(4 * jobs, 1, 3).rounds())
+        needed = min(run.rounds.read(4 * jobs, 1, 3).rounds())
         assert needed < 4 * jobs
-        missing = run.block_path(needed, 1, 3)
+        missing = run.rounds.path(needed, 1, 3)
         missing.unlink()
         starts, warnings = self.resumed(run, reference, "sparse-search")
         assert starts == [4]
@@ -336,7 +335,7 @@ class TestRoundsInSeveralFiles:
 
     def test_damage_of_a_round_with_a_checkpoint(self, data, reference, tmp_path):
         run = self.run(data, tmp_path / "run", "sparse-clip")
-        path = run.block_path(4, 1, 3)
+        path = run.rounds.path(4, 1, 3)
         path.write_bytes(path.read_bytes()[:-9])
         starts, warnings = self.resumed(run, reference, "sparse-clip")
         assert (starts, len(warnings)) == ([4], 1)
@@ -364,7 +363,7 @@ def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, t
         return [*executor, "--workers", chance.randint(2, 3)]
 
     def progress():
-        return max(run.complete_rounds(), default=0)
+        return max(run.rounds.complete(), default=0)
 
     moments = chance.sample(range(1, rounds - 10), kills)
     for _ in killed(run, str(tmp_path), moments, chance, how, progress):

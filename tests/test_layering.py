@@ -23,7 +23,7 @@ FOLDERS = [
     *("runners", "mrjob_patches", "batches", "job"),
     *("runners.parallel", "runners.hadoop", "runners.emr", "reduction"),
     *("data", "data.recipes", "data.readers", "data.splitting"),
-    *("models", "models.layers", "optim", "plan", "runs"),
+    *("engine", "models", "models.layers", "optim", "plan", "runs"),
     *("strategies", "strategies.sync", "strategies.averaging"),
     *("strategies.tournament", "strategies.downpour"),
     *("executors", "algorithms", "inference", "executors.gang", "training", "launch"),

@@ -3,7 +3,7 @@
 ``pom.xml`` names what is needed; ``jars.lock`` lists every jar that it requires, in the format
 of ``sha256sum``: after a change of ``pom.xml``, that program makes it anew from the jars that
 ``mvn dependency:copy-dependencies`` brings. A folder of jars takes its name when it is complete and
-checked.
+checked. The files whose names begin with ``kerberos-`` do the same for Kerberos.
 """
 
 import contextlib
@@ -35,25 +35,25 @@ def cache() -> Path:
     return root / "gradreduce" / "hadoop"
 
 
-def locked_jars() -> dict[str, str]:
+def locked_jars(prefix: str = "") -> dict[str, str]:
     """Name and sha256 of every jar."""
-    lines = (_HERE / "jars.lock").read_text().splitlines()
+    lines = (_HERE / f"{prefix}jars.lock").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-def hadoop_folder() -> Path:
+def hadoop_folder(prefix: str = "") -> Path:
     """Where this version's jars are, or will be."""
-    digest = hashlib.sha256((_HERE / "jars.lock").read_bytes()).hexdigest()
-    return cache() / f"{VERSION}-{digest[:12]}"
+    digest = hashlib.sha256((_HERE / f"{prefix}jars.lock").read_bytes()).hexdigest()
+    return cache() / f"{prefix}{VERSION}-{digest[:12]}"
 
 
-def assemble(progress: Progress) -> Path:
+def assemble(progress: Progress, prefix: str = "") -> Path:
     """Download the jars, unless that was done, and check them; returns a folder with ``lib/*.jar``.
 
     Raises RequirementError (Maven is not installed), DownloadError (Maven failed, or a jar is not
     the one that was pinned), StorageError (the disk is full, or the folder cannot be written).
     """
-    folder = hadoop_folder()
+    folder = hadoop_folder(prefix)
     with storage_errors("create", cache()):
         cache().mkdir(parents=True, exist_ok=True)
     with exclusive(cache() / "lock"):
@@ -61,8 +61,8 @@ def assemble(progress: Progress) -> Path:
             return folder
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=cache()) as scratch:
             whole = Path(scratch, "whole")
-            _download(whole, progress)
-            if wrong := _wrong(whole / "lib"):
+            _download(whole, progress, prefix)
+            if wrong := _wrong(whole / "lib", prefix):
                 raise DownloadError(
                     f"Maven's repository does not give the Hadoop {VERSION} that was pinned: "
                     f"{'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}. Check the mirror "
@@ -91,9 +91,9 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def _wrong(lib: Path) -> list[str]:
+def _wrong(lib: Path, prefix: str) -> list[str]:
     """What differs from the lock file."""
-    expected = locked_jars()
+    expected = locked_jars(prefix)
     found = {path.name for path in lib.glob("*.jar")}
     wrong = [f"{name} is missing" for name in sorted(expected.keys() - found)]
     wrong += [f"{name} is not expected" for name in sorted(found - expected.keys())]
@@ -105,7 +105,7 @@ def _wrong(lib: Path) -> list[str]:
     return wrong
 
 
-def _download(folder: Path, progress: Progress) -> None:
+def _download(folder: Path, progress: Progress, prefix: str) -> None:
     """Run Maven with the user's own settings, in a new folder."""
     maven = shutil.which("mvn")
     if not maven:
@@ -114,10 +114,10 @@ def _download(folder: Path, progress: Progress) -> None:
             "Ubuntu: apt-get install maven)"
         )
     folder.mkdir()
-    shutil.copy(_HERE / "pom.xml", folder)
+    shutil.copy(_HERE / f"{prefix}pom.xml", folder / "pom.xml")
     command = [maven, "--batch-mode", "--strict-checksums", _PLUGIN]
     command += [f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"]
-    progress(f"downloading Hadoop {VERSION}", 0, 1)
+    progress(f"downloading {'Kerberos for ' if prefix else ''}Hadoop {VERSION}", 0, 1)
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

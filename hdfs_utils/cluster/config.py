@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 from xml.etree import ElementTree
 
-from hdfs_utils.cluster import compiled
+from hdfs_utils.cluster import compiled, kerberos
 from hdfs_utils.cluster.artifacts import VERSION
-from hdfs_utils.cluster.layout import LOOPBACK, Cluster
+from hdfs_utils.cluster.layout import LOOPBACK, SERVICE, Cluster
 
 #: Options of every virtual machine, class path and path of the configuration: node managers
 #: hand these variables on to the containers.
@@ -40,12 +40,16 @@ def write(cluster: Cluster) -> None:
         "resource-types.xml": {"yarn.resource-types": "yarn.io/gpu"},
         "node-resources.xml": {"yarn.nodemanager.resource-type.yarn.io/gpu": cluster.gpus},
     }
+    if cluster.kerberos:
+        kerberos.write(cluster)
+        for name, values in kerberos.settings(cluster).items():
+            files[name] = files.get(name, {}) | values
     for name, values in files.items():
         (conf / name).write_bytes(_xml(values))
     here = Path(__file__).parent
     shutil.copy(here / "log4j.properties", conf)
-    for name in ("hdfs", "datanode"):
-        # The jars contain no pages for these two, and the daemons do not start without the folder.
+    for name in ("hdfs", "datanode", "journal"):
+        # The jars contain no pages for these, and the daemons do not start without the folder.
         (conf / "webapps" / name / "WEB-INF").mkdir(parents=True, exist_ok=True)
         (conf / "webapps" / name / "WEB-INF" / "web.xml").write_text("<web-app/>\n")
     lines = [f"{LOOPBACK} localhost {socket.gethostname()}"]
@@ -62,7 +66,7 @@ def jvm_options(cluster: Cluster) -> list[str]:
     options = [*cluster.java_options, f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}"]
     if cluster.archive:
         options.append(f"-XX:SharedArchiveFile={cluster.archive}")
-    return options
+    return options + kerberos.jvm_options(cluster)
 
 
 def _write_programs(cluster: Cluster, text: str) -> None:
@@ -121,12 +125,10 @@ def policy(cluster: Cluster) -> dict[str, object]:
 
 
 def hdfs(cluster: Cluster) -> dict[str, object]:
-    """Settings of the name node, and those that all data nodes share."""
+    """Settings of the name nodes, and those that all data nodes share."""
     return {
         "dfs.replication": min(3, cluster.nodes),
-        "dfs.namenode.rpc-address": f"{LOOPBACK}:{cluster.port}",
-        "dfs.namenode.http-address": f"{LOOPBACK}:{cluster.port + 1}",
-        "dfs.namenode.name.dir": (cluster.data / "namenode").as_uri(),
+        **_namenodes(cluster),
         # Nodes have names that only these processes know.
         "dfs.namenode.datanode.registration.ip-hostname-check": False,
         "dfs.namenode.safemode.extension": 0,
@@ -147,6 +149,54 @@ def hdfs(cluster: Cluster) -> dict[str, object]:
     }
 
 
+def _namenodes(cluster: Cluster) -> dict[str, object]:
+    """Where the name nodes answer, and how clients find the active one."""
+    found: dict[str, object] = {}
+    for number in cluster.namenodes:
+        end = f".{SERVICE}.{namenode_id(number)}" if cluster.ha else ""
+        web = cluster.namenode_address(number, web=True)
+        found[f"dfs.namenode.rpc-address{end}"] = cluster.namenode_address(number)
+        found[f"dfs.namenode.{cluster.web_scheme}-address{end}"] = web
+    if not cluster.ha:
+        return found
+    journal = f"{LOOPBACK}:{cluster.journal_port}"
+    return {
+        **found,
+        "dfs.nameservices": SERVICE,
+        f"dfs.ha.namenodes.{SERVICE}": ",".join(map(namenode_id, cluster.namenodes)),
+        f"dfs.client.failover.proxy.provider.{SERVICE}": (
+            "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+        ),
+        "dfs.namenode.shared.edits.dir": f"qjournal://{journal}/{SERVICE}",
+        "dfs.journalnode.edits.dir": cluster.data / "journal",
+        "dfs.journalnode.rpc-address": journal,
+        f"dfs.journalnode.{cluster.web_scheme}-address": f"{LOOPBACK}:{cluster.journal_port + 1}",
+        # The journal takes the edits of one name node alone.
+        "dfs.ha.fencing.methods": "shell(/bin/true)",
+        # The standby is never far behind.
+        "dfs.ha.tail-edits.in-progress": True,
+        "dfs.ha.tail-edits.period": "200ms",
+        "dfs.client.failover.sleep.base.millis": 100,
+        "dfs.client.failover.sleep.max.millis": 1000,
+    }
+
+
+def namenode_id(number: int) -> str:
+    """What a name node is called in the name service."""
+    return f"nn{number}"
+
+
+def namenode(cluster: Cluster, number: int) -> dict[str, object]:
+    """The settings of one name node."""
+    named = {"dfs.ha.namenode.id": namenode_id(number)} if cluster.ha else {}
+    return {"dfs.namenode.name.dir": namenode_folder(cluster, number).as_uri(), **named}
+
+
+def namenode_folder(cluster: Cluster, number: int) -> Path:
+    """What a name node keeps."""
+    return cluster.data / ("namenode" if number == 1 else f"namenode-{number}")
+
+
 def datanode(cluster: Cluster, number: int) -> dict[str, object]:
     """The settings of one data node."""
     port = cluster.node_port(number)
@@ -155,7 +205,7 @@ def datanode(cluster: Cluster, number: int) -> dict[str, object]:
         "dfs.datanode.data.dir": (cluster.data / cluster.node_name(number)).as_uri(),
         # HDFS knows a data node by the address from which it registers, which is always this one.
         "dfs.datanode.address": f"{LOOPBACK}:{port}",
-        "dfs.datanode.http.address": f"{LOOPBACK}:{port + 1}",
+        f"dfs.datanode.{cluster.web_scheme}.address": f"{LOOPBACK}:{port + 1}",
         "dfs.datanode.ipc.address": f"{LOOPBACK}:{port + 2}",
     }
 
@@ -163,14 +213,15 @@ def datanode(cluster: Cluster, number: int) -> dict[str, object]:
 def yarn(cluster: Cluster) -> dict[str, object]:
     """Settings of the resource manager, and those that all node managers share."""
     ports = {"address": 2, "scheduler.address": 3, "resource-tracker.address": 4}
-    ports |= {"admin.address": 5, "webapp.address": 6}
+    ports |= {"admin.address": 5, _web(cluster): 6}
     manager = "yarn.resourcemanager"
     return {
         **{f"{manager}.{key}": f"{LOOPBACK}:{cluster.port + n}" for key, n in ports.items()},
         f"{manager}.hostname": LOOPBACK,
         f"{manager}.connect.retry-interval.ms": 200,
-        # A container waits for a heartbeat of its node: 50 milliseconds, not a second.
-        f"{manager}.nodemanagers.heartbeat-interval-ms": 50,
+        # A container waits for a heartbeat of its node: 150 milliseconds, not a second. More often,
+        # the processor time of heartbeats makes up for what containers wait less.
+        f"{manager}.nodemanagers.heartbeat-interval-ms": 150,
         f"{manager}.webapp.rest-csrf.enabled": True,
         # A node is lost after 8 seconds, with its containers. An application master that
         # was killed is noticed at once; one may need long to start on a busy machine.
@@ -183,8 +234,15 @@ def yarn(cluster: Cluster) -> dict[str, object]:
         "yarn.nodemanager.aux-services": "mapreduce_shuffle",
         "yarn.nodemanager.resource.memory-mb": 3072,
         "yarn.nodemanager.resource.cpu-vcores": 3,
+        # A container that takes more memory than it asked for is killed, as in production. Address
+        # space, of which Java and Numba reserve more than they use, is not counted.
+        "yarn.nodemanager.pmem-check-enabled": True,
+        # Otherwise that is left to cgroups, even where there are none.
+        "yarn.nodemanager.resource.memory.enforced": False,
         "yarn.nodemanager.vmem-check-enabled": False,
-        "yarn.nodemanager.pmem-check-enabled": False,
+        "yarn.nodemanager.container-monitor.interval-ms": 1000,
+        # Why it was killed precedes its processes, whose command lines have all the class path.
+        "yarn.nodemanager.container-diagnostics-maximum-size": 100_000,
         "yarn.nodemanager.webapp.rest-csrf.enabled": True,
         # A workstation's disk is often nearly full: that must not stop the node.
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99,
@@ -206,10 +264,15 @@ def nodemanager(cluster: Cluster, number: int) -> dict[str, object]:
         "yarn.nodemanager.bind-host": cluster.node_address(number),
         "yarn.nodemanager.address": f"{name}:{port + 4}",
         "yarn.nodemanager.localizer.address": f"{name}:{port + 5}",
-        "yarn.nodemanager.webapp.address": f"{name}:{port + 6}",
+        f"yarn.nodemanager.{_web(cluster)}": f"{name}:{port + 6}",
         "yarn.nodemanager.local-dirs": cluster.folder / "tmp" / name,
         "yarn.nodemanager.log-dirs": cluster.logs / "containers" / name,
     }
+
+
+def _web(cluster: Cluster) -> str:
+    """The end of the property that has the address of one of YARN's web servers."""
+    return f"webapp.{'https.' if cluster.kerberos else ''}address"
 
 
 def scheduler() -> dict[str, object]:
@@ -235,7 +298,7 @@ def mapred(cluster: Cluster) -> dict[str, object]:
         "mapreduce.framework.name": "yarn",
         "mapreduce.application.classpath": f"${CLASS_PATH}",
         "mapreduce.jobhistory.address": f"{LOOPBACK}:{cluster.port + 7}",
-        "mapreduce.jobhistory.webapp.address": f"{LOOPBACK}:{cluster.port + 8}",
+        f"mapreduce.jobhistory.{_web(cluster)}": f"{LOOPBACK}:{cluster.port + 8}",
         "mapreduce.jobhistory.admin.address": f"{LOOPBACK}:{cluster.port + 9}",
         "mapreduce.jobhistory.webapp.rest-csrf.enabled": True,
         # Several node managers share a machine: each takes a free port for its map outputs.
@@ -245,19 +308,21 @@ def mapred(cluster: Cluster) -> dict[str, object]:
         "mapreduce.admin.map.child.java.opts": options,
         "mapreduce.admin.reduce.child.java.opts": options,
         "yarn.app.mapreduce.am.command-opts": "-Xmx192m",
-        "yarn.app.mapreduce.am.resource.mb": 384,
-        "mapreduce.map.memory.mb": 512,
+        "yarn.app.mapreduce.am.resource.mb": 512,
+        # Java's 200 MB, and as much again of Python with NumPy and Numba, are not all: 1,024 is
+        # Hadoop's own default, and three such containers, one a core, fill a node.
+        "mapreduce.map.memory.mb": 1024,
         "mapreduce.map.java.opts": "-Xmx320m",
-        "mapreduce.reduce.memory.mb": 512,
+        "mapreduce.reduce.memory.mb": 1024,
         "mapreduce.reduce.java.opts": "-Xmx320m",
         "mapreduce.task.io.sort.mb": 64,
         "mapreduce.job.maps": 2,
         "mapreduce.map.speculative": False,
         "mapreduce.reduce.speculative": False,
         "mapreduce.client.submit.file.replication": min(3, cluster.nodes),
-        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": 50,
-        "mapreduce.client.completion.pollinterval": 100,
-        "mapreduce.client.progressmonitor.pollinterval": 100,
+        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": 150,
+        "mapreduce.client.completion.pollinterval": 200,
+        "mapreduce.client.progressmonitor.pollinterval": 200,
         # A reducer gives up a lost node in seconds, by default in minutes.
         "mapreduce.reduce.shuffle.connect.timeout": 3000,
         "mapreduce.reduce.shuffle.read.timeout": 8000,

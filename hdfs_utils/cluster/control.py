@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.cluster import artifacts, compiled, health, java, processes
+from hdfs_utils.cluster import artifacts, compiled, health, java, kerberos, processes
 from hdfs_utils.cluster.archive import archive
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.cluster.layout import DEFAULT_NODES, Cluster, cluster_folder, load, save
-from hdfs_utils.cluster.processes import NODE_ROLES, ROLES, Daemon
+from hdfs_utils.cluster.processes import ROLES, Daemon
 from hdfs_utils.cluster.starting import (
     begin,
     complete,
@@ -53,6 +53,8 @@ def up(
     *,
     port: int | None = None,
     gpus: int | None = None,
+    secure: bool | None = None,
+    ha: bool | None = None,
 ) -> Cluster:
     """Start the missing processes of this user's cluster, and wait until all are ready.
 
@@ -64,6 +66,9 @@ def up(
     ``port``: The first of 100 ports; default: as before, else 19800 or the next hundred that is
       free.
     ``gpus``: Units of ``yarn.io/gpu`` that each node counts; default: as before, else none.
+    ``secure``: Whether users are told apart by Kerberos, and all is encrypted; default: as before,
+      else not. Then the user also gets a new ticket, for a day.
+    ``ha``: Whether HDFS has two name nodes and a journal node; default: as before, else not.
 
     Raises ClusterError (Java, Maven or a port is missing, or a process did not become ready; what
     was started is stopped again), StorageError (the disk is full, or a folder cannot be written).
@@ -71,7 +76,7 @@ def up(
     with _locked() as folder:
         found = None if fresh else load(folder)
         if found and processes.alive(found[0]):
-            _require_same(found[0], nodes=nodes, port=port, gpus=gpus)
+            _require_same(found[0], nodes=nodes, port=port, gpus=gpus, secure=secure, ha=ha)
             complete(found[0], progress)
             return found[0]
         before = found[0] if found else None
@@ -79,6 +84,8 @@ def up(
         number = _nodes(nodes, before, data_nodes)
         runtime = java.find()
         hadoop = artifacts.assemble(progress)
+        secure = bool(before and before.kerberos) if secure is None else secure
+        ha = bool(before and before.ha) if ha is None else ha
         cluster = Cluster(
             folder=folder,
             nodes=number,
@@ -86,8 +93,10 @@ def up(
             java_home=runtime.home,
             java_options=tuple(java.options(runtime)),
             hadoop=hadoop,
+            kerberos=kerberos.assemble(progress) if secure else None,
             archive=archive(hadoop, runtime, progress),
             gpus=gpus if gpus is not None else before.gpus if before else 0,
+            ha=ha,
         )
         compiled.compile_once(hadoop, cluster.class_path(), runtime, progress)
         # Leftovers of an earlier cluster, such as containers without a node manager.
@@ -117,9 +126,9 @@ def down(progress: Progress = silent) -> bool:
 def kill(role: str, number: int = 1) -> int:
     """Kill a process by SIGKILL, and wait until it is gone; returns the number it had.
 
-    ``role``: ``namenode``, ``datanode``, ``resourcemanager``, ``nodemanager``, ``historyserver``,
-    or ``appmaster``: the application master of a running job. ``number``: Which node, or which of
-    the running jobs, in the order of their start; counted from one.
+    ``role``: ``namenode``, ``journalnode``, ``datanode``, ``resourcemanager``, ``nodemanager``,
+    ``historyserver``, or ``appmaster``: the application master of a running job. ``number``: Which
+    node, or which of the running jobs, in the order of their start; counted from one.
 
     Raises NotRunningError (no such process exists).
     """
@@ -191,7 +200,13 @@ def _nodes(asked: int | None, before: Cluster | None, data_nodes: int) -> int:
 
 
 def _require_same(
-    cluster: Cluster, *, nodes: int | None, port: int | None, gpus: int | None
+    cluster: Cluster,
+    *,
+    nodes: int | None,
+    port: int | None,
+    gpus: int | None,
+    secure: bool | None,
+    ha: bool | None,
 ) -> None:
     """A cluster that runs stays as it is."""
     for name, asked, found in (
@@ -204,12 +219,26 @@ def _require_same(
                 f"a cluster is up with --{name} {found}, and {asked} was asked for. Stop it first: "
                 f"gradreduce cluster down"
             )
+    for name, wanted, is_so in (
+        ("Kerberos", secure, bool(cluster.kerberos)),
+        ("two name nodes", ha, cluster.ha),
+    ):
+        if wanted is not None and wanted != is_so:
+            raise ClusterError(
+                f"a cluster is up with{'' if is_so else 'out'} {name}. Stop it first: "
+                f"gradreduce cluster down"
+            )
 
 
 def _daemon(cluster: Cluster, role: str, number: int) -> Daemon:
     if role not in ROLES:
         raise ValueError(f"no process is called {role!r}, expected one of {', '.join(ROLES)}")
-    most = cluster.nodes if role in NODE_ROLES else 1
+    most = sum(one.role == role for one in processes.daemons(cluster))
+    if not most:
+        option = "--kerberos" if role == "kdc" else "--ha"
+        raise NotRunningError(
+            f"this cluster has no {ROLES[role].text}: it was started without {option}"
+        )
     if not 1 <= number <= most:
         raise NotRunningError(
             f"there is no {ROLES[role].text} {number}: this cluster has {most} of them"

@@ -2,11 +2,12 @@
 
 import contextlib
 import json
-import urllib.request
 from typing import Any, NamedTuple
 
-from hdfs_utils.cluster import processes
-from hdfs_utils.cluster.layout import Cluster
+from hdfs_utils import web
+from hdfs_utils.cluster import config, kerberos, processes
+from hdfs_utils.cluster.layout import LOOPBACK, Cluster
+from hdfs_utils.errors import DaemonError, KerberosError
 
 
 class Health(NamedTuple):
@@ -47,17 +48,57 @@ class Health(NamedTuple):
 
 def check(cluster: Cluster, seconds: float = 2) -> Health:
     """Ask the name node, the resource manager and the job history."""
-    query = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
-    beans = get(cluster.namenode_url + query, seconds)
-    metrics = get(cluster.resourcemanager_url + "/ws/v1/cluster/metrics", seconds)
-    history = get(cluster.historyserver_url + "/ws/v1/history/info", seconds)
-    bean = beans["beans"][0] if beans and beans.get("beans") else {}
+    url = active_url(cluster, seconds)
+    bean = _bean(cluster, url, "NameNode,name=FSNamesystemState", seconds) if url else {}
+    metrics = get(cluster, cluster.resourcemanager_url + "/ws/v1/cluster/metrics", seconds)
+    history = get(cluster, cluster.historyserver_url + "/ws/v1/history/info", seconds)
     return Health(
         # A name node that has just started answers in part.
         hdfs=bean if {"FSState", "NumLiveDataNodes"} <= bean.keys() else None,
         yarn=metrics["clusterMetrics"] if metrics else None,
         history=history is not None,
     )
+
+
+def active_url(cluster: Cluster, seconds: float = 2) -> str | None:
+    """The web server of the name node that is active; None if of two neither is."""
+    if not cluster.ha:
+        return cluster.namenode_url
+    states = {number: namenode_state(cluster, number, seconds) for number in cluster.namenodes}
+    active = [number for number, state in states.items() if state == "active"]
+    return _namenode_url(cluster, active[0]) if active else None
+
+
+def namenode_state(cluster: Cluster, number: int, seconds: float = 2) -> str | None:
+    """Whether one of two name nodes is ``active`` or ``standby``; None if it does not answer."""
+    url = _namenode_url(cluster, number)
+    return _bean(cluster, url, "NameNode,name=NameNodeStatus", seconds).get("State")
+
+
+def _namenode_url(cluster: Cluster, number: int) -> str:
+    return f"{cluster.web_scheme}://{cluster.namenode_address(number, web=True)}"
+
+
+def make_active(cluster: Cluster) -> None:
+    """Make the first name node the active one if both stand by, as they do after their start.
+
+    Raises DaemonError (it refuses).
+    """
+    # One that only answers late may be active: both must say that they are not.
+    if all(namenode_state(cluster, number) == "standby" for number in cluster.namenodes):
+        program = str(cluster.home / "bin" / "hdfs")
+        first = config.namenode_id(cluster.namenodes[0])
+        asked = ["haadmin", "-transitionToActive", "--forceactive", first]
+        done = processes.run(cluster, [program, *asked])
+        if done.returncode:
+            raise DaemonError(f"{' '.join(asked)} failed: {(done.stdout + done.stderr).strip()}")
+
+
+def _bean(cluster: Cluster, url: str, name: str, seconds: float) -> dict[str, Any]:
+    """What a server tells of itself; empty if it does not answer."""
+    found = get(cluster, f"{url}/jmx?qry=Hadoop:service={name}", seconds)
+    beans: list[dict[str, Any]] = (found or {}).get("beans") or [{}]
+    return beans[0]
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
@@ -71,15 +112,16 @@ def status(cluster: Cluster) -> dict[str, Any]:
     lacks += state.lacks(cluster)
     listed = []
     for daemon in processes.daemons(cluster):
-        (host, port), *_, (web_host, web_port) = processes.addresses(cluster, daemon)
+        places = [f"{host}:{port}" for host, port in processes.addresses(cluster, daemon)]
         listed.append(
             {
                 "role": daemon.role,
                 "number": daemon.number,
                 "name": str(daemon),
                 "pid": alive.get(daemon),
-                "address": f"{host}:{port}",
-                "web": f"http://{web_host}:{web_port}",
+                "address": places[0],
+                # The KDC has none.
+                "web": f"{cluster.web_scheme}://{places[-1]}" if places[1:] else "",
                 "log": str(processes.log_file(cluster, daemon)),
             }
         )
@@ -93,6 +135,7 @@ def status(cluster: Cluster) -> dict[str, Any]:
         "hdfs": hdfs
         and {
             "uri": cluster.hdfs_uri,
+            "namenode": active_url(cluster),
             "live_nodes": state.live_datanodes,
             "safe_mode": state.safe_mode,
             "used_bytes": hdfs["CapacityUsed"],
@@ -116,14 +159,15 @@ def status(cluster: Cluster) -> dict[str, Any]:
 
 def applications(cluster: Cluster, states: str = "RUNNING") -> list[dict[str, Any]]:
     """Applications in some states, as the resource manager describes them, oldest first."""
-    found = get(f"{cluster.resourcemanager_url}/ws/v1/cluster/apps?states={states}", 5)
+    found = get(cluster, f"{cluster.resourcemanager_url}/ws/v1/cluster/apps?states={states}", 5)
     apps = ((found or {}).get("apps") or {}).get("app") or []
     return sorted(apps, key=lambda app: str(app["id"]))
 
 
-def get(url: str, seconds: float) -> Any:
+def get(cluster: Cluster, url: str, seconds: float) -> Any:
     """A server's JSON; None if it does not answer in time or not in JSON."""
-    with contextlib.suppress(OSError, ValueError), _open(url, "GET", seconds) as answer:
+    failures = OSError, ValueError, KerberosError
+    with contextlib.suppress(*failures), _open(cluster, url, "GET", seconds) as answer:
         return json.load(answer)
     return None
 
@@ -135,8 +179,8 @@ def make_folder(cluster: Cluster, path: str, permission: str) -> None:
     """
     for operation in ("MKDIRS", "SETPERMISSION"):
         query = f"op={operation}&permission={permission}"
-        url = f"{cluster.namenode_url}/webhdfs/v1{path}?{query}"
-        _open(url, "PUT", 30).close()
+        url = f"{active_url(cluster)}/webhdfs/v1{path}?{query}"
+        _open(cluster, url, "PUT", 30).close()
 
 
 def at_work(cluster: Cluster, daemon: processes.Daemon, since: float) -> bool:
@@ -145,13 +189,19 @@ def at_work(cluster: Cluster, daemon: processes.Daemon, since: float) -> bool:
     if daemon.role == "datanode":
         # The name node may still take a process that was killed for alive: ask the data node.
         address = processes.addresses(cluster, daemon)[-1]
-        query = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
-        beans = get("http://{}:{}{}".format(*address, query), 2)
-        bean = beans["beans"][0] if beans and beans.get("beans") else {}
+        url = "{}://{}:{}".format(cluster.web_scheme, *address)
+        bean = _bean(cluster, url, "DataNode,name=DataNodeInfo", 2)
         actors = bean.get("BPServiceActorInfo") or "[]"
         return any(actor["ActorState"] == "RUNNING" for actor in json.loads(actors))
+    if daemon.role == "kdc":
+        return kerberos.is_ready(cluster, since)
+    if daemon.role == "journalnode":
+        url = f"{cluster.web_scheme}://{LOOPBACK}:{cluster.journal_port + 1}"
+        return bool(_bean(cluster, url, "JournalNode,name=JournalNodeInfo", 2))
+    if daemon.role == "namenode" and cluster.ha:
+        return namenode_state(cluster, daemon.number) is not None
     if daemon.role == "nodemanager":
-        nodes = get(cluster.resourcemanager_url + "/ws/v1/cluster/nodes?states=RUNNING", 2)
+        nodes = get(cluster, cluster.resourcemanager_url + "/ws/v1/cluster/nodes?states=RUNNING", 2)
         return any(
             entry["nodeHostName"] == cluster.node_name(daemon.number)
             and entry["lastHealthUpdate"] >= since * 1000
@@ -165,10 +215,12 @@ def at_work(cluster: Cluster, daemon: processes.Daemon, since: float) -> bool:
     return state.history
 
 
-def _open(url: str, method: str, seconds: float) -> Any:
-    # Proxies of the environment are for other machines.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(  # noqa: S310 - a server of the cluster
-        url, headers={"Accept": "application/json"}, method=method
-    )
-    return opener.open(request, timeout=seconds)
+def _open(cluster: Cluster, url: str, method: str, seconds: float) -> Any:
+    headers = {"Accept": "application/json"}
+    with kerberos.as_its_user(cluster):
+        try:
+            return web.ask(url, seconds, method, headers=headers, certificate=cluster.certificate)
+        except KerberosError:
+            # A cluster may be up for longer than its ticket is valid.
+            kerberos.renew(cluster)
+            return web.ask(url, seconds, method, headers=headers, certificate=cluster.certificate)

@@ -37,6 +37,7 @@ case $command in
         class=org.apache.hadoop.mapred.JobQueueClient
         [ "${0##*/}" = yarn ] && class=org.apache.hadoop.yarn.client.cli.QueueCLI ;;
     dfsadmin) class=org.apache.hadoop.hdfs.tools.DFSAdmin ;;
+    haadmin) class=org.apache.hadoop.hdfs.tools.DFSHAAdmin ;;
     fsck) class=org.apache.hadoop.hdfs.tools.DFSck ;;
     getconf) class=org.apache.hadoop.hdfs.tools.GetConf ;;
     groups) class=org.apache.hadoop.hdfs.tools.GetGroups ;;

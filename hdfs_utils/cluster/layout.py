@@ -17,6 +17,8 @@ DEFAULT_PORT = 19800
 PORTS = 100
 
 LOOPBACK = "127.0.0.1"
+#: The name service of two name nodes.
+SERVICE = "gradreduce"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Cluster:
     ``hadoop``: Hadoop's jars, in ``lib``.
     ``archive``: Classes as the virtual machines map them into memory, to start sooner.
     ``gpus``: Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
+    ``kerberos``: What Kerberos needs beside Hadoop's jars; None on a cluster without it.
+    ``ha``: Whether HDFS has two name nodes, of which one is active, and a journal node.
     """
 
     folder: Path
@@ -40,6 +44,8 @@ class Cluster:
     hadoop: Path
     archive: Path | None = None
     gpus: int = 0
+    kerberos: Path | None = None
+    ha: bool = False
 
     @property
     def home(self) -> Path:
@@ -68,23 +74,59 @@ class Cluster:
 
     @property
     def hdfs_uri(self) -> str:
-        """The file system, as ``hdfs://127.0.0.1:PORT``."""
-        return f"hdfs://{LOOPBACK}:{self.port}"
+        """The file system, as ``hdfs://127.0.0.1:PORT``, or the name service of two name nodes."""
+        return f"hdfs://{SERVICE if self.ha else self.namenode_address(1)}"
+
+    @property
+    def namenodes(self) -> range:
+        """The numbers of its name nodes."""
+        return range(1, 3 if self.ha else 2)
+
+    def namenode_address(self, number: int, *, web: bool = False) -> str:
+        """Where a name node answers calls, or its web server."""
+        return f"{LOOPBACK}:{self.namenode_port(number) + web}"
+
+    def namenode_port(self, number: int) -> int:
+        """The first of the two ports of a name node; the second has the end of node 1's."""
+        return self.port if number == 1 else self.port + 17
+
+    @property
+    def journal_port(self) -> int:
+        """The first of the two ports of the journal node: the end of node 2's."""
+        return self.port + 27
 
     @property
     def namenode_url(self) -> str:
-        """The name node's web server, with WebHDFS in ``/webhdfs/v1``."""
-        return f"http://{LOOPBACK}:{self.port + 1}"
+        """The web server of the first name node, with WebHDFS in ``/webhdfs/v1``."""
+        return self._url(LOOPBACK, self.port + 1)
 
     @property
     def resourcemanager_url(self) -> str:
         """The resource manager's web server, with its REST interface in ``/ws/v1/cluster``."""
-        return f"http://{LOOPBACK}:{self.port + 6}"
+        return self._url(LOOPBACK, self.port + 6)
 
     @property
     def historyserver_url(self) -> str:
         """The job history's web server, with its REST interface in ``/ws/v1/history``."""
-        return f"http://{LOOPBACK}:{self.port + 8}"
+        return self._url(LOOPBACK, self.port + 8)
+
+    @property
+    def web_scheme(self) -> str:
+        """How its web servers are spoken to: ``http`` or ``https``."""
+        return "https" if self.kerberos else "http"
+
+    def _url(self, host: str, port: int) -> str:
+        return f"{self.web_scheme}://{host}:{port}"
+
+    @property
+    def secrets(self) -> Path:
+        """Keys, tickets and certificates of a cluster with Kerberos."""
+        return self.folder / "kerberos"
+
+    @property
+    def certificate(self) -> Path | None:
+        """Of the web servers; None if they have none."""
+        return self.secrets / "certificate.pem" if self.kerberos else None
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -115,6 +157,20 @@ class Cluster:
             "HADOOP_CONF_DIR": str(self.conf_dir),
             "JAVA_HOME": str(self.java_home),
             "PATH": os.pathsep.join([str(self.home / "bin"), os.environ.get("PATH", os.defpath)]),
+            **self.ticket_environment(),
+        }
+
+    def enter(self) -> None:
+        """Make it the Hadoop of this process, as ``cluster env`` does for a shell."""
+        os.environ.update(self.environment())
+
+    def ticket_environment(self) -> dict[str, str]:
+        """Where a program finds Kerberos's configuration and the user's ticket."""
+        if not self.kerberos:
+            return {}
+        return {
+            "KRB5_CONFIG": str(self.secrets / "krb5.conf"),
+            "KRB5CCNAME": f"FILE:{self.secrets / 'ticket'}",
         }
 
 
@@ -149,13 +205,14 @@ def load(folder: Path) -> tuple[Cluster, bool] | None:
         if content.pop("format") != 1:
             raise ValueError("another version of gradreduce wrote it")
         up = bool(content.pop("up"))
-        archive = content.pop("archive")
+        archive, kerberos = content.pop("archive"), content.pop("kerberos", None)
         return Cluster(
             folder=Path(content.pop("folder")),
             java_home=Path(content.pop("java_home")),
             java_options=tuple(content.pop("java_options")),
             hadoop=Path(content.pop("hadoop")),
             archive=Path(archive) if archive else None,
+            kerberos=Path(kerberos) if kerberos else None,
             **content,
         ), up
     except StorageError as error:

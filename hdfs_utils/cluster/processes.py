@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.cluster import config
+from hdfs_utils.cluster import config, kerberos
 from hdfs_utils.cluster.layout import LOOPBACK, Cluster
 from hdfs_utils.errors import DaemonError
 
@@ -30,6 +30,8 @@ class Role(NamedTuple):
 
 
 ROLES = {
+    "kdc": Role("org.apache.hadoop.minikdc.MiniKdc", 64, "KDC"),
+    "journalnode": Role("org.apache.hadoop.hdfs.qjournal.server.JournalNode", 96, "journal node"),
     "namenode": Role("org.apache.hadoop.hdfs.server.namenode.NameNode", 192, "name node"),
     "resourcemanager": Role(
         "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager", 224, "resource manager"
@@ -53,13 +55,17 @@ class Daemon(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        number = f" {self.number}" if self.role in NODE_ROLES else ""
+        number = f" {self.number}" if self._is_numbered else ""
         return f"{ROLES[self.role].text}{number}"
 
     @property
     def name(self) -> str:
         """Name of its log."""
-        return f"{self.role}-{self.number}" if self.role in NODE_ROLES else self.role
+        return f"{self.role}-{self.number}" if self._is_numbered else self.role
+
+    @property
+    def _is_numbered(self) -> bool:
+        return self.role in NODE_ROLES or self.number > 1
 
 
 class Container(NamedTuple):
@@ -73,7 +79,10 @@ class Container(NamedTuple):
 
 def daemons(cluster: Cluster) -> list[Daemon]:
     """All daemons of a cluster, in the order of starting."""
-    found = [Daemon("namenode", 1), Daemon("resourcemanager", 1)]
+    found = [Daemon("kdc", 1)] if cluster.kerberos else []
+    found += [Daemon("journalnode", 1)] if cluster.ha else []
+    found += [Daemon("namenode", number) for number in cluster.namenodes]
+    found += [Daemon("resourcemanager", 1)]
     for role in NODE_ROLES:
         found += [Daemon(role, number) for number in range(1, cluster.nodes + 1)]
     return [*found, Daemon("historyserver", 1)]
@@ -84,7 +93,9 @@ def addresses(cluster: Cluster, daemon: Daemon) -> list[tuple[str, int]]:
     base, node = cluster.port, cluster.node_port(daemon.number)
     own = cluster.node_address(daemon.number)
     return {
-        "namenode": [(LOOPBACK, base), (LOOPBACK, base + 1)],
+        "kdc": [(LOOPBACK, kerberos.port(cluster))],
+        "journalnode": [(LOOPBACK, cluster.journal_port + n) for n in (0, 1)],
+        "namenode": [(LOOPBACK, cluster.namenode_port(daemon.number) + n) for n in (0, 1)],
         "resourcemanager": [(LOOPBACK, base + n) for n in range(2, 7)],
         "historyserver": [(LOOPBACK, base + n) for n in (7, 9, 8)],
         "datanode": [(LOOPBACK, node + n) for n in (0, 2, 1)],
@@ -106,10 +117,15 @@ def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
     """The command line of a daemon."""
     role = ROLES[daemon.role]
     values: dict[str, object] = {}
-    if daemon.role == "datanode":
+    if daemon.role == "namenode":
+        values = config.namenode(cluster, daemon.number)
+    elif daemon.role == "datanode":
         values = config.datanode(cluster, daemon.number)
     elif daemon.role == "nodemanager":
         values = config.nodemanager(cluster, daemon.number)
+    class_path = f"{cluster.class_path()}{os.pathsep}{cluster.conf_dir}"
+    if daemon.role == "kdc":
+        class_path, arguments = kerberos.class_path(cluster), kerberos.arguments(cluster)
     generic = [part for name, value in values.items() for part in ("-D", f"{name}={value}")]
     return [
         str(cluster.java_home / "bin" / "java"),
@@ -121,7 +137,7 @@ def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
         f"-Dhadoop.log.file={daemon.name}.log",
         "-Dhadoop.root.logger=INFO,daemon",
         "-cp",
-        f"{cluster.class_path()}{os.pathsep}{cluster.conf_dir}",
+        class_path,
         role.main,
         *generic,
         *arguments,
@@ -163,7 +179,7 @@ def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
 
 
 def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as a process of the cluster.
+    """Run a program to its end, as a process of the cluster, with the ticket of its user.
 
     Raises DaemonError (it takes too long).
     """
@@ -175,7 +191,7 @@ def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str
             text=True,
             errors="replace",
             timeout=_SECONDS,
-            env=config.daemon_environment(cluster),
+            env=config.daemon_environment(cluster) | cluster.ticket_environment(),
             check=False,
         )
     except subprocess.TimeoutExpired as error:

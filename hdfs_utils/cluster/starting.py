@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace as changed
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.cluster import config, health, processes
+from hdfs_utils.cluster import config, health, kerberos, processes
 from hdfs_utils.cluster.artifacts import Progress
 from hdfs_utils.cluster.layout import DEFAULT_PORT, PORTS, Cluster, default_folder, save
 from hdfs_utils.cluster.processes import Daemon
@@ -77,16 +77,41 @@ def begin(cluster: Cluster, fresh: bool, progress: Progress) -> None:
         if (cluster.folder / name).exists():
             with storage_errors("delete", cluster.folder / name):
                 shutil.rmtree(cluster.folder / name)
+    _require_its_files(cluster)
     with storage_errors("write", cluster.home):
         config.write(cluster)
         for path in (cluster.data, cluster.logs, cluster.folder / "tmp"):
             path.mkdir(exist_ok=True)
     save(cluster, up=False)
+    _begin_kerberos(cluster, progress)
     # The image's digest is the last that formatting writes.
     if not any((cluster.data / "namenode" / "current").glob("fsimage_*.md5")):
         progress("formatting HDFS", 0, 1)
         _format(cluster)
     complete(cluster, progress)
+
+
+def _require_its_files(cluster: Cluster) -> None:
+    """Refuse the files of an HDFS with another number of name nodes."""
+    is_formatted = (cluster.data / "namenode").exists()
+    if is_formatted and cluster.ha != (cluster.data / "journal").exists():
+        which, again = ("one name node", " --ha") if cluster.ha else ("two name nodes", "")
+        raise ClusterError(
+            f"{cluster.data} holds the files of an HDFS with {which}. Delete them: gradreduce "
+            f"cluster up --fresh{again}"
+        )
+
+
+def _begin_kerberos(cluster: Cluster, progress: Progress) -> None:
+    """Have a KDC, and a new ticket, before anything that needs them starts."""
+    if not cluster.kerberos:
+        return
+    kdc = Daemon("kdc", 1)
+    if kdc in processes.alive(cluster):
+        kerberos.renew(cluster)
+    else:
+        progress("starting Kerberos", 0, 1)
+        launch_one(cluster, kdc)
 
 
 def _format(cluster: Cluster) -> None:
@@ -98,12 +123,25 @@ def _format(cluster: Cluster) -> None:
         )
     with storage_errors("delete", cluster.data):
         shutil.rmtree(cluster.data / "namenode", ignore_errors=True)
+    if cluster.ha:
+        launch_one(cluster, Daemon("journalnode", 1))
     processes.run_once(cluster, Daemon("namenode", 1), "-format", "-nonInteractive", "-force")
+    first, *others = (config.namenode_folder(cluster, number) for number in cluster.namenodes)
+    for folder in others:
+        with storage_errors("write", folder):
+            shutil.copytree(first, folder, dirs_exist_ok=True)
 
 
 def _make_home(cluster: Cluster) -> None:
-    home = f"/user/{getpass.getuser()}"
-    for path, permission in (("/tmp", "1777"), ("/user", "755"), (home, "755")):  # noqa: S108
+    for path, permission in (
+        ("/tmp", "1777"),  # noqa: S108
+        ("/user", "755"),
+        (f"/user/{getpass.getuser()}", "755"),
+        # The job history has made them for itself alone, and other users have jobs, too.
+        ("/tmp/hadoop-yarn", "755"),  # noqa: S108
+        ("/tmp/hadoop-yarn/staging", "1777"),  # noqa: S108
+        ("/tmp/hadoop-yarn/staging/history", "755"),  # noqa: S108
+    ):
         try:
             health.make_folder(cluster, path, permission)
         except OSError as error:
@@ -115,6 +153,7 @@ def _make_home(cluster: Cluster) -> None:
 
 def complete(cluster: Cluster, progress: Progress) -> None:
     """Start the missing processes of a cluster, and wait until it is ready."""
+    _begin_kerberos(cluster, progress)
     alive = processes.alive(cluster)
     # The history server needs HDFS, and would sleep ten seconds if it were too early.
     history = Daemon("historyserver", 1)
@@ -128,6 +167,8 @@ def complete(cluster: Cluster, progress: Progress) -> None:
         if not state.safe_mode and history not in expected:
             processes.launch(cluster, history)
             expected.add(history)
+        if cluster.ha and state.hdfs is None:
+            health.make_active(cluster)
         done = state.live_datanodes + state.active_nodemanagers + state.history
         progress("starting Hadoop", done, 2 * cluster.nodes + 1)
         if not state.lacks(cluster) and all(

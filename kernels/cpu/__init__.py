@@ -16,6 +16,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +77,7 @@ try:
     # Reads its environment when it is imported.
     import numba
     from numba.core import event
+    from numba.core.compiler_lock import global_compiler_lock
 finally:
     if _collecting:
         gc.enable()
@@ -166,6 +168,43 @@ def _locked() -> Iterator[None]:
         yield
 
 
+#: Seconds to wait for another process that compiles the same kernel: many times what it takes.
+_PATIENCE = 60.0
+
+
+@contextlib.contextmanager
+def _alone(function: Any) -> Iterator[None]:
+    """Have other processes wait while this one compiles a kernel, and then load what it has saved.
+
+    So the workers that start at once on a new machine do not each compile everything.
+    """
+    name = f".{function.__module__}.{function.__qualname__}.lock"
+    # Its own lock comes first: else two threads wait for each other, where kernels call others.
+    with global_compiler_lock:
+        try:
+            file = (Path(os.environ["NUMBA_CACHE_DIR"]) / name).open("ab")
+        except OSError:
+            yield
+            return
+        with file:
+            end = time.monotonic() + _PATIENCE
+            while time.monotonic() < end:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.05)
+                except OSError:
+                    # A disk without locks.
+                    break
+            try:
+                yield
+            finally:
+                # A process that was forked meanwhile has the file, too.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(file, fcntl.LOCK_UN)
+
+
 # error_model: a division by zero gives an infinity as IEEE 754 has it, instead of a branch.
 _njit: Any = numba.njit(nogil=True, cache="NUMBA_CACHE_DIR" in os.environ, error_model="numpy")
 
@@ -177,6 +216,7 @@ def jit(function: Any) -> Any:
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache is not None:
         cache.save, cache.load = _locked()(cache.save), _locked()(cache.load)
+        dispatcher.compile = _alone(function)(dispatcher.compile)
     return dispatcher
 
 

@@ -1,12 +1,11 @@
-"""Standardising a dataset: a job for the statistics, and one that applies them.
+"""Standardising a dataset: a program for the statistics, and one that applies them.
 
 The moments of record batches are the leaves of the canonical tree, so that the statistics have the
 same bits for any number of workers.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 from hdfs_utils.atomic import storage_errors, temporary_name
 from hdfs_utils.folders import new_folder
 from hdfs_utils.paths import AnyPath
-from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.columns import misfit
@@ -24,13 +22,14 @@ from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
 from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pooled
+from mapreduce.engine.executor import total
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Layout, Pair, Phase, Program
+from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, UsageError
-from mapreduce.executors.jobs import run_job
-from mapreduce.job import MRStep
+from mapreduce.executors.chain import Chain
 from mapreduce.reduction.message import Message
 from mapreduce.runs.execution import Execution
-
-Pairs = Iterator[tuple[str, Message]]
 
 
 def _to_message(partial: Moments) -> Message:
@@ -48,53 +47,82 @@ def _from_message(message: Message) -> Moments:
     return Moments(message.meta["rows"], weight, arrays["mean"], arrays["squares"])
 
 
-class StandardiseJob(FoldJob):
-    """Adds up the moments of record batches; or, with ``--out``, writes standardised shards.
+@dataclass(frozen=True)
+class SumMoments(Sum):
+    """Adds up the moments of the record batches of a dataset.
 
-    The folder of ``--out`` holds the statistics. What is written there takes its name when it is
-    complete, so that a task may be run twice.
+    ``data``: Its folder. ``sha256``: Its digest.
     """
 
+    data: str
+    sha256: str
+
+    name = "moments"
     MONOID = Monoid("the statistics", combine, _to_message, _from_message)
-
-    def configure_args(self) -> None:
-        super().configure_args()
-        self.add_passthru_arg("--data", help="folder of the dataset")
-        self.add_passthru_arg("--out", help="folder of the statistics, for the shards")
-        self.add_passthru_arg("--like", help="description of the statistics, as JSON")
-        self.add_passthru_arg("--dtype", help="of the standardised features")
-
-    def steps(self) -> list[MRStep]:
-        return super().steps() if self.options.out is None else [MRStep(mapper=self.write)]
 
     @cached_property
     def _dataset(self) -> Dataset:
-        return Dataset(Path(self.options.data))
+        return Dataset(Path(self.data), self.sha256)
 
     @cached_property
-    def _leaves(self) -> list[tuple[int, int, int]]:
-        return _batches(self._dataset.manifest)
+    def _batches(self) -> list[tuple[int, int, int]]:
+        """(shard, start, stop) of all record batches, in order."""
+        found = []
+        for number, shard in enumerate(self._dataset.manifest.shards):
+            edges = accumulate((batch.rows for batch in shard.batches), initial=0)
+            found += [(number, start, stop) for start, stop in pairwise(edges)]
+        return found
 
-    @property
-    def leaves(self) -> int:
-        return len(self._leaves)
+    def units(self, completed: int) -> int:
+        return len(self._batches)
 
-    def lift(self, leaf: int) -> Moments:
-        shard, start, stop = self._leaves[leaf]
+    def lift(self, completed: int, unit: int) -> Moments:
+        shard, start, stop = self._batches[unit]
         return moments(self._dataset.shard(shard).rows(start, stop))
+
+
+@dataclass(frozen=True)
+class Standardise(Program):
+    """Writes the standardised shards of a dataset; a block describes each.
+
+    What is written takes its name when it is complete, so that a task may be run twice.
+
+    ``data``, ``sha256``: The dataset. ``out``: Folder of the shards and of the statistics, which
+    are described by ``like``. ``dtype``: Of the standardised features.
+    """
+
+    data: str
+    sha256: str
+    out: str
+    like: Standardised
+    dtype: str
+
+    name = "standardise"
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        return Dataset(Path(self.data), self.sha256)
 
     @cached_property
     def _statistics(self) -> Statistics:
-        described = Standardised(**json.loads(self.options.like))
-        manifest = replace(self._dataset.manifest, standardised=described)
-        return standardisation.load(Path(self.options.out), manifest)
+        manifest = replace(self._dataset.manifest, standardised=self.like)
+        return standardisation.load(Path(self.out), manifest)
 
-    def write(self, key: str, _: Message) -> Pairs:
-        number = int(key)
+    def units(self, completed: int) -> int:
+        return len(self._dataset.manifest.shards)
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return ()
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        for shard in range(part.start, part.stop):
+            yield (shard,), self._write(shard)
+
+    def _write(self, number: int) -> Message:
         manifest = self._dataset.manifest
         rows = self._dataset.shard(number).rows(0, manifest.shards[number].rows)
-        features = self._statistics.apply(rows, self.options.dtype)
-        path = Path(self.options.out) / f"shard-{number:05d}.arrow"
+        features = self._statistics.apply(rows, self.dtype)
+        path = Path(self.out) / f"shard-{number:05d}.arrow"
         _check_finite(features, self._dataset.folder / manifest.shards[number].file)
         row_bytes = features.dtype.itemsize * manifest.features
         if isinstance(features, Csr):
@@ -108,16 +136,7 @@ class StandardiseJob(FoldJob):
                 temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
-        yield key, Message(asdict(replace(entry, file=path.name)))
-
-
-def _batches(manifest: Manifest) -> list[tuple[int, int, int]]:
-    """(shard, start, stop) of all record batches, in order."""
-    found = []
-    for number, shard in enumerate(manifest.shards):
-        edges = accumulate((batch.rows for batch in shard.batches), initial=0)
-        found += [(number, start, stop) for start, stop in pairwise(edges)]
-    return found
+        return Message(asdict(replace(entry, file=path.name)))
 
 
 def _check_finite(features: Array | Csr, path: AnyPath) -> None:
@@ -176,25 +195,18 @@ def standardise(
     with new_folder(out) as partial:
         statistics = given
         if statistics is None:
-            leaves = len(_batches(manifest))
-            total = run_fold(StandardiseJob, {"--data": data}, leaves, execution)
+            found: Moments = total(SumMoments(str(data), manifest.sha256), Chain(execution))
             if channels is not None:
-                total = pooled(total, channels)
-            statistics = standardisation.finish(total, centred=centred)
+                found = pooled(found, channels)
+            statistics = standardisation.finish(found, centred=centred)
         described = statistics.save(partial, centred=centred)
-        options = {
-            "--data": data,
-            "--out": partial,
-            "--like": json.dumps(asdict(described)),
-            "--dtype": dtype,
-        }
-        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
-        written = dict(run_job(StandardiseJob, options, keys, execution))
+        shards = Standardise(str(data), manifest.sha256, str(partial), described, dtype)
+        written = Chain(execution, len(manifest.shards)).advance(shards).blocks
         standardised = replace(
             manifest,
             dtype=dtype,
             scale=1.0,
-            shards=tuple(_entry(written[key]) for key in keys),
+            shards=tuple(map(_entry, written)),
             standardised=described,
         )
         standardised.save(partial)
@@ -238,7 +250,3 @@ def _statistics_of(like: Path, manifest: Manifest, data: Path) -> Statistics:
                 f"{data} cannot be standardised like {like}: {name} {ours}, there {theirs}"
             )
     return statistics
-
-
-if __name__ == "__main__":
-    StandardiseJob.run()

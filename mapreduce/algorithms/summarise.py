@@ -5,59 +5,98 @@ the same bits as those of an import, on any runner and for any number of workers
 """
 
 import json
+import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, path_of
-from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import opening, tables
-from mapreduce.data.readers.tables import BadField, Leaf, Misread, Reader, Roles
+from mapreduce.data.readers.tables import BadField, Leaf, Misread, Reader, Roles, Table
 from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.recipes.summary import Summary
+from mapreduce.engine.executor import total
+from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError
+from mapreduce.executors.chain import Chain
 from mapreduce.runs.execution import Execution
 
-SUMMARIES = Monoid("the summary", summary.combine, summary.to_message, summary.from_message)
+
+class _Blocks:
+    """The blocks of a table by number. They are read in order; only those asked for are parsed."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rest: Iterator[tuple[int, Leaf]] = iter(())
+        self._next = 0
+
+    def __getitem__(self, wanted: int) -> Leaf:
+        if wanted < self._next or not self._next:
+            self._rest = enumerate(self._table.leaves())
+        self._next = wanted + 1
+        return next(block for number, block in self._rest if number == wanted)
 
 
-class SummariseJob(FoldJob):
-    """Summarises blocks of files, and combines the summaries along the canonical tree."""
+@dataclass(frozen=True)
+class Summarise(Sum):
+    """Summarises blocks of files, and combines the summaries along the canonical tree.
 
-    MONOID = SUMMARIES
+    ``files``, ``shown``: Their paths, and how errors call them.
+    ``format``, ``recipe``, ``roles``, ``kinds``, ``detailed``: What a :class:`Reader` is made of.
+    ``blocks``: How many blocks the files have.
+    ``token``: Unlike that of any other job, since files may change.
+    """
 
-    def configure_args(self) -> None:
-        super().configure_args()
-        self.add_passthru_arg("--table", default="{}", help="files, recipe and kinds of columns")
+    files: tuple[str, ...]
+    shown: tuple[str, ...]
+    format: str
+    recipe: str
+    roles: Roles
+    kinds: dict[str, str]
+    detailed: bool
+    blocks: int
+    token: str
 
-    @cached_property
-    def _given(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.options.table)
-        return found
+    name = "summarise"
+    MONOID = Monoid("the summary", summary.combine, summary.to_message, summary.from_message)
+
+    @classmethod
+    def of(cls, reader: Reader) -> "Summarise":
+        """The summary of all columns that a reader reads."""
+        table = reader.table
+        return cls(
+            files=tuple(str(path.absolute()) for path in table.paths),
+            shown=tuple(str(path) for path in table.paths),
+            format=table.format,
+            recipe=json.dumps(reader.recipe.to_json()),
+            roles=reader.roles,
+            kinds=reader.kinds,
+            detailed=reader.detailed,
+            blocks=sum(1 for _ in table.leaves()),
+            token=secrets.token_hex(8),
+        )
 
     @cached_property
     def _reader(self) -> Reader:
-        given = self._given
-        paths, recipe = [path_of(path) for path in given["files"]], Recipe.parse(given["recipe"])
-        table = opening.open_table(paths, given["format"], recipe)
-        roles = Roles(*given["roles"])
-        return Reader(table, recipe, roles, given["kinds"], detailed=given["detailed"])
-
-    @property
-    def leaves(self) -> int:
-        leaves: int = self._given["leaves"]
-        return leaves
+        paths, recipe = (
+            [path_of(path) for path in self.files],
+            Recipe.parse(json.loads(self.recipe)),
+        )
+        table = opening.open_table(paths, self.format, recipe)
+        return Reader(table, recipe, self.roles, self.kinds, detailed=self.detailed)
 
     @cached_property
-    def _blocks(self) -> Iterator[tuple[int, Leaf]]:
-        return enumerate(self._reader.table.leaves())
+    def _blocks(self) -> _Blocks:
+        return _Blocks(self._reader.table)
 
-    def lift(self, leaf: int) -> Summary:
-        # Blocks come in order: those of other tasks are read, and not parsed.
-        block = next(block for number, block in self._blocks if number == leaf)
+    def units(self, completed: int) -> int:
+        return self.blocks
+
+    def lift(self, completed: int, unit: int) -> Summary:
+        block = self._blocks[unit]
         try:
             found = self._reader.read(block).summary
             assert found is not None, "a reader whose kinds may change summarises"
@@ -65,8 +104,8 @@ class SummariseJob(FoldJob):
         except Misread as error:
             return Summary(0, error.kinds, {})
         except BadField as error:
-            shown = self._given["shown"][self._reader.table.paths.index(block.path)]
-            place = f"row {error.row + 1} of block {leaf + 1}"
+            shown = self.shown[self._reader.table.paths.index(block.path)]
+            place = f"row {error.row + 1} of block {unit + 1}"
             wrong = f"{shown}, column {error.column}: {error.why} ({place})"
             if self._reader.is_sure(error.column):
                 raise DataError(wrong) from error
@@ -82,24 +121,14 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
     table = reader.table
     execution.check_places(*table.paths)
     execution = execution.for_paths(*table.paths)
-    given: dict[str, Any] = {
-        "files": [str(path.absolute()) for path in table.paths],
-        "shown": [str(path) for path in table.paths],
-        "format": table.format,
-        "recipe": reader.recipe.to_json(),
-        "roles": reader.roles,
-        "detailed": reader.detailed,
-        "leaves": sum(1 for _ in table.leaves()),
-    }
-    found = reader.kinds
+    program = Summarise.of(reader)
     while True:
-        options = {"--table": json.dumps({**given, "kinds": found})}
-        total: Summary = run_fold(SummariseJob, options, given["leaves"], execution)
-        if total.columns:
-            return total, found
-        if total.kinds == found:
-            raise DataError(total.wrong)
-        found = total.kinds
+        found: Summary = total(program, Chain(execution))
+        if found.columns:
+            return found, program.kinds
+        if found.kinds == program.kinds:
+            raise DataError(found.wrong)
+        program = replace(program, kinds=found.kinds)
 
 
 def described(
@@ -140,7 +169,3 @@ def source(paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execu
     roles = tables.roles(table, recipe)
     reader = Reader(table, recipe, roles, tables.expected(table, recipe, roles))
     return tables.source(table, recipe, known=summarise(reader, execution))
-
-
-if __name__ == "__main__":
-    SummariseJob.run()

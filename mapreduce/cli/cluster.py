@@ -11,7 +11,10 @@ from mapreduce.cli.common import json_option, output_options, print_json
 from mapreduce.support.printable import echo
 
 #: Roles whose processes can be killed and started again.
-_DAEMONS = ("namenode", "datanode", "resourcemanager", "nodemanager", "historyserver")
+_DAEMONS = (
+    *("kdc", "journalnode", "namenode", "datanode"),
+    *("resourcemanager", "nodemanager", "historyserver"),
+)
 
 
 @click.group()
@@ -39,8 +42,19 @@ def cluster() -> None:
     type=click.IntRange(0, 1024),
     help="Number of GPUs that YARN assumes on each node, real or not. [default: as before, else 0]",
 )
+@click.option(
+    "--kerberos/--no-kerberos",
+    "secure",
+    default=None,
+    help="Have a KDC, and encrypt everything. [default: as before, else not]",
+)
+@click.option(
+    "--ha/--no-ha",
+    default=None,
+    help="Have two name nodes, of which one stands by. [default: as before, else not]",
+)
 @output_options
-def up(fresh: bool, quiet: bool, as_json: bool, **options: int | None) -> None:
+def up(fresh: bool, quiet: bool, as_json: bool, **options: Any) -> None:
     """Start the cluster, or those parts of it that are down, and wait until it is ready."""
     from hdfs_utils import cluster as hadoop
     from mapreduce.support import signals

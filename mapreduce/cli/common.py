@@ -20,6 +20,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
 from mapreduce.runners.traits import RUNNERS
 from mapreduce.runs import flags
+from mapreduce.support import jsonlog
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 
@@ -32,6 +33,26 @@ FOLDER = click.Path(path_type=Path)
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
+
+
+def _format_log(context: click.Context, parameter: click.Parameter, name: str) -> None:
+    """Have this process, and drivers that it starts, log in a format from now on."""
+    if name == "json":
+        os.environ[str(parameter.envvar)] = name
+        jsonlog.install()
+
+
+#: Takes effect at once: what is said of options that follow is in the format.
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="GRADREDUCE_LOG_FORMAT",
+    default="text",
+    is_eager=True,
+    expose_value=False,
+    callback=_format_log,
+    help="Write standard error as text, or as JSON: one object a line.  [default: text]",
 )
 
 

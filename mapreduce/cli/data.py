@@ -78,7 +78,7 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
     (
         "--recipe",
         "TOML file that says what the columns become; options go before it.",
-        {"type": FOLDER},
+        {"type": LOCATION},
     ),
     ("--label", "Column to be predicted.  [default: label]", {}),
     ("--id", "Column that identifies each row; predictions have it.", {}),
@@ -154,7 +154,7 @@ _LIKE = (
 
 #: Options of other formats.
 _OTHERS: list[tuple[str, str, dict[str, Any]]] = [
-    ("--labels", "idx, as of MNIST and FashionMNIST: the file of labels.", {"type": FOLDER}),
+    ("--labels", "idx, as of MNIST and FashionMNIST: the file of labels.", {"type": LOCATION}),
     (
         "--features",
         "libsvm: how many there are.  [default: as the largest index says]",

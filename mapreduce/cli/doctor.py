@@ -31,7 +31,10 @@ class Finding(NamedTuple):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def doctor(as_json: bool) -> int:
-    """Check Python, packages, compiler and cores. If something is wrong, the exit code is 1."""
+    """Check Python, packages, compiler and cores, and a Hadoop with Kerberos that is configured.
+
+    If something is wrong, the exit code is 1.
+    """
     findings: list[Finding] = []
     for check in CHECKS:
         try:
@@ -126,6 +129,41 @@ def _machine() -> Iterator[Finding]:
         yield Finding("memory", True, f"no {shm}: the shuffle uses the folder of temporary files")
 
 
+def _kerberos() -> Iterator[Finding]:
+    """The ticket, and what the services of a Hadoop that asks for one answer, if one is used."""
+    from hdfs_utils import filesystem, kerberos
+    from hdfs_utils.errors import ClusterError, StorageError
+    from hdfs_utils.paths import path_of
+    from mapreduce.runners.hadoop import installation, rest
+
+    try:
+        yarn = rest.Yarn(installation.find())
+        if not filesystem.is_secure():
+            return
+    except (ClusterError, StorageError):
+        # Nobody has to have a Hadoop.
+        return
+    try:
+        principal, seconds = kerberos.ticket()
+    except StorageError as error:
+        yield Finding("ticket", False, str(error))
+        return
+    left = f"{seconds // 3600}:{seconds // 60 % 60:02d} h"
+    yield Finding("ticket", True, f"{principal}, valid for {left}, in {kerberos.cache_name()}")
+    services: dict[str, Callable[[], object]] = {
+        "HDFS": lambda: path_of("hdfs:///").is_dir(),
+        "YARN": yarn.metrics,
+        "nodes": yarn.node,
+        "history": yarn.history,
+    }
+    for service, ask in services.items():
+        try:
+            ask()
+            yield Finding(service, True, "accepts the ticket")
+        except (ClusterError, StorageError) as error:
+            yield Finding(service, False, str(error))
+
+
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _shadowed,
@@ -133,4 +171,5 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _compiler,
     _blas,
     _machine,
+    _kerberos,
 )

@@ -1,4 +1,4 @@
-"""``gradreduce jobs``: jobs that ``gradreduce run --submit`` has started."""
+"""``gradreduce jobs``: jobs that run on by themselves, and what killed drivers have left."""
 
 import sys
 import time
@@ -92,6 +92,40 @@ def remove(id: tuple[str, ...]) -> None:
 
     for job in [SubmittedJob(each) for each in id]:
         job.remove()
+
+
+@jobs.command()
+@click.argument("id")
+def adopt(id: str) -> None:
+    """Go on with job ID on a cluster, whose driver was killed, as its command does."""
+    from mapreduce.launch.jobs import SubmittedJob
+
+    SubmittedJob(id).adopt()
+
+
+@jobs.command()
+@click.argument("id", nargs=-1)
+def clean(id: tuple[str, ...]) -> None:
+    """Remove what killed drivers have left: of jobs by ID, or of all.
+
+    These are applications, folders of temporary files, and outputs that have no name yet. Without
+    ID, archives of code of other versions on the cluster are removed, too, and temporary folders of
+    trainings in which nothing has changed for a day.
+    """
+    from mapreduce.launch.jobs import SubmittedJob, submitted
+
+    lost = [job for job in submitted() if not id and job.status().state == "lost"]
+    for job in lost or [SubmittedJob(each) for each in id]:
+        for found in job.clean():
+            echo(f"removed {found}")
+    if not id:
+        from mapreduce.runners.hadoop.shipping import remove_old
+
+        old = remove_old()
+        for found in old or ():
+            echo(f"removed {found}")
+        if old is None:
+            echo("archives of code, and trainings' folders, stay: an application of yours runs")
 
 
 def _show(job: Any, found: Any, as_json: bool) -> None:

@@ -34,7 +34,7 @@ def logs(job: str, everything: bool, name: str) -> None:
     """
     from hdfs_utils.errors import ClusterError
     from mapreduce.errors import MissingInputError
-    from mapreduce.runners.hadoop import installation
+    from mapreduce.runners.hadoop import installation, programs
     from mapreduce.runners.hadoop.rest import RestError, Yarn
 
     application = _application(job)
@@ -54,11 +54,15 @@ def logs(job: str, everything: bool, name: str) -> None:
         tasks = yarn.tasks(application)
         attempts = [entry for task in tasks for entry in yarn.attempts(application, task["id"])]
     except RestError as error:
-        raise ClusterError(
-            f"the tasks of {application} are not known: {error}. Its master knows them while it "
-            f"runs, and the history afterwards, but not of a job that was killed. What YARN has "
-            f"collected of the logs: yarn logs -applicationId {application}"
-        ) from None
+        try:
+            echo(programs.logs(yarn.installation, application, name).rstrip())
+        except ClusterError as other:
+            raise ClusterError(
+                f"the tasks of {application} are not known: {error}. Its master knows them while "
+                f"it runs, and the history afterwards, but not of a job that was killed. Nor has "
+                f"YARN collected its logs: {other}"
+            ) from None
+        return
     shown = 0
     for entry in sorted(attempts, key=lambda entry: str(entry["id"])):
         if everything or entry["state"] == "FAILED":
@@ -75,8 +79,10 @@ def _application(job: str) -> str:
     from mapreduce.runs import events
     from mapreduce.runs.directory import RunDir
 
-    if job.startswith(("application_", "job_")):
+    if re.fullmatch(r"(application|job)_\d+_\d+", job):
         return job.replace("job_", "application_")
+    if job.startswith(("application_", "job_")):
+        raise UsageError(f"expected application_NUMBER_NUMBER or a run, found {job!r:.60}")
     run = RunDir(path_of(job).absolute())
     assert run.config
     found = [

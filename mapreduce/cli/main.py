@@ -14,6 +14,7 @@ import click
 
 from mapreduce import __version__
 from mapreduce.errors import Interrupted
+from mapreduce.support import jsonlog
 from mapreduce.support.printable import Record, drop_output, echo
 from mapreduce.support.suggest import did_you_mean
 
@@ -113,6 +114,15 @@ def main(arguments: list[str] | None = None) -> int:
         arguments.remove("--debug")
     end = _end(arguments)
     logging.setLogRecordFactory(Record)
+    # A command may have it say the same in another format.
+    with contextlib.redirect_stderr(sys.stderr):
+        try:
+            return _run(arguments, end, debug)
+        finally:
+            jsonlog.end()
+
+
+def _run(arguments: list[str], end: int, debug: bool) -> int:
     try:
         result = cli.main(
             arguments[:end], prog_name="gradreduce", standalone_mode=False, obj=arguments[end + 1 :]

@@ -3,13 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from mapreduce.cli.common import json_option, print_json
+from mapreduce.cli.common import json_option, log_format_option, print_json
 from mapreduce.support.printable import drop_output, echo
 
 
@@ -40,6 +40,7 @@ class _Run(click.Command):
     is_flag=True,
     help="Print an identifier at once, and run on: `gradreduce jobs` follows the job.",
 )
+@log_format_option
 @click.option("--driver-of", hidden=True, type=click.Path(path_type=Path))
 @click.pass_context
 def run(
@@ -94,7 +95,7 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
     from mapreduce.cli.main import told
     from mapreduce.launch import report
     from mapreduce.launch import run as launch
-    from mapreduce.support import signals
+    from mapreduce.support import jsonlog, signals
 
     found = report.Report(folder.name if folder else report.new_id(), job)
     path = folder / "report.json" if folder else None
@@ -102,8 +103,10 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
     sys.stdout.flush()
     out = os.dup(1)
     os.dup2(2, 1)
+    told_here = redirect_stdout(sys.stderr) if jsonlog.is_on() else nullcontext()
+    once = signals.interrupting(once=True) if path else nullcontext()
     try:
-        with report.of(found, path), signals.interrupting(once=True) if path else nullcontext():
+        with report.of(found, path), once, told_here:
             launch.start(job, options)
         found.end()
     except BaseException as error:

@@ -104,17 +104,13 @@ def show(run: AnyPath, as_json: bool) -> None:
             echo(f"{name}:")
             for key, entry in value.items():
                 echo(f"  {printable(key):18}{_short(entry)}")
-        # What this run has not.
-        elif value is not None or name not in ("scaling", "staleness"):
-            echo(f"{name:20}{_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    return "–" if value is None else printable(str(value))
+        # The others are what this run has not.
+        elif value not in (None, []):
+            echo(f"{name:20}{printable(str(value))}")
 
 
 def _short(value: object) -> str:
-    text = _shown(value)
+    text = "–" if value is None else printable(str(value))
     return text if len(text) <= 100 else text[:99] + "…"
 
 

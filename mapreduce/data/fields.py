@@ -173,7 +173,10 @@ def classes(column: Any, path: AnyPath, first: int, name: str, rows: Array | Non
     # A quote left open would take the rows up to the next quote into one label.
     for wrong, expected in (
         (pc.equal(column, ""), f"expected a label, found nothing{NO_LABEL}"),
-        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
+        (
+            pc.match_substring_regex(column, "[\r\n]"),
+            "a label over several lines: close its quote, or drop the line ends",
+        ),
     ):
         if pc.any(wrong).as_py():
             raise bad(pc.index(wrong, True).as_py(), expected)

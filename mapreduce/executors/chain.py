@@ -1,35 +1,52 @@
-"""The chain: rounds as successive steps of one mrjob job, on any runner.
+"""The chain: rounds of a program as successive steps of mrjob jobs, on any runner.
 
 Runners that start processes of their own run ``python -m mapreduce.executors.chain`` as their
-tasks; the driver calls :func:`run_rounds`.
+tasks.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
-from hdfs_utils.paths import path_of
-from mapreduce.executors.jobs import BY_LINES, WireJob, label_of, lines_of, run_lines
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.publish import put_if_absent
+from mapreduce.engine.executor import Progress, blocks_of, grouped, publish_first
+from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
+from mapreduce.engine.program import Key, Layout, Phase, Program, kept
+from mapreduce.engine.rounds import RoundFiles
+from mapreduce.engine.state import InFolder, InMemory, State
+from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
 from mapreduce.job import MRStep
-from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
-from mapreduce.runs.directory import RunDir
+from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
-from mapreduce.runs.state import block_bounds
-from mapreduce.strategies.base import Layout, Phase, Strategy
-from mapreduce.strategies.leaf_ranges import LeafRange, block_of, leaf_ranges
-from mapreduce.strategies.state import State
-from mapreduce.strategies.task_context import task_context
+from mapreduce.support import blas
 
 Pairs = Iterator[tuple[str, Message]]
 
+#: The description of a program, beside its rounds.
+_DESCRIPTION = "program"
+
+
+def spelled(key: Key) -> str:
+    """A key for Hadoop's partitioner, which gives each first number to another reducer."""
+    return ".".join([block_key(key[0]), *(f"{number:08d}" for number in key[1:])])
+
+
+def read_key(text: str) -> Key:
+    """The key of :func:`spelled`."""
+    return (block_of(text), *map(int, text.split(".")[1:]))
+
 
 class ChainJob(WireJob):
-    """A step for each phase of each round from ``--start`` up to ``--stop``.
+    """A step for each phase of each round of ``--program``, from ``--start`` up to ``--stop``.
 
-    Its input is the first round's ranges of units. The reducers of a round's last phase write the
-    ranges that the next step maps over. The parameters are in the run's directory.
+    Its input is the first round's ranges of units. The reducers of a round's last phase publish its
+    blocks in ``--place``, and write the ranges that the next step maps over. Without a place the
+    blocks of the one round are the output.
 
     With ``--joined 1`` a round of one map task and one block is a step without a reducer: the map
     task does all phases, since there is nothing to exchange.
@@ -39,14 +56,16 @@ class ChainJob(WireJob):
 
     def configure_args(self) -> None:
         super().configure_args()
-        self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--program", help="description of the program")
+        self.add_passthru_arg("--place", default="", help="folder of its rounds")
         self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
         for option, default, text in (
             ("--start", 0, "rounds completed at the start"),
-            ("--stop", 0, "rounds completed at the end"),
+            ("--stop", 1, "rounds completed at the end"),
             ("--tasks", 1, "map tasks of a round"),
             ("--threads", 1, "units that a map task computes at once"),
-            ("--blocks", 1, "blocks of the parameters"),
+            ("--blocks", 1, "blocks of the state"),
+            ("--reducers", 0, "reduce tasks; 0 for as many as blocks"),
             ("--fan-in", 0, "most partial sums that one reducer merges; 0 for no limit"),
             ("--joined", 0, "1 if one task does a whole round"),
         ):
@@ -54,18 +73,33 @@ class ChainJob(WireJob):
 
     @cached_property
     def _layout(self) -> Layout:
-        return Layout(self.options.tasks, self.options.blocks, self.options.fan_in)
+        options = self.options
+        return Layout(options.tasks, options.blocks, options.fan_in, options.threads)
+
+    @property
+    def _program(self) -> Program:
+        """The program, with this job's layout and state."""
+        options = self.options
+        program = kept(options.program, options.driver)
+        if program.layout != self._layout or program.state.place != options.place:
+            state: State = InMemory(options.blocks)
+            if options.place:
+                files = RoundFiles(path_of(options.place))
+                state = InFolder(files, options.blocks, program.owners())
+            program.begin(state, self._layout)
+            # What it needs has been imported by now, or else it has no products.
+            blas.limit()
+        return program
 
     def steps(self) -> list[MRStep]:
-        plan = RunDir(path_of(self.options.run_dir)).config.plan
-        strategy = strategies.find(plan.strategy)
+        program, options = kept(self.options.program, self.options.driver), self.options
         steps = []
-        for completed in range(self.options.start, self.options.stop):
-            maps = len(leaf_ranges(completed, strategy.units(plan, completed), self.options.tasks))
+        for completed in range(options.start, options.stop):
+            maps = len(leaf_ranges(completed, program.units(completed), options.tasks))
             jobconf = {"mapreduce.job.maps": maps, **BY_LINES}
             mapper: dict[str, Any] = {"mapper": self.map_range, "jobconf": jobconf}
-            found = strategy.phases(plan, completed, self._layout)
-            if self.options.joined:
+            found = program.phases(completed, self._layout)
+            if options.joined or not found:
                 steps.append(MRStep(**{**mapper, "mapper": self._joined(completed, found)}))
                 continue
             *phases, last = found
@@ -85,104 +119,202 @@ class ChainJob(WireJob):
         reducer.__name__ = phase.name
         return reducer
 
-    def _joined(self, completed: int, phases: tuple[Phase, ...]) -> Callable[[str, Message], Pairs]:
+    def _joined(self, completed: int, phases: Sequence[Phase]) -> Callable[[str, Message], Pairs]:
         """A mapper that does a whole round."""
-        *others, last = phases
 
         def mapper(units: str, message: Message) -> Pairs:
             pairs = self.map_range(units, message)
-            for phase in others:
-                pairs = _reduced(pairs, self.reduce_key, completed, phase)
-            return _reduced(pairs, self.end_round, completed, last)
+            if not phases:
+                for key, block in pairs:
+                    yield from self._publish(completed + 1, key, block)
+            for phase in phases:
+                reduce = self.end_round if phase is phases[-1] else self.reduce_key
+                pairs = _reduced(pairs, reduce, completed, phase)
+            yield from pairs
 
         return mapper
 
     def jobconf(self) -> dict[str, Any]:
-        reduces = 0 if self.options.joined else self.options.blocks
+        options = self.options
+        reduces = 0 if options.joined else options.reducers or options.blocks
         return {**super().jobconf(), "mapreduce.job.reduces": reduces}
 
-    @property
-    def _strategy(self) -> Strategy:
-        options = self.options
-        context = task_context(path_of(options.run_dir), options.threads, options.driver)
-        if context.strategy is None or context.strategy[0] != self._layout:
-            state = State(context, options.blocks)
-            made = strategies.find(context.plan.strategy)(context, state, self._layout)
-            context.strategy = self._layout, made
-        strategy: Strategy = context.strategy[1]
-        return strategy
-
     def map_range(self, units: str, _: Message) -> Pairs:
-        yield from self._strategy.map(LeafRange.from_key(units))
+        for key, message in self._program.map(LeafRange.from_key(units)):
+            yield spelled(key), message
 
     def reduce_key(
         self, completed: int, phase: Phase, key: str, messages: Iterator[Message]
     ) -> Pairs:
-        yield from self._strategy.reduce(completed, phase, key, messages)
+        for other, message in self._program.reduce(completed, phase, read_key(key), messages):
+            yield spelled(other), message
 
     def end_round(
         self, completed: int, phase: Phase, key: str, messages: Iterator[Message]
     ) -> Pairs:
-        """Reduce a key and so publish a block; emit its share of the next round's ranges."""
-        yield from self.reduce_key(completed, phase, key, messages)
-        strategy, number = self._strategy, block_of(key)
-        plan, state, completed = strategy.context.plan, strategy.state, completed + 1
-        scalars = state.block(completed, number).arrays["memory"]
-        # The steps after the search has ended have nothing to do.
-        if completed < self.options.stop and not strategy.context.optimizer.is_done(scalars):
-            ranges = leaf_ranges(completed, strategy.units(plan, completed), self._layout.tasks)
-            start, end = (len(ranges) * edge // state.count for edge in (number, number + 1))
+        """Reduce a key and publish its block; emit its share of the next round's ranges."""
+        found = [*self.reduce_key(completed, phase, key, messages)]
+        if [other for other, _ in found] != [key]:
+            raise GradreduceError(
+                f"the last phase of the program {self._program.name}, {phase.name!r}, gave "
+                f"{[read_key(other) for other, _ in found]} for the key {read_key(key)}: expected "
+                f"its block, once"
+            )
+        yield from self._publish(completed + 1, key, found[0][1])
+
+    def _publish(self, completed: int, key: str, block: Message) -> Pairs:
+        options, program, number = self.options, self._program, block_of(key)
+        if not options.place:
+            yield key, block
+            return
+        program.state.publish(completed, number, block)
+        # The steps after the end have nothing to do.
+        if completed < options.stop and not program.is_over(completed, block.arrays):
+            ranges = leaf_ranges(completed, program.units(completed), options.tasks)
+            start, end = (len(ranges) * edge // options.blocks for edge in (number, number + 1))
             for each in ranges[start:end]:
                 yield each.to_key(), Message()
 
 
 def _reduced(pairs: Pairs, reduce: Callable[..., Pairs], completed: int, phase: Phase) -> Pairs:
     """What a reducer makes of pairs; as from a shuffle, it must not change their arrays."""
-    groups: dict[str, list[Message]] = defaultdict(list)
-    for key, message in pairs:
-        arrays = {name: array.view() for name, array in message.arrays.items()}
-        for array in arrays.values():
-            array.flags.writeable = False
-        groups[key].append(Message(message.meta, arrays))
-    for key in sorted(groups):
-        yield from reduce(completed, phase, key, iter(groups.pop(key)))
+    for key, messages in grouped(pairs):
+        yield from reduce(completed, phase, key, iter(messages))
 
 
-def run_rounds(
-    run: RunDir,
-    start: int,
-    stop: int,
-    execution: Execution,
-    job_class: type[ChainJob] = ChainJob,
-    driver: str = "",
-) -> None:
-    """Run the rounds after the first ``start`` ones, up to ``stop``, in one job.
+class Chain:
+    """See :class:`mapreduce.engine.executor.Executor`.
 
-    The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
-    For ``driver`` see :func:`mapreduce.strategies.task_context.task_context`.
-
-    Raises
-    ------
-    StepFailedException, GradreduceError
-        As the runner does.
+    ``tasks``: Map tasks; by default as many as the execution has workers.
+    ``reducers``: Reduce tasks; by default one for each block.
+    ``place``: Folder of the rounds of a program with a state, which goes on with them.
+    ``driver``: See :func:`mapreduce.engine.program.kept`.
+    ``label``: mrjob's option by which jobs are called; by default by the program.
     """
-    plan = run.config.plan
-    blocks = len(block_bounds(plan.create_model().size, execution.blocks))
-    is_alone = execution.workers == blocks == 1
-    options = {
-        "--run-dir": run.path,
-        "--driver": driver,
-        "--start": start,
-        "--stop": stop,
-        "--tasks": execution.workers,
-        "--threads": execution.threads,
-        "--blocks": blocks,
-        "--fan-in": execution.fan_in,
-        "--joined": int(is_alone and execution.traits.joins_rounds),
-    }
-    units = strategies.find(plan.strategy).units(plan, start)
-    keys = [each.to_key() for each in leaf_ranges(start, units, execution.workers)]
-    run_lines(job_class, options, lines_of(keys), execution, label_of(run.path, "chain"))
+
+    def __init__(
+        self,
+        execution: Execution,
+        tasks: int = 0,
+        reducers: int = 0,
+        *,
+        place: AnyPath | None = None,
+        job_class: type[ChainJob] = ChainJob,
+        driver: str = "",
+        label: Iterable[str] = (),
+    ) -> None:
+        self._execution = execution
+        # Tasks work in folders of their own.
+        self._place = None if place is None else path_of(str(place)).absolute()
+        self._tasks, self._reducers = tasks or execution.workers, reducers
+        self._job_class, self._driver, self._label = job_class, driver, label
+
+    def advance(self, program: Program) -> Progress:
+        """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
+        rounds of another program).
+        """
+        if not program.has_state:
+            pairs = self.run(program, 0, 1)
+            return Progress(1, blocks_of(program, pairs, 1))
+        if self._place is None:
+            raise UsageError(f"the program {program.name} needs a folder for its rounds")
+        self._place.mkdir(parents=True, exist_ok=True)
+        # Workers trust what is trusted when they start.
+        program.describe()
+        with lease.held(self._place), self.workers():
+            self._claim(program)
+            files, count = RoundFiles(self._place), program.blocks_for(self._execution.blocks)
+            if begun := files.variants():
+                # In as many blocks as before.
+                count = begun[-1][1]
+            state = InFolder(files, count, program.owners())
+            completed = files.latest_whole(count)
+            if completed is None:
+                publish_first(program, state)
+                completed = 0
+            files.prune(completed, count)
+            completed = self._go_on(program, state, files, completed)
+            return Progress(completed, [state.block(completed, number) for number in range(count)])
+
+    def _go_on(self, program: Program, state: State, files: RoundFiles, completed: int) -> int:
+        """Run jobs to the end; returns the number of completed rounds."""
+        costly, rounds = self._execution.traits.joins_rounds, 1
+        while not program.is_over(completed, state.block(completed, 0).arrays):
+            most = self._execution.rounds_per_job
+            if program.ends_early and costly:
+                # Each step after the end would start tasks for nothing.
+                most, rounds = min(rounds, most), 2 * rounds
+            stop = min(completed + most, program.most_rounds())
+            self.run(program, completed, stop, state.count)
+            found = files.latest_whole(state.count)
+            if found is None or found <= completed:
+                raise GradreduceError(
+                    f"the job ended, but the last whole round in {self._place} is {found}: "
+                    f"expected one up to {stop}"
+                )
+            completed = found
+        return completed
+
+    def _claim(self, program: Program) -> None:
+        """Note whose rounds the place has."""
+        assert self._place is not None
+        try:
+            put_if_absent(self._place / _DESCRIPTION, program.to_json().encode(), sync=True)
+        except ConflictError as error:
+            raise UsageError(
+                f"{self._place} has the rounds of another program than this {program.name}, or of "
+                f"other data. Name another folder"
+            ) from error
+
+    def workers(self, most: int = 0) -> AbstractContextManager[Any]:
+        """Workers that outlive the jobs, where the runner has any.
+
+        ``most``: How many; by default those of the execution.
+        """
+        how = self._execution
+        return how.traits.kept(most or how.workers, how.start_method, [self._job_class])
+
+    def run(
+        self, program: Program, start: int, stop: int, blocks: int = 0
+    ) -> Iterable[tuple[Key, Message]]:
+        """Run the rounds after the first ``start`` ones, up to ``stop``, in one job.
+
+        The state after round ``start`` must be published in so many ``blocks``, by default as many
+        as the execution asks for. Returns the blocks of a program without a state.
+
+        Raises
+        ------
+        StepFailedException, GradreduceError
+            As the runner does.
+        """
+        execution, tasks = self._execution, self._tasks
+        if program.name.startswith("__main__:") and not execution.forks_here:
+            raise UsageError(
+                f"the program {program.name} is defined in the script that was started, which "
+                f"tasks of -r {execution.runner} do not import: define it in a module of its own"
+            )
+        blocks = blocks or program.blocks_for(execution.blocks)
+        is_alone = tasks == blocks == 1 and program.has_state
+        options = {
+            "--program": program.describe(),
+            "--place": self._place if program.has_state else None,
+            "--driver": self._driver,
+            "--start": start,
+            "--stop": stop,
+            "--tasks": tasks,
+            "--threads": execution.threads,
+            "--blocks": blocks,
+            "--reducers": self._reducers,
+            "--fan-in": execution.fan_in,
+            "--joined": int(is_alone and execution.traits.joins_rounds),
+        }
+        # Hadoop's streaming loses an empty argument.
+        given = {name: value for name, value in options.items() if value not in (None, "")}
+        lines = lines_of(each.to_key() for each in leaf_ranges(start, program.units(start), tasks))
+        label = self._label or ["--label", program.name.rpartition(":")[2]]
+        with blas.in_one_thread():
+            found = run_lines(self._job_class, given, lines, execution, label)
+        return [(read_key(key), message) for key, message in found]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mapreduce.job import Job
@@ -55,16 +55,3 @@ def run_lines(
     with signals.closing(job.make_runner, job) as runner:
         runner.run()
         return list(job.parse_output(runner.cat_output()))
-
-
-def run_job(
-    job_class: type[WireJob],
-    options: Mapping[str, object],
-    keys: Sequence[str],
-    execution: Execution,
-    reducers: int = 1,
-) -> list[tuple[str, Message]]:
-    """Run a job of one step with a map task for each key; returns the pairs that it wrote."""
-    names = {"mapreduce.job.maps": len(keys), "mapreduce.job.reduces": reducers, **BY_LINES}
-    arguments = [text for name, value in names.items() for text in ("-D", f"{name}={value}")]
-    return run_lines(job_class, options, lines_of(keys), execution, arguments)

@@ -1,27 +1,29 @@
-"""The common part of jobs that use a trained model."""
+"""The common part of programs that use a trained model."""
 
-import bisect
 import contextlib
 import hashlib
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from hdfs_utils.atomic import temporary_name
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from kernels import arrays
 from mapreduce.data.batch import Array, Batch
-from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
+from mapreduce.data.slices import Slices
+from mapreduce.engine.executor import Executor
+from mapreduce.engine.program import Program
+from mapreduce.engine.sums import Sum
 from mapreduce.errors import DataError
-from mapreduce.executors.jobs import WireJob
+from mapreduce.executors.chain import Chain
+from mapreduce.executors.here import Here
 from mapreduce.models.base import device_errors
 from mapreduce.models.context import Context, Workspace
 from mapreduce.plan.fitting import TrainedOn, check_fits
@@ -29,6 +31,7 @@ from mapreduce.runners import traits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.support import blas
 
 
 def prepare(
@@ -94,14 +97,17 @@ def trained_on(run: RunDir) -> TrainedOn:
     return TrainedOn(config.data, *known, recipe=lambda: run.recipe)
 
 
+def executor_of(
+    execution: Execution, *paths: AnyPath, tasks: int = 0, reducers: int = 0
+) -> Executor:
+    """Who computes a program over these paths: this process, or jobs of so many tasks."""
+    if execution.executor == "here":
+        return Here()
+    return Chain(execution.for_paths(*paths), tasks, reducers)
+
+
 #: Rows that are scored at once. It is not an option, since the sum of losses depends on it.
 SLICE_ROWS = 512
-
-
-def first_slices(manifest: Manifest) -> list[int]:
-    """The number of the first slice of each shard, and the number of all slices."""
-    counts = (-(-entry.rows // SLICE_ROWS) for entry in manifest.shards)
-    return [*accumulate(counts, initial=0)]
 
 
 class Inference:
@@ -114,7 +120,7 @@ class Inference:
         self, run: RunDir, data: AnyPath, params: Array, device: str | None = None
     ) -> None:
         # Only single-threaded products have reproducible bits.
-        threadpool_limits(1, "blas")
+        blas.limit()
         self.config = run.config
         self.model = self.config.plan.create_model(device)
         device = self.model.device if self.model.stays_on_device else "cpu"
@@ -166,59 +172,64 @@ class Inference:
             yield
 
     @cached_property
-    def _firsts(self) -> list[int]:
-        return first_slices(self.dataset.manifest)
+    def slices(self) -> Slices:
+        """The data in slices."""
+        return Slices(self.dataset, SLICE_ROWS)
 
     @property
     def leaves(self) -> int:
-        """The number of slices of the data. A slice belongs to one shard."""
-        return self._firsts[-1]
+        """The number of slices of the data."""
+        return len(self.slices)
 
     def leaf(self, number: int) -> Batch:
         """The rows of a slice."""
-        shard = bisect.bisect_right(self._firsts, number) - 1
-        start = (number - self._firsts[shard]) * SLICE_ROWS
-        stop = min(start + SLICE_ROWS, self.dataset.manifest.shards[shard].rows)
-        return self.batch(shard, start, stop)
+        return self.batch(*self.slices.place(number))
 
 
-def described(run: RunDir, completed: int, data: AnyPath, device: str) -> dict[str, object]:
-    """Options of an :class:`InferenceJob`: a checkpoint after some rounds, a dataset, a device."""
+def _content(run: RunDir, completed: int, data: AnyPath) -> str:
+    """Digest of a run's checkpoint after some rounds, and of a dataset."""
     marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
     content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
     # Without a marker, the tasks report what is wrong with the checkpoint.
     with contextlib.suppress(OSError, StorageError):
         content.append(marker.read_bytes())
-    digest = hashlib.sha256(b"".join(content)).hexdigest()
-    named = {"--run-dir": run.path, "--completed": completed, "--data": data, "--device": device}
-    return {**named, "--content": digest}
+    return hashlib.sha256(b"".join(content)).hexdigest()
 
 
-_known: dict[tuple[str, int, str, str, str], Inference] = {}
+@dataclass(frozen=True)
+class ModelProgram(Program):
+    """A program that uses a checkpoint's model on a dataset.
 
+    ``run``, ``data``: Their folders. ``completed``: Rounds at the checkpoint. ``device``: Where the
+    model computes. ``content``: Digest of what these name.
+    """
 
-class InferenceJob(WireJob):
-    """A job over slices or shards of a dataset, with a checkpoint's parameters."""
+    run: str
+    completed: int
+    data: str
+    device: str
+    content: str
 
-    WARM = True
+    @classmethod
+    def of(cls, run: RunDir, completed: int, data: AnyPath, device: str, **more: Any) -> Self:
+        content = _content(run, completed, data)
+        return cls(str(run.path), completed, str(data), device, content, **more)
 
-    def configure_args(self) -> None:
-        super().configure_args()
-        self.add_passthru_arg("--run-dir", help="directory of the run")
-        self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
-        self.add_passthru_arg("--data", help="folder of the dataset")
-        self.add_passthru_arg("--device", default="cpu", help="where the model computes")
-        self.add_passthru_arg("--content", default="", help="digest of what these options name")
-
-    @property
+    @cached_property
     def inference(self) -> Inference:
-        options = self.options
-        place = (options.run_dir, options.completed, options.data)
-        key = (*place, options.device, options.content)
-        if key not in _known:
-            run = RunDir(path_of(options.run_dir))
-            model = run.config.plan.create_model()
-            params = checkpoint.load(run, model, options.completed).params
-            _known.clear()
-            _known[key] = Inference(run, path_of(options.data), params, options.device)
-        return _known[key]
+        """The model and the data."""
+        run = RunDir(path_of(self.run))
+        params = checkpoint.load(run, run.config.plan.create_model(), self.completed).params
+        return Inference(run, path_of(self.data), params, self.device)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data, for which the model is not loaded."""
+        return Dataset(path_of(self.data))
+
+
+class SliceSum(ModelProgram, Sum):
+    """A sum over the slices of the data."""
+
+    def units(self, completed: int) -> int:
+        return len(Slices(self.dataset, SLICE_ROWS))

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
-from mapreduce.data.shards import Dataset
+from mapreduce.engine.executor import total
+from mapreduce.engine.sums import Monoid
 from mapreduce.errors import NonFiniteError
-from mapreduce.inference.base import Inference, InferenceJob, described, first_slices
+from mapreduce.inference.base import Inference, SliceSum, executor_of
 from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
@@ -67,17 +67,14 @@ def score_of(inference: Inference, leaf: int) -> Score:
     return Score(batch.rows, correct, batch.weight, loss)
 
 
-class EvaluateJob(InferenceJob, FoldJob):
+class Evaluate(SliceSum):
     """Scores slices and adds up the scores along the canonical tree."""
 
+    name = "evaluate"
     MONOID = SCORES
 
-    @property
-    def leaves(self) -> int:
-        return self.inference.leaves
-
-    def lift(self, leaf: int) -> Score:
-        return score_of(self.inference, leaf)
+    def lift(self, completed: int, unit: int) -> Score:
+        return score_of(self.inference, unit)
 
 
 def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
@@ -85,9 +82,8 @@ def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -
 
     Raises NonFiniteError (the sum of the losses is NaN or infinite).
     """
-    leaves = first_slices(Dataset(data).manifest)[-1]
-    options = described(run, completed, data, run.config.plan.device)
-    score: Score = run_fold(EvaluateJob, options, leaves, execution.for_paths(run.path, data))
+    program = Evaluate.of(run, completed, data, run.config.plan.device)
+    score: Score = total(program, executor_of(execution, run.path, data))
     check_finite(score, completed, data)
     return score
 
@@ -100,7 +96,3 @@ def check_finite(score: Score, completed: int, data: AnyPath) -> None:
             f"overflow. The training diverged: standardise the features, or try a smaller "
             f"--learning-rate"
         )
-
-
-if __name__ == "__main__":
-    EvaluateJob.run()

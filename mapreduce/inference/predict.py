@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,15 +28,14 @@ from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key, Layout, Pair, Phase
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.executors.jobs import run_job
-from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described, scratch
+from mapreduce.inference.base import SLICE_ROWS, ModelProgram, executor_of, scratch
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-
-Pairs = Iterator[tuple[str, Message]]
 
 #: Each shard sends a message to each part, which would be too many for more parts.
 MOST_PARTS = 256
@@ -43,33 +43,45 @@ MOST_PARTS = 256
 _COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
 
-class PredictJob(InferenceJob):
-    """Predicts a shard in each map task, and publishes ranges of rows as Parquet files.
+@dataclass(frozen=True)
+class Predict(ModelProgram):
+    """Predicts shards, and publishes ranges of rows as Parquet files.
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
     the data have them; the id is called as its column), ``prediction``, and for a classifier
     ``probability`` of the prediction, and ``probabilities`` of all classes.
+
+    ``out``: Folder of the files. ``id_name``: What the ids are called.
     """
 
-    def configure_args(self) -> None:
-        super().configure_args()
-        self.add_passthru_arg("--out", help="folder of the predictions")
-        self.add_passthru_arg("--id-name", help="what the ids are called, as JSON")
+    out: str
+    id_name: str
 
-    def mapper(self, key: str, _: Message) -> Pairs:
-        arrays = self._predict(int(key))
-        order = np.argsort(arrays["row"], kind="stable")
-        starts = _first_rows(self.inference.dataset.manifest)
-        cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
-        for part, (start, stop) in enumerate(pairwise([0, *cuts, len(order)])):
-            if start < stop:
-                places = order[start:stop]
-                yield f"{part:05d}", Message({"shard": int(key)}, _at(arrays, places))
+    name = "predict"
 
-    def reducer(self, key: str, messages: Iterable[Message]) -> Pairs:
-        path = path_of(self.options.out) / f"part-{key}.parquet"
-        # The order must not depend on the arrival, even if a row should come twice.
-        pieces = [m.arrays for m in sorted(messages, key=lambda message: message.meta["shard"])]
+    def units(self, completed: int) -> int:
+        return len(self.dataset.manifest.shards)
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return (Phase("write", len(first_rows(self.dataset.manifest))),)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        starts = first_rows(self.dataset.manifest)
+        for shard in range(part.start, part.stop):
+            arrays = self._predict(shard)
+            order = np.argsort(arrays["row"], kind="stable")
+            cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
+            for number, (start, stop) in enumerate(pairwise([0, *cuts, len(order)])):
+                if start < stop:
+                    places = order[start:stop]
+                    yield (number,), Message({"shard": shard}, _at(arrays, places))
+
+    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+        """Publish a part; its block is the number of its rows."""
+        path = path_of(self.out) / f"part-{key[0]:05d}.parquet"
+        # A repeated task may send a piece again, and pieces come in any order.
+        sent = {message.meta["shard"]: message.arrays for message in messages}
+        pieces = [sent[shard] for shard in sorted(sent)]
         arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         arrays = _at(arrays, np.argsort(arrays["row"], kind="stable"))
         if not path.exists():
@@ -77,7 +89,7 @@ class PredictJob(InferenceJob):
             table = self._table(arrays)
             pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
             put_if_absent(path, sink.getvalue(), sync=True)
-        yield path.name, Message({"rows": len(arrays["row"])})
+        yield key, Message({"rows": len(arrays["row"])})
 
     def _predict(self, shard: int) -> dict[str, Array]:
         dataset = self.inference.dataset
@@ -99,14 +111,12 @@ class PredictJob(InferenceJob):
             return {**labels, "probabilities": inference.probabilities(batch).copy()}
 
     def _table(self, arrays: dict[str, Array]) -> Any:
-        dataset = self.inference.dataset
+        dataset = self.dataset
         named = ids.of_rows(dataset.folder, dataset.manifest, arrays["row"])
-        first = {"row": arrays["row"]} | (
-            {} if named is None else {json.loads(self.options.id_name): named}
-        )
+        first = {"row": arrays["row"]} | ({} if named is None else {self.id_name: named})
         if "prediction" in arrays:
             return pa.table({**first, **arrays})
-        classes = pa.array(RunDir(path_of(self.options.run_dir)).config.classes)
+        classes = pa.array(RunDir(path_of(self.run)).config.classes)
         values = arrays["probabilities"]
         best = values.argmax(axis=1)
         columns = dict(first)
@@ -123,7 +133,7 @@ def _at(arrays: dict[str, Array], places: Array) -> dict[str, Array]:
     return {name: array[places] for name, array in arrays.items()}
 
 
-def _first_rows(manifest: Manifest) -> list[int]:
+def first_rows(manifest: Manifest) -> list[int]:
     """The first row of each part, which has as many rows as one or more shards."""
     step = -(-len(manifest.shards) // MOST_PARTS)
     return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
@@ -155,14 +165,13 @@ def predict(
     made_from = {"model_sha256": digest, "data_sha256": manifest.sha256}
     _claim(out, made_from if device == "cpu" else {**made_from, "device": device})
     if not (out / SUCCESS).exists():
-        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
         recipe = fitted_of(data, manifest)
         name = id_name or (recipe and recipe.recipe.id) or "id"
         name = "id" if name in _COLUMNS else name
-        places = {"--out": out, "--id-name": json.dumps(name)}
-        options = {**described(run, completed, data, device), **places}
-        reducers = min(execution.workers, len(_first_rows(manifest)))
-        run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
+        program = Predict.of(run, completed, data, device, out=str(out), id_name=name)
+        reducers = min(execution.workers, len(first_rows(manifest)))
+        tasks, paths = len(manifest.shards), (run.path, data, out)
+        executor_of(execution, *paths, tasks=tasks, reducers=reducers).advance(program)
         put_if_absent(out / SUCCESS, b"", sync=True)
     return manifest.rows
 
@@ -227,7 +236,3 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
             f"{out} contains predictions of another model or of other data, or made on another "
             f"device. Choose another folder"
         ) from None
-
-
-if __name__ == "__main__":
-    PredictJob.run()

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
 from mapreduce.data.batch import Array
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.executor import total
+from mapreduce.engine.sums import Monoid
 from mapreduce.inference import metrics
-from mapreduce.inference.base import Inference, InferenceJob, described, first_slices
+from mapreduce.inference.base import Inference, SliceSum, executor_of
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
@@ -176,17 +177,14 @@ def _curves(scores: Array, labels: Array, weights: Array, first: int) -> Histogr
     return Histogram.of((bins + (numbers << 32)).ravel(), values.reshape(-1, 2))
 
 
-class ReportJob(InferenceJob, FoldJob):
+class Tallies(SliceSum):
     """Tallies slices and adds up the tallies along the canonical tree."""
 
+    name = "report"
     MONOID = TALLIES
 
-    @property
-    def leaves(self) -> int:
-        return self.inference.leaves
-
-    def lift(self, leaf: int) -> Tally:
-        return tally_of(self.inference, leaf)
+    def lift(self, completed: int, unit: int) -> Tally:
+        return tally_of(self.inference, unit)
 
 
 def report(
@@ -199,12 +197,10 @@ def report(
     NonFiniteError
         The sum of the losses is NaN or infinite.
     """
-    manifest = Dataset(data).manifest
-    leaves = first_slices(manifest)[-1]
-    options = described(run, completed, data, device)
-    tally: Tally = run_fold(ReportJob, options, leaves, execution.for_paths(run.path, data))
+    program = Tallies.of(run, completed, data, device)
+    tally: Tally = total(program, executor_of(execution, run.path, data))
     check_finite(tally.score, completed, data)
-    return reported(tally, completed, run, manifest.weighted)
+    return reported(tally, completed, run, Dataset(data).manifest.weighted)
 
 
 def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Report:
@@ -237,7 +233,3 @@ def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Re
         roc_auc=auc,
         roc_auc_error=error,
     )
-
-
-if __name__ == "__main__":
-    ReportJob.run()

@@ -15,13 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hdfs_utils.atomic import replace
-from hdfs_utils.cluster.layout import default_folder
 from hdfs_utils.paths import path_of
 from mapreduce.errors import (
     DataError,
@@ -30,10 +29,12 @@ from mapreduce.errors import (
     MissingInputError,
     UsageError,
 )
+from mapreduce.launch import orphans
+from mapreduce.launch.orphans import Asked
 from mapreduce.launch.report import ENDED, Report, new_id
 from mapreduce.runners import traits
 from mapreduce.runs import lease
-from mapreduce.support import jsonfiles, signals
+from mapreduce.support import signals
 from mapreduce.support.suggest import did_you_mean
 
 #: Whatever is called as a package of the toolkit where a job is submitted.
@@ -44,15 +45,6 @@ _LOOK_SECONDS = 0.2
 
 #: Seconds that a driver may take to end its job on a cluster.
 _END_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What was asked for: the arguments of ``gradreduce run`` from the job on, and where."""
-
-    arguments: tuple[str, ...]
-    folder: str
-    driver: lease.Holder
 
 
 class SubmittedJob:
@@ -72,7 +64,7 @@ class SubmittedJob:
     def __init__(self, id: str) -> None:
         self.id = id
         #: The folder of its files.
-        self.folder = _jobs() / id
+        self.folder = orphans.jobs() / id
         if os.sep in id or not (self.folder / "job.json").exists():
             hint = did_you_mean(id, [job.name for job in _folders()])
             raise MissingInputError(
@@ -81,16 +73,9 @@ class SubmittedJob:
             )
 
     @cached_property
-    def _asked(self) -> _Asked:
-        found: _Asked = self._read("job.json", _Asked)
+    def _asked(self) -> Asked:
+        found: Asked = orphans.read(self.folder, "job.json", Asked)
         return found
-
-    def _read(self, name: str, kind: type) -> Any:
-        path = self.folder / name
-        try:
-            return jsonfiles.build(kind, jsonfiles.read(path))
-        except ValueError as error:
-            raise DataError(f"{path} is damaged: {error}") from error
 
     @property
     def log(self) -> Path:
@@ -104,16 +89,17 @@ class SubmittedJob:
         :meth:`cancel` ends it. So is that of a job whose record is damaged.
         """
         found, is_alive, code = Report(self.id, ""), False, 137
-        cause = f"its driver was killed. What it has said: {self.log}"
+        cause = "its driver was killed." + f" What it has said: {self.log}." * self.log.exists()
         try:
             # The driver first: it may write its last report and end between the two looks.
             is_alive = lease.is_alive(self._asked.driver)
-            found = self._read("report.json", Report)
+            found = orphans.read(self.folder, "report.json", Report)
         except DataError as error:
             code, cause = error.exit_code, str(error)
         if found.state not in ENDED:
             found.seconds = round(time.time() - found.started, 3)
             if not is_alive:
+                cause = f"{cause}{orphans.told(self.folder)}" if code == 137 else cause
                 found.state, found.exit_code, found.cause = "lost", code, cause
         return found
 
@@ -170,7 +156,7 @@ class SubmittedJob:
                 )
             time.sleep(_LOOK_SECONDS)
         if found.state == "lost":
-            known: Report = self._read("report.json", Report)
+            known: Report = orphans.read(self.folder, "report.json", Report)
             last = known.applications[-1] if known.applications else None
             traits.end_left_behind(known.runner, self.id, last)
         return found
@@ -187,10 +173,50 @@ class SubmittedJob:
             raise UsageError(
                 f"job {self.id} has not ended. gradreduce jobs cancel {self.id} ends it"
             )
+        orphans.clean(self.folder)
         # Another process may remove it, too.
         with contextlib.suppress(FileNotFoundError):
             (self.folder / "job.json").unlink()
             shutil.rmtree(self.folder)
+
+    def adopt(self) -> None:
+        """Go on with it in this process, as its command does, if its driver was killed.
+
+        Raises
+        ------
+        UsageError
+            It has left nothing to go on with.
+        DataError
+            The script, the options or an input have changed.
+        LeaseError
+            Its driver runs, or another process has just adopted its result.
+        GradreduceError, StepFailedException
+            A task failed.
+        """
+        from mapreduce.launch.run import start
+
+        if self.folder not in orphans.left_behind():
+            raise UsageError(f"job {self.id} has left nothing to go on with: run it again")
+        job, *arguments = self._asked.arguments
+        with contextlib.chdir(self._asked.folder), orphans.wanting(self.id):
+            start(job, arguments)
+
+    def clean(self) -> list[str]:
+        """Remove what it has left, if its driver was killed; returns what was there.
+
+        Raises
+        ------
+        UsageError
+            Its driver runs.
+        ClusterError, StorageError
+            The cluster, or its file system, does not answer; it can be removed later.
+        """
+        if self.status().state not in ENDED and lease.is_visible(self._asked.driver):
+            raise UsageError(f"job {self.id} runs. gradreduce jobs cancel {self.id} ends it")
+        found = orphans.clean(self.folder)
+        if not self.log.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return found
 
     @property
     def counters(self) -> list[dict[str, dict[str, int]]]:
@@ -222,12 +248,8 @@ class SubmittedJob:
             yield from job.parse_output(fs.cat(str(part)))
 
 
-def _jobs() -> Path:
-    return default_folder("jobs")
-
-
 def _folders() -> list[Path]:
-    return sorted(path.parent for path in _jobs().glob("*/job.json"))
+    return sorted(path.parent for path in orphans.jobs().glob("*/job.json"))
 
 
 def submitted() -> list[SubmittedJob]:
@@ -271,7 +293,7 @@ def submit(
 def start(arguments: Sequence[str]) -> SubmittedJob:
     """Submit a job, by the arguments of ``gradreduce run``."""
     found = Report(new_id(), arguments[0])
-    folder = _jobs() / found.id
+    folder = orphans.jobs() / found.id
     folder.mkdir(parents=True, mode=0o700)
     try:
         found.write(folder / "report.json")
@@ -279,7 +301,7 @@ def start(arguments: Sequence[str]) -> SubmittedJob:
             driver = _start_driver(folder, arguments, log)
         # It begins once it is recorded, and ends if its pipe does before: nobody would know of it.
         with cast(BinaryIO, driver.stdin) as begin:
-            asked = _Asked(tuple(arguments), str(Path.cwd()), lease.myself(driver.pid))
+            asked = Asked(tuple(arguments), str(Path.cwd()), lease.myself(driver.pid))
             replace(folder / "job.json", json.dumps(asdict(asked)).encode())
             begin.write(b"1")
     except BaseException:

@@ -94,6 +94,11 @@ def of(found: Report, path: Path | None) -> Iterator[None]:
         _current.clear()
 
 
+def current() -> tuple[Report, Path | None] | None:
+    """The report of the job that runs, and where it is written; None if nobody wants one."""
+    return _current[-1] if _current else None
+
+
 def _changed() -> None:
     for found, path in _current:
         if path is not None:

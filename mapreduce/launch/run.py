@@ -41,13 +41,13 @@ from mapreduce.errors import (
 )
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors
-from mapreduce.launch import properties, report
+from mapreduce.launch import orphans, properties, report
 from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
-from mapreduce.support import signals
+from mapreduce.support import jsonlog, signals
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.suggest import did_you_mean, missing, names_in
@@ -260,13 +260,17 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
         if job.options.quiet:
             os.environ[QUIET] = "1"
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
+        jsonlog.take("mrjob")
         if job_class.run_job is not MRJob.run_job:
             with report.begin(job):
                 _drive(job, place)
             return
         told = report.begin(job, prints=job._should_cat_output())
-        with told, _output_folder(job) as whole, _runner(job, place) as runner:
+        kept = orphans.kept(job, [place, *arguments])
+        with told, _output_folder(job) as whole, kept as note, _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
+                if note is not None:
+                    note.start(runner)
                 _run(runner)
             whole.append(job)
             if job._should_cat_output():

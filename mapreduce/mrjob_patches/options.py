@@ -42,6 +42,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "reduce_memory": _number("--reduce-memory", "MiB of memory for a reduce task's container"),
     "gpus_per_task": _number("--gpus-per-task", "Number of GPUs of a map task's container"),
+    "queue_wait": _option(
+        "--queue-wait",
+        "End the job if nothing of it has room on the cluster for so many seconds (default: wait "
+        "for as long as it takes)",
+        type=float,
+        metavar="SECONDS",
+    ),
     "uber": _option(
         "--uber",
         "Run steps with little input inside the application master (default: on a cluster of "

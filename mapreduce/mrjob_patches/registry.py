@@ -77,6 +77,8 @@ def install() -> None:
         found = theirs(alias)
         if not traits.of(alias).runs_at_once:
             _take_text_on_stderr(found)
+        if traits.of(alias).has_local_files:
+            _name_inputs_in_full(found)
         if alias == "local":
             _end_with_driver(sys.modules[found.__module__])
         return found
@@ -195,14 +197,30 @@ def _take_text_on_stderr(inline: Any) -> None:
         def invoke_task(stdin: Any, stdout: Any, stderr: Any, wd: str, env: Any) -> None:
             # mrjob's methods find the file of bytes as its buffer.
             text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
+            streams = sys.stdin, sys.stdout, sys.stderr
             try:
                 invoke(stdin, stdout, text, wd, env)
             finally:
+                # An interruption may come while mrjob puts them back.
+                sys.stdin, sys.stdout, sys.stderr = streams
                 text.detach()
 
         return invoke_task
 
     inline._invoke_task_func = ours
+
+
+def _name_inputs_in_full(runner: Any) -> None:
+    """A task works in a folder of its own, where a relative path means another file."""
+    theirs = runner._input_paths_for_step
+    if hasattr(theirs, "__wrapped__"):
+        return
+
+    @wraps(theirs)
+    def ours(self: Any, step_num: int) -> list[str]:
+        return [*map(os.path.abspath, theirs(self, step_num))]
+
+    runner._input_paths_for_step = ours
 
 
 def _end_with_driver(local: Any) -> None:

@@ -126,6 +126,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
         )
     _check_plan(plan)
+    strategies.find(plan.strategy).check_phases(plan)
     _check_elements(plan, data.classes or ())
     _check_memory(plan)
     return plan

@@ -51,6 +51,35 @@ class Costs(NamedTuple):
     task: float
 
 
+class Step(NamedTuple):
+    """A step that was begun: its application, "" until that is known, and where it writes."""
+
+    application: str
+    output: str
+
+
+class Keeper:
+    """Is told what a job begins, and knows what a killed driver has begun of it.
+
+    Attributes
+    ----------
+    taken : dict
+        Steps, by their numbers, that are not begun again.
+    is_published : bool
+        Whether their output has its name already.
+    """
+
+    def __init__(self) -> None:
+        self.taken: dict[int, Step] = {}
+        self.is_published = False
+
+    def begins(self, number: int, output: str) -> None:
+        """A step is about to be submitted, which writes to a URI."""
+
+    def publishes(self) -> None:
+        """The output is about to get its name."""
+
+
 @dataclass(frozen=True)
 class Traits:
     """What a runner can do. A runner of one's own extends this where the defaults do not hold.
@@ -76,6 +105,8 @@ class Traits:
         mrjob's option for the number of tasks at once, which a gang has to set.
     names_applications : str
         What the identifiers of its applications begin with, if they outlive a killed driver.
+    can_adopt : bool
+        Whether the runner has a :class:`Keeper`, and can go on with what a killed driver has begun.
     most_workers : int
     warm_runner : str
         As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
@@ -93,6 +124,7 @@ class Traits:
     why_no_gangs: str = ""
     gang_option: str = ""
     names_applications: str = ""
+    can_adopt: bool = False
     most_workers: int = MOST_FILES
     warm_runner: str = ""
     joins_rounds: bool = False

@@ -176,8 +176,8 @@ def load_file(path: AnyPath) -> dict[str, Array]:
         raise DataError(f"{path} is no safetensors file: {error}") from error
 
 
-def initial_params(run: RunDir, model: Model) -> Array:
-    """The parameters (size,) before the first round: the model's own, or those of another run.
+def first(run: RunDir) -> Position:
+    """The state before the first round, from the model's own parameters or those of another run.
 
     Raises
     ------
@@ -186,14 +186,15 @@ def initial_params(run: RunDir, model: Model) -> Array:
     """
     plan = run.config.plan
     if plan.initial_sha256 is None:
-        return model.init(plan.seed)
+        return Position.first(plan)
+    model = plan.create_model()
     params = flat(model, load_file(run.path / INITIAL), run.path / INITIAL)
     if (digest := model_sha256(model.named(params))) != plan.initial_sha256:
         raise DataError(
             f"{run.path / INITIAL} is damaged: its parameters have the sha256 {digest[:16]}…, the "
             f"plan says {plan.initial_sha256[:16]}…. Start a new run"
         )
-    return params
+    return Position.first(plan, params)
 
 
 def check_result(model: Model, position: Position, result: RunEnded) -> None:

@@ -106,14 +106,15 @@ def needless(run: RunDir, failed: bool) -> list[AnyPath]:
         is_failed = (
             not saved
             and not run.summary()["completed"]
-            and not max(run.complete_rounds(), default=0)
+            and not max(run.rounds.complete(), default=0)
         )
         return [run.path] if failed and is_failed else []
     if result.completed not in saved:
         # The rounds are needed to make it again.
         return []
     others = [run.checkpoints / f"{at:08d}" for at in saved if at != result.completed]
-    return [*others, *ordered(run.rounds.glob("*.block")), *ordered(run.rounds.glob("*.unit"))]
+    rounds = run.rounds.folder
+    return [*others, *ordered(rounds.glob("*.block")), *ordered(rounds.glob("*.unit"))]
 
 
 def remove(run: RunDir, paths: list[AnyPath]) -> None:

@@ -24,9 +24,7 @@ and never change. So after any crash the names alone show what was finished.
 import contextlib
 import json
 import os
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import cached_property
@@ -42,16 +40,16 @@ from hdfs_utils.publish import put_if_absent, replace
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
+from mapreduce.engine.rounds import SHORT, Array, Block, RoundFiles
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
 from mapreduce.plan import settings, strategies
 from mapreduce.plan.plan import Plan
-from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs import events, lease
-from mapreduce.runs.state import SHORT, Array, Block, Position, block_bounds
+from mapreduce.runs.state import Position, block_bounds
 from mapreduce.runs.summary import summarise
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume
-from mapreduce.support.jsonfiles import build, checked, read, require_file
+from mapreduce.support.jsonfiles import build, checked, read
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
@@ -64,9 +62,6 @@ FORMAT_VERSION = 2
 
 #: The sums of an evaluation, and their types.
 _SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
-
-_BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
-_UNIT_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.unit")
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ class RunDir:
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
-        self.rounds = path / "rounds"
+        self.rounds = RoundFiles(path / "rounds")
         self.checkpoints = path / "checkpoints"
         self.evaluations = path / "evaluations"
 
@@ -146,7 +141,7 @@ class RunDir:
     def make_folders(self) -> None:
         """Make the folders that are missing: copies of a run often lack the empty ones."""
         with storage_errors("create", self.path):
-            for folder in (self.rounds, self.checkpoints, self.evaluations):
+            for folder in (self.rounds.folder, self.checkpoints, self.evaluations):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def _is_leftover(self) -> bool:
@@ -163,7 +158,7 @@ class RunDir:
         holder = lease.holder(self.path)
         if holder is not None and lease.is_alive(holder):
             return
-        if not any(self.complete_rounds()) and not any(self.checkpoints.iterdir()):
+        if not any(self.rounds.complete()) and not any(self.checkpoints.iterdir()):
             remove_folder(self.path, "run.json")
 
     @cached_property
@@ -273,120 +268,11 @@ class RunDir:
 
     # Rounds
 
-    def block_path(self, completed: int, block: int, blocks: int) -> AnyPath:
-        return self.rounds / f"{completed:08d}.{block:05d}-of-{blocks:05d}.block"
-
-    def publish_block(self, completed: int, number: int, blocks: int, block: Block) -> None:
-        """Publish a block after a round.
-
-        Raises
-        ------
-        ConflictError
-            Another attempt published other bytes.
-        """
-        elsewhere = {name: at for name, at in block.origins.items() if at != completed}
-        arrays = {name: array for name, array in block.arrays.items() if name not in elsewhere}
-        meta = {"completed": completed, "block": number, "blocks": blocks, "elsewhere": elsewhere}
-        put_if_absent(
-            self.block_path(completed, number, blocks), *encode_parts(Message(meta, arrays))
-        )
-
-    def read_block(
-        self, completed: int, number: int, blocks: int, names: Iterable[str] | None = None
-    ) -> Block:
-        """A block, with all of its arrays or those named.
-
-        Raises
-        ------
-        MissingInputError, WireError
-            It is not there, or damaged.
-        """
-        wanted = None if names is None else set(names)
-        message = self._read_file(completed, number, blocks, wanted)
-        arrays = dict(message.arrays)
-        origins: dict[str, int] = dict.fromkeys(arrays, completed)
-        elsewhere = message.meta.get("elsewhere")
-        if not isinstance(elsewhere, dict) or any(type(at) is not int for at in elsewhere.values()):
-            path = self.block_path(completed, number, blocks)
-            raise WireError(f"{path} is damaged: its arrays are in the rounds {elsewhere!r:.60}")
-        for at in sorted(set(elsewhere.values())):
-            there = {name for name, where in elsewhere.items() if where == at}
-            there = there if wanted is None else there & wanted
-            if there:
-                arrays |= self._read_file(at, number, blocks, there).arrays
-                origins |= dict.fromkeys(there, at)
-        return Block(arrays, origins)
-
-    def _read_file(
-        self, completed: int, number: int, blocks: int, names: Iterable[str] | None
-    ) -> Message:
-        path = self.block_path(completed, number, blocks)
-        return self._read(path, f"block {number} after {completed} rounds", names)
-
-    def _read(self, path: AnyPath, what: str, names: Iterable[str] | None) -> Message:
-        with storage_errors("read", path):
-            try:
-                require_file(path)
-                return read_message(path, names)
-            except FileNotFoundError:
-                raise MissingInputError(
-                    f"{path} does not exist: {what} was never finished, or was removed while the "
-                    f"run went on"
-                ) from None
-
-    # What units own
-
-    def owned_path(self, completed: int, unit: int, units: int) -> AnyPath:
-        return self.rounds / f"{completed:08d}.{unit:05d}-of-{units:05d}.unit"
-
-    def publish_owned(
-        self, completed: int, unit: int, units: int, arrays: Mapping[str, Array]
-    ) -> None:
-        """Publish the arrays that one of the units of a round owns after it.
-
-        That is done before the round's blocks are published. Errors are those of
-        :meth:`publish_block`.
-        """
-        meta = {"completed": completed, "unit": unit, "units": units}
-        message = Message(meta, dict(sorted(arrays.items())))
-        put_if_absent(self.owned_path(completed, unit, units), *encode_parts(message))
-
-    def read_owned(self, completed: int, unit: int) -> dict[str, Array]:
-        """The arrays that a unit owns after a round; errors are those of :meth:`read_block`."""
-        path = self.owned_path(completed, unit, self.config.plan.owners)
-        return dict(
-            self._read(path, f"the state of unit {unit} after {completed} rounds", None).arrays
-        )
-
-    # All of a round
-
-    def complete_rounds(self) -> dict[int, int]:
-        """The complete rounds, with their number of blocks."""
-        return dict(sorted(self._complete()))
-
-    def _complete(self) -> list[tuple[int, int]]:
-        """The complete rounds and their numbers of blocks, of which a resumed run may have two.
-
-        What units own is published first. So if nothing of that is there, they own nothing.
-        """
-        # The files of each round: how many of how many.
-        blocks: dict[tuple[int, int], int] = defaultdict(int)
-        units: dict[tuple[int, int], int] = defaultdict(int)
-        for path in self.rounds.glob("*"):
-            for pattern, found in ((_BLOCK_NAME, blocks), (_UNIT_NAME, units)):
-                if match := pattern.fullmatch(path.name):
-                    found[int(match[1]), int(match[3])] += 1
-        halves = {completed for (completed, of), n in units.items() if n < of}
-        return [(at, of) for (at, of), n in blocks.items() if n == of and at not in halves]
-
-    def remove_owned(self, completed: int) -> None:
-        """Delete what units own after a round."""
-        for path in self.rounds.glob(f"{completed:08d}.*.unit"):
-            path.unlink(missing_ok=True)
-
     def read_round(self, completed: int, blocks: int) -> Position:
-        """The whole state after a round; errors are those of :meth:`read_block`."""
-        parts = [self.read_block(completed, number, blocks).arrays for number in range(blocks)]
+        """The whole state after a round; errors are those of
+        :meth:`mapreduce.engine.rounds.RoundFiles.read`.
+        """
+        parts = [self.rounds.read(completed, number, blocks).arrays for number in range(blocks)]
         try:
             joined = {
                 name: array if name in SHORT else np.concatenate([part[name] for part in parts])
@@ -395,14 +281,16 @@ class RunDir:
             joined |= self._all_owned(completed)
             return Position.of(completed, joined, self.config.plan)
         except (DataError, KeyError, ValueError) as error:
-            raise WireError(f"{self.rounds}: round {completed} is damaged: {error}") from error
+            folder = self.rounds.folder
+            raise WireError(f"{folder}: round {completed} is damaged: {error}") from error
 
     def _all_owned(self, completed: int) -> dict[str, Array]:
         """What all units own after a round, by the names of the state."""
+        units = self.config.plan.owners
         return {
             strategies.owned(name, unit): array
-            for unit in range(self.config.plan.owners)
-            for name, array in self.read_owned(completed, unit).items()
+            for unit in range(units)
+            for name, array in self.rounds.read_owned(completed, unit, units).items()
         }
 
     def publish_round(self, position: Position, blocks: int) -> int:
@@ -412,46 +300,18 @@ class RunDir:
         """
         lease.check(self.path)
         bounds = block_bounds(position.params.size, blocks)
-        if (position.completed, len(bounds)) in self._complete():
+        if (position.completed, len(bounds)) in self.rounds.variants():
             with contextlib.suppress(MissingInputError, DataError):
                 self.read_round(position.completed, len(bounds))
                 return len(bounds)
-        shared = self._publish_all_owned(position)
-        for number, (start, stop) in enumerate(bounds):
-            arrays = {"params": position.params[start:stop], "memory": position.scalars}
-            arrays.update({name: array[start:stop] for name, array in shared.items()})
-            if number == 0:
-                arrays["history"] = position.history
-            path = self.block_path(position.completed, number, len(bounds))
-            path.unlink(missing_ok=True)
-            block = Block.of(position.completed, arrays)
-            self.publish_block(position.completed, number, len(bounds), block)
-        return len(bounds)
-
-    def _publish_all_owned(self, position: Position) -> dict[str, Array]:
-        """Publish what units own; returns the rest of the state."""
-        shared, own = {}, defaultdict[int, dict[str, Array]](dict)
-        for name, array in position.state.items():
-            if (found := strategies.owner(name)) is None:
-                shared[name] = array
-            else:
-                own[found[1]][found[0]] = array
+        own, completed = position.owned, position.completed
         for unit, arrays in own.items():
-            path = self.owned_path(position.completed, unit, len(own))
-            path.unlink(missing_ok=True)
-            self.publish_owned(position.completed, unit, len(own), arrays)
-        return shared
-
-    def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
-        """Delete the files of a block in all rounds before one, except the rounds to keep."""
-        if min(keep) >= before:
-            # No array is in an earlier round, and of those only the last is still there.
-            self.block_path(before - 1, number, blocks).unlink(missing_ok=True)
-            return
-        for path in self.rounds.glob(f"*.{number:05d}-of-{blocks:05d}.block"):
-            completed = int(path.name[:8])
-            if completed < before and completed not in keep:
-                path.unlink(missing_ok=True)
+            self.rounds.owned_path(completed, unit, len(own)).unlink(missing_ok=True)
+            self.rounds.publish_owned(completed, unit, len(own), arrays)
+        for number, block in enumerate(position.in_blocks(blocks)):
+            self.rounds.path(completed, number, len(bounds)).unlink(missing_ok=True)
+            self.rounds.publish(completed, number, len(bounds), Block.of(completed, block))
+        return len(bounds)
 
     def remove_leftovers(self) -> None:
         """Delete unfinished files of killed writers, and evaluations that are damaged."""
@@ -459,24 +319,13 @@ class RunDir:
         for completed in self._evaluated():
             if self.evaluation(completed) is None:
                 (self.evaluations / f"{completed:08d}.json").unlink()
-        for folder in (self.path, self.rounds, self.checkpoints, self.evaluations):
+        for folder in (self.path, self.rounds.folder, self.checkpoints, self.evaluations):
             remove_leftovers(folder)
 
     def prune_rounds(self, keep: int, blocks: int) -> None:
         """Delete all blocks that a round does not need, and unfinished files of killed tasks."""
         lease.check(self.path)
-        remove_leftovers(self.rounds)
-        needed = set()
-        for number in range(blocks):
-            message = self._read_file(keep, number, blocks, ())
-            for at in (keep, *message.meta["elsewhere"].values()):
-                needed.add(self.block_path(at, number, blocks))
-        for path in self.rounds.glob("*.block"):
-            if _BLOCK_NAME.fullmatch(path.name) and path not in needed:
-                path.unlink(missing_ok=True)
-        for path in self.rounds.glob("*.unit"):
-            if _UNIT_NAME.fullmatch(path.name) and int(path.name[:8]) != keep:
-                path.unlink(missing_ok=True)
+        self.rounds.prune(keep, blocks)
 
     def latest_round(
         self,
@@ -495,7 +344,7 @@ class RunDir:
         at_most : int, optional
             The largest number of rounds completed.
         """
-        for completed, blocks in sorted(self._complete(), reverse=True):
+        for completed, blocks in reversed(self.rounds.variants()):
             if in_blocks not in (None, blocks) or (at_most is not None and completed > at_most):
                 continue
             try:
@@ -504,30 +353,17 @@ class RunDir:
                 warn(f"{error}. Going on from an earlier round")
         return None
 
-    def latest_whole(self, blocks: int) -> int | None:
-        """The last round that is complete and undamaged in some blocks, which are read in turn.
-
-        So memory holds one of them. What units own is not read.
-        """
-        for completed, count in sorted(self._complete(), reverse=True):
-            with contextlib.suppress(MissingInputError, DataError):
-                if count == blocks:
-                    for number in range(blocks):
-                        self.read_block(completed, number, blocks)
-                    return completed
-        return None
-
     def history(self, completed: int, blocks: int) -> Position | None:
         """A complete round without its parameters, or None if it has been removed."""
         try:
-            block = self.read_block(completed, 0, blocks, ["history"])
+            block = self.rounds.read(completed, 0, blocks, ["history"])
         except (MissingInputError, DataError):
             return None
         return Position(completed, np.empty(0), {}, block.arrays["history"])
 
     def latest_history(self) -> Position | None:
         """The last complete round, without parameters: the progress of a job that runs."""
-        rounds = self.complete_rounds()
+        rounds = self.rounds.complete()
         return self.history(max(rounds), rounds[max(rounds)]) if rounds else None
 
     def evaluation(self, completed: int) -> dict[str, Any] | None:

@@ -25,7 +25,8 @@ class Execution:
 
     The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
     :data:`mapreduce.runs.flags.RUNNER`. ``blocks`` is 0 for the number that suits a gang, and
-    ``mrjob_arguments`` are more of mrjob's own arguments for every job. ``auto`` names what the
+    ``mrjob_arguments`` are more of mrjob's own arguments for every job. ``executor`` may be "here",
+    too, for evaluations and predictions without a job. ``auto`` names what the
     driver of a training may choose otherwise; other jobs take the values as they are.
     """
 
@@ -48,6 +49,13 @@ class Execution:
     def traits(self) -> traits.Traits:
         """What the runner can do."""
         return traits.of(self.runner)
+
+    @property
+    def forks_here(self) -> bool:
+        """Whether tasks are in this process, or forks of it."""
+        if not self.traits.runs_at_once:
+            return True
+        return self.traits.forks and self.start_method == "fork"
 
     def for_arrivals(self, run: AnyPath) -> "Execution":
         """The same for asynchronous rounds, which only a gang has: nothing else is tried.

@@ -1,5 +1,7 @@
 """The state after some rounds: the parameters, and what the optimizer continues with, in blocks."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -7,14 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mapreduce.errors import DataError
+from mapreduce.errors import DataError, UsageError
 from mapreduce.optim.contract import PAGE
+from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 
 Array = npt.NDArray[Any]
-
-#: Arrays of a block whose length is not the block's.
-SHORT = ("memory", "history")
 
 
 @dataclass
@@ -33,6 +33,41 @@ class Position:
     state: dict[str, Array] = field(default_factory=dict)
     history: Array = field(default_factory=lambda: np.empty((0, 3)))
     scalars: Array = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def first(cls, plan: Plan, params: Array | None = None) -> "Position":
+        """The state before the first round: from the model's own parameters, or from these.
+
+        Raises UsageError (they are not of the model's size and dtype).
+        """
+        model = plan.create_model()
+        params = model.init(plan.seed) if params is None else params
+        if (params.shape, params.dtype) != ((model.size,), model.dtype):
+            raise UsageError(
+                f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
+                f"{params.dtype} {params.shape}"
+            )
+        history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
+        return cls(0, params, plan.initial_arrays(params), history, scalars)
+
+    @property
+    def owned(self) -> dict[int, dict[str, Array]]:
+        """The arrays that units own, by their own names."""
+        found = defaultdict[int, dict[str, Array]](dict)
+        for name, array in self.state.items():
+            if (owner := strategies.owner(name)) is not None:
+                found[owner[1]][owner[0]] = array
+        return found
+
+    def in_blocks(self, blocks: int) -> Iterator[dict[str, Array]]:
+        """The other arrays, in blocks of :func:`block_bounds`; the history is in the first."""
+        shared = {name: one for name, one in self.state.items() if strategies.owner(name) is None}
+        for number, (start, stop) in enumerate(block_bounds(self.params.size, blocks)):
+            arrays = {"params": self.params[start:stop], "memory": self.scalars}
+            arrays.update({name: array[start:stop] for name, array in shared.items()})
+            if number == 0:
+                arrays["history"] = self.history
+            yield arrays
 
     @classmethod
     def of(cls, completed: int, arrays: dict[str, Array], plan: Plan) -> "Position":
@@ -57,36 +92,19 @@ class Position:
         return cls(completed, arrays["params"], state, arrays["history"], arrays["memory"])
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of the parameters and of the optimizer's state after a round.
-
-    ``arrays``: ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
-    ``origins``: The round in whose file each array is. An array of the block's length that a round
-      does not change is not written again.
-    """
-
-    arrays: dict[str, Array]
-    origins: dict[str, int]
-
-    @classmethod
-    def of(cls, completed: int, arrays: dict[str, Array], before: "Block | None" = None) -> "Block":
-        """A block to be published; arrays of the previous one stay where they are, if not short."""
-        origins = dict.fromkeys(arrays, completed)
-        if before is not None:
-            for name, array in arrays.items():
-                if name not in SHORT and before.arrays.get(name) is array:
-                    origins[name] = before.origins[name]
-        return cls(arrays, origins)
-
-    def rounds(self) -> set[int]:
-        """The rounds whose files hold its arrays."""
-        return set(self.origins.values())
-
-
 def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
     """The (start, stop) of at most ``blocks`` blocks, which are whole pages of the parameters."""
     pages = -(-size // PAGE)
     blocks = min(blocks, pages)
     edges = [pages * i // blocks * PAGE for i in range(blocks)] + [size]
     return list(pairwise(edges))
+
+
+def overlap(block: tuple[int, int], part: tuple[int, int]) -> tuple[slice, slice]:
+    """The elements of a block that are in a part: their places in the block, and in the part."""
+    (start, stop), (first, last) = block, part
+    low = min(max(start, first), stop)
+    high = max(min(stop, last), low)
+    size = max(last - first, 0)
+    place = min(max(low - first, 0), size)
+    return slice(low - start, high - start), slice(place, place + high - low)

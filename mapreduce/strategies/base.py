@@ -11,6 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
+from mapreduce.engine.leaf_ranges import LeafRange, block_key
+from mapreduce.engine.program import Layout as Layout
+from mapreduce.engine.program import Phase as Phase
+from mapreduce.errors import UsageError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
@@ -18,11 +22,10 @@ from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, j
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.events import Event
-from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
-#: A key, which begins with :func:`mapreduce.strategies.leaf_ranges.block_key`, and a message.
+#: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
 
 
@@ -34,31 +37,6 @@ class Line(Protocol):
 
         It waits for the other task, which sends what is taken, and takes what is sent.
         """
-
-
-class Layout(NamedTuple):
-    """How a round is divided, which does not change the result.
-
-    ``tasks``: Map tasks wanted for a round.
-    ``blocks``: Blocks of the parameters.
-    ``fan_in``: Most partial sums that one reducer merges, a power of two; 0 for no limit.
-    """
-
-    tasks: int
-    blocks: int
-    fan_in: int = 0
-
-
-class Phase(NamedTuple):
-    """A reduce of a round.
-
-    ``name``: Name of the strategy's method that reduces one key.
-    ``keys``: Keys begin with the :func:`~mapreduce.strategies.leaf_ranges.block_key` of a number
-      below this. Keys of different numbers go to different tasks, if there are enough.
-    """
-
-    name: str
-    keys: int
 
 
 class Traffic(NamedTuple):
@@ -117,6 +95,15 @@ class Strategy(ABC):
 
         The last one has a key for each block, ``block_key(number)``, and publishes the block.
         """
+
+    @classmethod
+    def check_phases(cls, plan: Plan) -> None:
+        """Refuse a strategy that lacks the method of a phase, with a UsageError."""
+        for phase in cls.phases(plan, 0, Layout(1, 1)):
+            if not hasattr(cls, phase.name):
+                raise UsageError(
+                    f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
+                )
 
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kernels import dispatch
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError
 from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
@@ -13,7 +14,6 @@ from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.state import Array
-from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 

@@ -1,7 +1,6 @@
 """The context of a run's tasks, which a process keeps from task to task."""
 
 import contextlib
-import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,9 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import path_of
 from kernels import arrays, dispatch
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
@@ -22,7 +20,8 @@ from mapreduce.models.context import NOWHERE, Context, Key, Workspace
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.vectors import Vector
-from mapreduce.runs.directory import RunDir
+from mapreduce.runs.directory import RunConfig
+from mapreduce.support import blas
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -30,17 +29,16 @@ R = TypeVar("R")
 
 
 class TaskContext:
-    """The run, its plan, model and data, and gradients of the rows.
+    """A run's plan, model and data, and gradients of the rows.
 
-    ``path``: The run's folder. ``threads``: Slices that are computed at once.
+    ``threads``: Slices that are computed at once.
     """
 
-    def __init__(self, path: AnyPath, threads: int) -> None:
+    def __init__(self, config: RunConfig, threads: int) -> None:
         # Slices are computed at once, and only single-threaded products have reproducible bits.
-        threadpool_limits(1, "blas")
-        self.run = RunDir(path)
-        self.config = self.run.config
-        self.plan = self.config.plan
+        blas.limit()
+        self.config = config
+        self.plan = config.plan
         self.model = self.plan.create_model()
         self.optimizer = self.plan.create_optimizer()
         self.schedule = self.plan.create_schedule()
@@ -48,8 +46,6 @@ class TaskContext:
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._local = threading.local()
         self._copied: tuple[Array, Array] | None = None
-        #: The strategy with the layout it was made for, kept for the next task.
-        self.strategy: tuple[Any, Any] | None = None
 
     @property
     def device(self) -> str:
@@ -168,22 +164,3 @@ class TaskContext:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-_contexts: dict[tuple[AnyPath, str], TaskContext] = {}
-
-
-def task_context(path: AnyPath, threads: int, driver: str = "") -> TaskContext:
-    """The process's context for a run, which replaces the context of another run.
-
-    ``driver`` is unique to the driver that works on the run, since a new run may be made at the
-    path of another that was removed.
-    """
-    if not driver:
-        driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
-    key = (path, driver)
-    if key not in _contexts:
-        _contexts.clear()
-        _contexts[key] = TaskContext(path, threads)
-    _contexts[key].threads = threads
-    return _contexts[key]

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -24,7 +25,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 #: may both send it.
 _ECHO_SECONDS = 1.0
 
-#: Seconds after which an interruption that Python swallowed is raised again.
+#: Seconds after which an interruption that was swallowed is raised again.
 _AGAIN_SECONDS = 0.05
 
 _is_handling = False
@@ -42,7 +43,7 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
     on, and one that came while it was blocked is handled here.
 
     An error that follows from the interruption is replaced by it, except one of a full or failing
-    disk. Where Python swallows it (in a ``__del__``, in a callback of C), it is raised again.
+    disk. Where it is swallowed (in a ``__del__``, by C that clears any error), it is raised again.
     Nested uses, and those outside of the main thread, which alone gets signals, do nothing.
     """
     global _is_handling
@@ -50,8 +51,9 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
         yield
         return
     owner = os.getpid()
-    first: Interrupted | None = None
+    first: int | None = None
     came = 0.0
+    raised: weakref.ref[Interrupted] | None = None
     is_ignoring = False
     # Who watches sees the exit of a script that has caught the interruption.
     kinds = (Exception, SystemExit) if once else (Exception,)
@@ -59,28 +61,37 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
     sending = threading.Lock()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal first, came
+        nonlocal first, came, raised
         if is_ignoring:
             return
         if first is not None:
             if not once and time.monotonic() - came > _ECHO_SECONDS:
-                os._exit(first.exit_code)
+                os._exit(128 + first)
             return
-        first, came = Interrupted(number), time.monotonic()
-        if not _deferring:
-            raise first
-        _waiting.append(first)
+        first, came = number, time.monotonic()
+        error = Interrupted(number)
+        raised = weakref.ref(error, raise_again)
+        try:
+            if not _deferring:
+                raise error
+            _waiting.append(error)
+        finally:
+            # Its traceback holds this frame: it would else live on after it was swallowed.
+            del error
 
-    def raise_again(swallowed: Any) -> None:
+    def raise_again(gone: "weakref.ref[Interrupted]") -> None:
         nonlocal first, is_ignoring
-        if first is None or swallowed.exc_value is not first:
-            hook(swallowed)
+        if first is None or gone is not raised or over.is_set() or os.getpid() != owner:
             return
         # What is raised in here would be swallowed, too.
         is_ignoring = True
-        number, first = first.signal_number, None
+        number, first = first, None
         threading.Thread(target=repeat, args=[number], daemon=True).start()
         is_ignoring = False
+
+    def say(swallowed: Any) -> None:
+        if not isinstance(swallowed.exc_value, Interrupted):
+            hook(swallowed)
 
     def repeat(number: int) -> None:
         while first is None and not over.wait(_AGAIN_SECONDS):
@@ -89,7 +100,7 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
                     os.kill(owner, number)
 
     hook = sys.unraisablehook
-    sys.unraisablehook = raise_again
+    sys.unraisablehook = say
     before = [signal.signal(number, handle) for number in NUMBERS]
     _is_handling = True
     try:
@@ -98,7 +109,7 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
         yield
     except kinds as error:
         if first is not None and not isinstance(error, StorageError):
-            raise Interrupted(first.signal_number) from error
+            raise Interrupted(first) from error
         raise
     finally:
         _is_handling, is_ignoring = False, True

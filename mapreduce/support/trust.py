@@ -69,8 +69,9 @@ def look_in_folders() -> None:
 
 def note_folder(module: ModuleType) -> None:
     """Let tasks find a module where it was found here: they work in folders of their own."""
-    if module.__file__ is not None:
-        path = Path(module.__file__).absolute()
+    # A notebook's own module has none.
+    if (file := getattr(module, "__file__", None)) is not None:
+        path = Path(file).absolute()
         depth = module.__name__.count(".") + (path.stem == "__init__")
         _add(_FOLDERS, str(path.parents[depth]), os.pathsep)
 

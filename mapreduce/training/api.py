@@ -33,7 +33,7 @@ from mapreduce.errors import (
     UsageError,
 )
 from mapreduce.inference import predict as prediction_job
-from mapreduce.inference.base import prepare
+from mapreduce.inference.base import SLICE_ROWS, prepare
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
@@ -43,7 +43,7 @@ from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
-from mapreduce.support import numeric, signals
+from mapreduce.support import blas, numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.training import console, replaying, start
 from mapreduce.training.export import export
@@ -153,7 +153,7 @@ class Run:
         """
         with self._at_work(execution) as (how, device, place):
             folder = self._imported(data, place, label=label, weights=weights)
-            shown = _shown_as(data)
+            shown, how = _shown_as(data), self._near(how, execution, folder)
             completed = prepare(self._run, folder, how, True, shown=shown, device=device)
             return report(self._run, completed, folder, how, device)
 
@@ -191,7 +191,7 @@ class Run:
             if probabilities and not self.classes:
                 raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
             folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
-            shown = _shown_as(data)
+            shown, how = _shown_as(data), self._near(how, execution, folder)
             completed = prepare(self._run, folder, how, False, out, shown, device)
             prediction_job.predict(self._run, completed, folder, out, how, id, device)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
@@ -209,6 +209,12 @@ class Run:
             device = plan_settings.device_of(given.pop("device", flags.DEVICE.default))
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
                 yield flags.execution(given), device, Path(place)
+
+    def _near(self, how: Execution, execution: Mapping[str, Any], folder: AnyPath) -> Execution:
+        """The same without a job for one slice of rows, where a user has not asked for one."""
+        kind = models.find(self.plan.model)
+        is_small = kind.forks_after_gradient and load(folder).rows <= SLICE_ROWS
+        return how if execution or not is_small else replace(how, executor="here")
 
     def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:
         config = self._run.config
@@ -411,9 +417,9 @@ def train(
         optimizer = settings.decided(is_table, None).optimizer
         dtype = plan_settings.dtype(optimizer, values["dtype"])
         how = path.parent / IMPORTED, model, dtype
-        if recipe is not None and not isinstance(recipe, Mapping):
-            recipe = Path(recipe)
         named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
+        if recipe is not None and not isinstance(recipe, Mapping):
+            named["recipe"] = path_of(str(recipe))
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
             manifest = load(values["data"])
@@ -639,7 +645,10 @@ def _new_folder(model: str) -> Path:
 
 @contextlib.contextmanager
 def _quiet(profile: str) -> Iterator[None]:
-    """Silence mrjob's log, raise its errors as ours, and refuse another numeric profile."""
+    """Silence mrjob's log, raise its errors as ours, and refuse another numeric profile.
+
+    BLAS computes in as many threads as before when this ends.
+    """
     variables = numeric.environment(profile)
     if profile != "native" and not numeric.is_set(variables):
         shown = " ".join(f"{name}={value}" for name, value in variables.items())
@@ -648,7 +657,8 @@ def _quiet(profile: str) -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        yield
+        with blas.in_one_thread():
+            yield
     except StepFailedException as error:
         raise GradreduceError(str(error)) from error
     finally:

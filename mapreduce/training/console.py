@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hdfs_utils.errors import KerberosError
 from mapreduce.errors import Interrupted
 from mapreduce.runs.events import (
     Evaluated,
@@ -63,9 +64,10 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     started = time.monotonic()
     try:
         run, ended = train(Events(display))
-    except Interrupted:
-        again = resume(values["run"].absolute())
-        display.say(f"the last round is saved. Continue with: {again}")
+    except (Interrupted, KerberosError) as error:
+        if display.has_begun or isinstance(error, Interrupted):
+            again = resume(values["run"].absolute())
+            display.say(f"the last round is saved. Continue with: {again}")
         raise
     finally:
         display.close()
@@ -193,12 +195,13 @@ class Display:
         self._pace = Pace()
         #: Warnings that were shown; lasting ones of the result are left to who shows that.
         self.warned: set[str] = set()
-        self._has_begun = False
+        #: Whether a round has ended.
+        self.has_begun = False
 
     def __call__(self, event: Event) -> None:
-        self._has_begun |= isinstance(event, RoundCompleted)
+        self.has_begun |= isinstance(event, RoundCompleted)
         if isinstance(event, Warned):
-            if not (event.lasting and self._has_begun):
+            if not (event.lasting and self.has_begun):
                 self.warned.add(event.message)
                 self.say(f"warning: {event.message}")
         elif self._quiet:

@@ -29,13 +29,14 @@ from mapreduce.errors import (
     NonFiniteError,
     UsageError,
 )
-from mapreduce.executors.chain import ChainJob, run_rounds
+from mapreduce.executors.chain import Chain, ChainJob
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.job import GangJob, run_gang
 from mapreduce.executors.gang.rendezvous import Meeting, Times
 from mapreduce.executors.gang.segment import Segment
-from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.executors.jobs import label_of
+from mapreduce.inference.evaluate import Score, evaluate
 from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan import strategies
 from mapreduce.plan.fitting import check_evaluation, digest
@@ -60,8 +61,7 @@ from mapreduce.runs.events import (
 from mapreduce.runs.events import read as read_events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
-from mapreduce.strategies.base import Layout
-from mapreduce.strategies.task_context import task_context
+from mapreduce.strategies.training import Training
 from mapreduce.support import numeric, signals
 from mapreduce.support.commands import resume
 from mapreduce.support.periodic import every
@@ -233,7 +233,10 @@ def train(
             lease.note(run.path, application)
             events.emit(JobSubmitted(application))
 
-        with submissions.told_to(str(run.path), submitted):
+        def waits(message: str) -> None:
+            events.emit(Warned(message))
+
+        with submissions.told_to(str(run.path), submitted, waits):
             return _Training(run, execution, keep, events, job_class).run()
 
 
@@ -267,7 +270,8 @@ class _Training:
     @cached_property
     def _chooser(self) -> Chooser:
         """Chooses how the next rounds are run."""
-        context = task_context(self._run.path, self._given.threads, self._name)
+        context = Training.kept(self._run, self._name).context
+        context.threads = self._given.threads
         # Compile kernels once, and not in each worker.
         context.warm_up()
         # A gang does not call the methods of somebody's own job.
@@ -319,7 +323,7 @@ class _Training:
         self._run.make_folders()
         position = self._recovery.latest(at_most)
         if position is None:
-            position = initial(self._plan, self._run)
+            position = checkpoint.first(self._run)
             if checkpoint.saved(self._run):
                 self._warn("no checkpoint can be read: the run starts from its first round again")
         # An earlier driver may not have reported its last rounds. Subscribers skip those they know.
@@ -353,7 +357,7 @@ class _Training:
     def _unsettled(self, before: int) -> list[Position]:
         """Rounds to be saved, which a gang had published when its driver was killed."""
         found, plan, saved = [], self._plan, checkpoint.saved(self._run)
-        for completed, blocks in self._run.complete_rounds().items():
+        for completed, blocks in self._run.rounds.complete().items():
             is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
             if is_due and max(saved, default=0) < completed < before:
                 # A damaged one is not needed.
@@ -383,7 +387,7 @@ class _Training:
             stop = min(stop, segment.until or stop)
             started = time.monotonic()
             with self._reporting():
-                run_rounds(self._run, completed, stop, self._execution, self._job_class, self._name)
+                self._run_chain(completed, stop)
             times = Times((time.monotonic() - started) / (stop - completed), completed=stop)
         latest = self._run.latest_round(self._warn)
         self._chooser.note(times)
@@ -409,6 +413,17 @@ class _Training:
             self._run.publish_round(position, count)
             self._run.prune_rounds(position.completed, count)
             self._blocks = count
+
+    def _run_chain(self, start: int, stop: int) -> None:
+        run, driver = self._run, self._name
+        chain = Chain(
+            self._execution,
+            place=run.rounds.folder,
+            job_class=self._job_class,
+            driver=driver,
+            label=label_of(run.path, "chain"),
+        )
+        chain.run(Training.kept(run, driver), start, stop)
 
     def _run_gang(self, completed: int, segment: Segment) -> Times | None:
         """Run a segment in one job; None if a chain has to run it instead."""
@@ -456,7 +471,7 @@ class _Training:
 
     def _no_better_point(self, position: Position) -> NonFiniteError:
         """The error that names the parameter with the steepest slope."""
-        own = task_context(self._run.path, self._execution.threads, self._name)
+        own = Training.kept(self._run, self._name).context
         slopes = np.abs(self._optimizer.slopes(position.state))
         steepest = int(np.nan_to_num(slopes, nan=np.inf).argmax())
         return NonFiniteError(
@@ -591,28 +606,9 @@ class _Training:
 
     def _workers(self) -> contextlib.AbstractContextManager[Any]:
         """Workers that outlive the jobs of the run, where the runner has any."""
-        jobs = [self._job_class, EvaluateJob, GangJob]
+        jobs: list[type] = [self._job_class, ChainJob, GangJob]
         most = self._chooser.most_workers
         return self._given.traits.kept(most, self._given.start_method, jobs)
-
-
-def initial(plan: Plan, run: RunDir | None = None) -> Position:
-    """The state before the first round; of a ``run``, which may start from another's parameters."""
-    model = plan.create_model()
-    params = model.init(plan.seed) if run is None else checkpoint.initial_params(run, model)
-    if (params.shape, params.dtype) != ((model.size,), model.dtype):
-        raise UsageError(
-            f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
-            f"{params.dtype} {params.shape}"
-        )
-    kind = strategies.find(plan.strategy)
-    for phase in kind.phases(plan, 0, Layout(1, 1)):
-        if not hasattr(kind, phase.name):
-            raise UsageError(
-                f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
-            )
-    history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
-    return Position(0, params, plan.initial_arrays(params), history, scalars)
 
 
 def _check_stages(plan: Plan, count: int) -> None:

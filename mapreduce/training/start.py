@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hdfs_utils.errors import KerberosError
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.executors.chain import ChainJob
@@ -35,9 +36,9 @@ def start(
     try:
         return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
     except Exception as error:
-        # The same call must work once the data or the user's own code are repaired. A task's error
-        # has its cause's code.
-        repaired = (DataError, MissingInputError, UsageError)
+        # The same call must work once the data, the user's own code or the ticket are repaired. A
+        # task's error has its cause's code.
+        repaired = (DataError, MissingInputError, UsageError, KerberosError)
         if getattr(error, "exit_code", None) in {kind.exit_code for kind in repaired}:
             run.remove_if_unused()
         raise

@@ -82,6 +82,10 @@ def test_json_is_one_object_and_nothing_else(data, tmp_path):
     assert summary["completed"] == summary["rounds"] == 5
     assert summary["state"] == "ended"
     assert 0.3 < summary["accuracy"] <= 1
+    shown_to_people = succeed("runs", "show", tmp_path / "run").partition("execution:")[0]
+    assert re.findall(r"^(?:accuracy|bytes_pushed|.* –$|.* \[\]$)", shown_to_people, re.M) == [
+        "accuracy"
+    ]
 
 
 def test_dry_run_shows_the_plan_and_does_nothing(data, tmp_path):

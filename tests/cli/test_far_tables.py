@@ -5,6 +5,7 @@ import io
 import json
 import os
 import secrets
+import struct
 
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -86,6 +87,28 @@ def test_parquet_and_python(s3, tmp_path):
         )
         predicted.append(run.predict(f"{place}/b.parquet"))
     assert predicted[0] == predicted[1]
+
+
+def test_a_recipe_and_labels(far, tmp_path):
+    place, _ = far
+    table = put(place, "table.csv", CSV.encode())
+    images = put(place, "images", struct.pack(">4B3I", 0, 0, 8, 3, 2, 1, 2) + b"abcd")
+    make, found = ("data", "import", "--format"), {}
+    for here in (place, tmp_path):
+        recipe = put(here, "recipe.toml", b'label = "town"\ndrop = ["id"]\n')
+        labels = put(here, "labels", struct.pack(">4BI", 0, 0, 8, 1, 2) + b"\0\1")
+        for kind, source, *option in (
+            ("csv", table, "--recipe", recipe),
+            ("idx", images, "--labels", labels),
+        ):
+            out = tmp_path / secrets.token_hex(4)
+            made = json.loads(succeed(*make, kind, source, out, *option, "--json"))
+            found.setdefault(kind, []).append((made["sha256"], made["classes"]))
+    assert [of[0] == of[1] for of in found.values()] == [True, True]
+    assert found["csv"][0][1] == [*"abc"]
+    for kind, source, flag in (("csv", table, "--recipe"), ("idx", images, "--labels")):
+        done = gradreduce(*make, kind, source, tmp_path / "x", flag, f"{place}/none")
+        assert done.returncode == 66 and f"error: {place}/none does not exist" in done.stderr
 
 
 @pytest.mark.fault

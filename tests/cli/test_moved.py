@@ -22,7 +22,7 @@ def folder(tmp_path):
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     run = RunDir(tmp_path / "run")
     (run.path / "result.json").unlink()
-    for path in (*run.rounds.iterdir(), *run.evaluations.iterdir()):
+    for path in (*run.rounds.folder.iterdir(), *run.evaluations.iterdir()):
         path.unlink()
     shutil.rmtree(run.checkpoints / "00000005")
     shutil.rmtree(run.checkpoints / "00000004")

@@ -96,7 +96,7 @@ def attempts(yarn: Yarn, applications: list[str], name: str) -> int:
 def masters(cluster, application: str) -> list[dict]:
     """Application masters that an application has had."""
     url = f"{cluster.resourcemanager_url}/ws/v1/cluster/apps/{application}/appattempts"
-    return health.get(url, 5)["appAttempts"]["appAttempt"]
+    return health.get(cluster, url, 5)["appAttempts"]["appAttempt"]
 
 
 def live(yarn: Yarn, run: RunDir) -> list[str]:
@@ -107,7 +107,7 @@ def live(yarn: Yarn, run: RunDir) -> list[str]:
 def name_node(cluster, bean: str) -> dict:
     """What the name node says of itself."""
     query = f"/jmx?qry=Hadoop:service=NameNode,name={bean}"
-    return health.get(cluster.namenode_url + query, 5)["beans"][0]
+    return health.get(cluster, cluster.namenode_url + query, 5)["beans"][0]
 
 
 def shell(cluster, command, **options):

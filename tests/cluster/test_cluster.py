@@ -38,6 +38,8 @@ def test_a_second_up_says_what_runs(cluster):
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
     with pytest.raises(NotRunningError, match="no data node 4: this cluster has 3"):
         hadoop.start("datanode", 4)
+    with pytest.raises(NotRunningError, match="no KDC: it was started without --kerberos"):
+        hadoop.start("kdc")
 
 
 def pids(cluster):
@@ -126,8 +128,8 @@ def of_running(cluster):
     return [one for one in processes.containers(cluster) if one.application in jobs]
 
 
+@pytest.mark.long
 @pytest.mark.fault
-@pytest.mark.slow
 def test_a_killed_application_master_and_who_may_call_one(cluster, tmp_path):
     (tmp_path / "text").write_text("a\n")
     shell(cluster, ["hadoop", "fs", "-put", "-f", str(tmp_path / "text"), "one"])
@@ -168,7 +170,7 @@ def test_a_killed_application_master_and_who_may_call_one(cluster, tmp_path):
     assert "completed successfully" in said
     (app,) = [one for one in health.applications(cluster, "FINISHED") if one["id"] == app["id"]]
     path = f"/ws/v1/cluster/apps/{app['id']}/appattempts"
-    attempts = health.get(cluster.resourcemanager_url + path, 5)
+    attempts = health.get(cluster, cluster.resourcemanager_url + path, 5)
     assert len(attempts["appAttempts"]["appAttempt"]) == 2
 
 

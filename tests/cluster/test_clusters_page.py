@@ -44,7 +44,8 @@ def test_files_in_other_filesystems(cluster, tmp_path):
             path_of(f"{cluster.hdfs_uri}/{name}").rmtree()
 
 
-@pytest.mark.slow
+# tests/cli/test_far_tables.py has these commands with other tables.
+@pytest.mark.long
 def test_tables(cluster, tmp_path):
     (block,) = blocks("sh", TEXT.split("\n## Tables on HDFS and S3\n")[1].split("\n## ")[0])
     rows = "".join(f"{i},{i % 7},{'no' if i % 7 > 3 else 'yes'}\n" for i in range(200))
@@ -57,7 +58,7 @@ def test_tables(cluster, tmp_path):
             path_of(f"{cluster.hdfs_uri}/{name}").rmtree()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_and_training(cluster, tmp_path):
     (tmp_path / "README.md").write_text("a b\nb\n")
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")

@@ -16,6 +16,7 @@ from hdfs_utils.cluster import compiled
 from mapreduce.executors.chain import ChainJob
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
+from quick import each
 
 from drills import EXECUTION, INLINE, live, train  # isort: skip
 from dying_driver import AFTER_SUBMIT, MOMENTS, WHILE_SUBMITTING  # isort: skip
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", each(2, MOMENTS[::-1]))
 def test_the_driver_is_killed(moment, run, expected, yarn, cluster):
     """Row 5: what it left on the cluster is ended."""
     if moment == WHILE_SUBMITTING and not compiled.exists(cluster.hadoop):

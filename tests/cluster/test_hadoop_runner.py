@@ -108,7 +108,7 @@ class Silent(Job):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_tasks_doubt_comes_by_counters(text, tmp_path, capsys):
     (tmp_path / "silent.py").write_text(SILENT)
     inputs, arguments = [str(text), str(text)], ["--no-conf"]
@@ -147,7 +147,7 @@ def test_folders_are_read_as_they_lie_there(text, capfd):
     folder.rmtree()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mapper_that_raises(cluster, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "numbers.txt").write_text("1\n2\nthree\n")
@@ -276,7 +276,7 @@ def test_small_steps_run_within_the_application_master(chain):
     assert uberized(said) == [True, True]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fault
 def test_a_small_step_that_fails_is_run_again_with_tasks(chain, tmp_path):
     found, said = chain("--once", str(tmp_path / "killed"))
@@ -346,7 +346,7 @@ def test_an_output_appears_when_it_is_whole(meddling):
     output.parent.rmtree()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fault
 def test_an_output_that_somebody_else_makes_meanwhile(meddling):
     output = RemotePath("hdfs:///user/tests/taken/output")
@@ -425,3 +425,32 @@ def test_a_user_without_a_folder_on_hdfs(cluster, text, monkeypatch):
 def test_more_than_a_node_has(cluster, text):
     with pytest.raises(JobFailedException, match="Ask for less with --map-memory"):
         result(WordCount, [str(text)], "--no-conf", "--map-memory", "100000")
+
+
+#: Its mapper takes far more than it gets.
+HOGGING = """\
+import time
+
+from mrjob.job import MRJob
+
+
+class Hogging(MRJob):
+    def mapper(self, _, line):
+        held = b"x" * 800_000_000
+        time.sleep(60)
+        yield line, len(held)
+
+
+if __name__ == "__main__":
+    Hogging.run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_container_with_more_memory_than_it_asked_for_is_killed(cluster, tmp_path):
+    once = ("--map-memory", "384", "-D", "mapreduce.map.maxattempts=1")
+    done = run_script(tmp_path, HOGGING, *once)
+    assert done.returncode == 1
+    found = "step 1 of 1 failed: the container used .*B of 384 MB of memory and was killed. Give it"
+    assert re.search(found, done.stderr), done.stderr

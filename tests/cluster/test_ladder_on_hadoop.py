@@ -16,11 +16,11 @@ SHORT = (
     "mapreduce.job.ubertask.enable=true",
     "mapreduce.map.memory.mb=256",
     "mapreduce.reduce.memory.mb=256",
-    "yarn.app.mapreduce.am.resource.mb=512",
+    "yarn.app.mapreduce.am.resource.mb=1024",
 )
 
 #: A mapper alone, a partitioner, a file beside the input, batches, a task that reads its split.
-TYPICAL = {"grep", "total_sort", "replicated_join", "word_count_vectorized", "split_reader"}
+TYPICAL = {"total_sort", "word_count_vectorized"}
 
 
 def printed(capture, name, *arguments):

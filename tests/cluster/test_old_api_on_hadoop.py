@@ -8,9 +8,6 @@ import pytest
 
 from old_scripts import EXPECTED, METHODS, OPTIONS, output, ported, written
 
-#: Small tasks, which run within the application master.
-SHORT = ["-D", "mapreduce.map.memory.mb=256", "-D", "mapreduce.reduce.memory.mb=256", "--uber"]
-
 KINDS = ("two_values", "file_options", "mr_of_all_methods")
 
 
@@ -29,4 +26,4 @@ def test_a_script(name, cluster, tmp_path, monkeypatch):
     else:
         job, new, arguments = ported(tmp_path, name)
         expected = output(new, arguments)
-    assert output(job, [*SHORT, *arguments], "hadoop") == expected
+    assert output(job, arguments, "hadoop") == expected

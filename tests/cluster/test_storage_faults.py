@@ -40,7 +40,7 @@ def damage(block: Path) -> None:
     block.write_bytes(content)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replicas_are_corrupted(cluster, drill_data, expected):
     """Row 10."""
     folder = drill_data[1] / "corrupted"

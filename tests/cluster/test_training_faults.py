@@ -47,7 +47,7 @@ def test_a_task_is_killed(kind, run, expected, yarn, chance):
     assert attempts(yarn, seen, name) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_task_is_killed_until_the_job_fails(run, yarn):
     """Row 3."""
     over = threading.Event()
@@ -87,7 +87,7 @@ def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     assert [(event.completed, event.rows) for event in rounds] == [(1, 96), (2, 96)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_application_master_is_killed(run, expected, cluster):
     """Row 7."""
     seen = Applications()
@@ -96,7 +96,7 @@ def test_the_application_master_is_killed(run, expected, cluster):
     assert max(len(masters(cluster, application)) for application in seen) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_data_node_is_killed(run, expected, chance, cluster):
     """Row 8."""
     number = chance.randint(1, 3)

@@ -89,7 +89,7 @@ def test_a_chain_of_one_task_does_whole_rounds_within_the_master(data, yarn):
     assert all(job["uberized"] for job in done)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_of_several_tasks_of_a_chain_has_a_range(data, yarn):
     expected, _ = trained(data[0], REPLICAS, Execution("inline", executor="chain"))
     found, seen = trained(data[0], REPLICAS, Execution("hadoop", 2, executor="chain"))
@@ -105,9 +105,9 @@ def test_each_of_several_tasks_of_a_chain_has_a_range(data, yarn):
     assert records == [1] * 2 * REPLICAS.rounds
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fault
-@pytest.mark.parametrize("place", ["hdfs", pytest.param("here", marks=pytest.mark.long)])
+@pytest.mark.parametrize("place", ["hdfs", "here"])
 def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     trust_members(OWN)
@@ -131,7 +131,7 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     assert list((run.path / "gang").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("execution", each(2, [GANG, Execution("hadoop", 2, executor="chain")]))
 def test_a_model_that_fails_has_its_history(data, monkeypatch, yarn, capsys, execution):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")

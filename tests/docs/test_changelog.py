@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 import pytest
 from test_readme import ROOT
 
+import mapreduce
 from mapreduce.data import manifest
 from mapreduce.errors import DataError
 from mapreduce.plan.plan import Plan
@@ -24,10 +25,14 @@ def test_the_formats_are_those_of_the_program():
     ]
 
 
+def test_the_names_promised_in_python_are_those_of_the_package():
+    promise = TEXT.partition("| Python | ")[2].partition(" |")[0]
+    named = set(re.findall(r"`mapreduce\.(\w+)`", promise))
+    assert named == {*mapreduce._LAZY, "errors"}
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    import mapreduce
-
     folder = tmp_path_factory.mktemp("run")
     rows = ([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
     options = {"runner": "inline", "rounds": 1, "progress": False}

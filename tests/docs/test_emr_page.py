@@ -19,7 +19,7 @@ def test_commands_in_order(emr, tmp_path, monkeypatch):
     monkeypatch.setenv("MRJOB_CONF", str(conf))
     (tmp_path / "README.md").write_text("a b\nb\n")
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
-    _, block = blocks("sh", TEXT)
+    *_, block = blocks("sh", TEXT)
     told = shell(f"set -e\n{block}", tmp_path)
     assert sorted(told.splitlines()[:2]) == ['"a"\t1', '"b"\t2']
     assert "on 360 rows" in told
@@ -37,6 +37,20 @@ def test_commands_in_order(emr, tmp_path, monkeypatch):
     assert re.findall(r'"application": "([^"]+)"', events) == [name]
     # Clients of S3 on the nodes have to know the region.
     assert {one["AWS_REGION"] for one in emr.environments} == {"us-east-1"}
+
+
+@pytest.mark.slow
+def test_a_rehearsal_needs_no_account(tmp_path, monkeypatch):
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MRJOB_CONF", os.devnull)
+    (tmp_path / "README.md").write_text("a b\nb\n")
+    for name in ("jobs", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    install, command = blocks("sh", TEXT)[1].splitlines()
+    assert install.startswith("pip install ")
+    assert sorted(shell(command, tmp_path).splitlines()) == ['"a"\t1', '"b"\t2']
 
 
 @pytest.mark.slow

@@ -58,5 +58,13 @@ def test_blocks_in_order(tmp_path):
     assert abs(weight - [1, 2, 3, 4, 5]).max() < 0.3
     (told,) = [text for line, text in found.items() if line.startswith("gradreduce explain")]
     assert "vote" in told
+    (told,) = [text for block, text in found.items() if "from k_means" in block]
+    here, jobs = told.splitlines()
+    assert here == jobs
+    assert here.startswith("18 rounds, ")
+    (told,) = [text for block, text in found.items() if "from threads" in block]
+    here, threads = told.splitlines()
+    assert here == threads
+    assert here.endswith("as the run: True")
     (tested,) = [text for line, text in found.items() if line.startswith("python")]
     assert "4 passed" in tested

@@ -9,6 +9,7 @@ from following import clone, excerpts, follow
 from test_readme import ROOT, blocks, shell
 
 from mapreduce.tracing.laws import LAWS
+from quick import each
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 
@@ -35,7 +36,7 @@ def do(page, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", each(2, LESSONS), ids=lambda page: page.stem)
 def test_commands(page, tmp_path):
     """Each lesson in a clone of its own: none needs what another has left."""
     # That lesson's answer is commands.

@@ -76,7 +76,7 @@ def test_commands_within_the_text(clone):
     shell("gradreduce train digits/train --run runs/a --batch-size 512 --rounds 2", clone)
     found = re.findall(r"`(gradreduce [^`]*)`", README)
     commands = dict.fromkeys(command.replace("\n", " ") for command in found)
-    assert len(commands) == 7
+    assert len(commands) == 8
     # As one does who reads from the top.
     for command in commands:
         shell(command, clone)

@@ -92,8 +92,8 @@ def test_a_damaged_result_is_refused_and_made_again(data, tmp_path, capsys, way,
     scored = programs.succeed("evaluate", run.path, data / "test")
     WAYS[way](folder_of(run, 10))
     if not with_rounds:
-        shutil.rmtree(run.rounds)
-        run.rounds.mkdir()
+        shutil.rmtree(run.rounds.folder)
+        run.rounds.folder.mkdir()
     assert main(["predict", str(run.path), str(data / "test"), str(tmp_path / "out")]) == 65
     assert not (tmp_path / "out").exists()
     assert main(["evaluate", str(run.path), str(data / "test")]) == 65
@@ -230,8 +230,8 @@ def test_an_evaluation_that_is_read_from_a_stopped_run(data, tmp_path, capsys):
     """A run that has not ended yet; then one that has no checkpoint."""
     run = copied(data, tmp_path)
     (run.path / "result.json").unlink()
-    shutil.rmtree(run.rounds)
-    run.rounds.mkdir()
+    shutil.rmtree(run.rounds.folder)
+    run.rounds.folder.mkdir()
     WAYS["cut short"](folder_of(run, 10))
     assert main(["evaluate", str(run.path), str(data / "test")]) == 65
     follow(capsys.readouterr().err, capsys)

@@ -110,7 +110,7 @@ def test_killed_at_every_boundary(data, tmp_path):
         run = create(data, tmp_path / f"run-{number}-{after}")
         status, _ = train_in_child(run, KillAt(number, after))
         assert os.WIFSIGNALED(status), f"call {number} never came"
-        finished = max([*run.complete_rounds(), *checkpoint.saved(run), 0])
+        finished = max([*run.rounds.complete(), *checkpoint.saved(run), 0])
         started = []
         events = Events(lambda event, to=started: to.append(event))
         ended = driver.train(run, Execution("inline"), 2, events)
@@ -218,7 +218,7 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
     """Row 16."""
     path = tmp_path / "run"
     process = programs.start("train", data / "train", "--run", path, *LONG)
-    programs.wait_until(lambda: max(RunDir(path).complete_rounds(), default=0) > 10)
+    programs.wait_until(lambda: max(RunDir(path).rounds.complete(), default=0) > 10)
     # It lives, but does not reach its last round before the other one has started.
     process.send_signal(signal.SIGSTOP)
     done = programs.gradreduce("resume", path)

@@ -81,10 +81,10 @@ class Disturbed:
                 # A rank that dies before its generation works is replaced within it.
                 least = max(moment, reached + 1)
                 programs.wait_until(
-                    lambda least=least: max(self.run.complete_rounds(), default=0) >= least
+                    lambda least=least: max(self.run.rounds.complete(), default=0) >= least
                 )
                 before = generations(self.run)
-                reached = max(self.run.complete_rounds())
+                reached = max(self.run.rounds.complete())
                 self.disturb()
                 programs.wait_until(lambda before=before: generations(self.run) > before)
                 self.generations.append(generations(self.run))

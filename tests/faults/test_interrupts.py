@@ -84,7 +84,7 @@ def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number
     run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor, "--workers", 2]
     process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=place)
     programs.wait_until(
-        lambda: process.poll() is not None or max(run.complete_rounds(), default=0) > 0
+        lambda: process.poll() is not None or max(run.rounds.complete(), default=0) > 0
     )
     assert f"gradreduce resume {run.path}" in interrupted(process, number, os.killpg)
     (saved,) = checkpoint.saved(run)

@@ -98,7 +98,7 @@ def test_a_training(data, undisturbed, tmp_path, runner, executor):
     workers = [] if runner == "inline" else ["--workers", 2]
     ways = ["-r", runner, "--executor", executor, *workers]
     process = programs.start("train", data, *TRAIN, *ways, "--run", run.path)
-    programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 0)
+    programs.wait_until(lambda: max(run.rounds.complete(), default=0) > 0)
     end(process, run.path)
     resumed = json.loads(programs.succeed("resume", run.path, *QUICK))
     assert resumed["model_sha256"] == undisturbed

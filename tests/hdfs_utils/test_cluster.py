@@ -5,6 +5,7 @@ Programs of these names that do as they are told take the place of Java and Mave
 
 import hashlib
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from hdfs_utils.cluster import (
     compiled,
     config,
     java,
+    kerberos,
     layout,
     processes,
     starting,
@@ -28,6 +30,7 @@ from hdfs_utils.errors import (
     ClusterError,
     DaemonError,
     DownloadError,
+    KerberosError,
     PortError,
     RequirementError,
 )
@@ -180,10 +183,16 @@ def a_cluster(place, **changes):
     return layout.Cluster(**values)
 
 
-def test_state_survives(place):
+@pytest.fixture(params=[False, True])
+def secure(request, place):
+    """What a cluster without Kerberos, and one with it, has of it."""
+    return {"kerberos": place / "kerberos"} if request.param else {}
+
+
+def test_state_survives(place, secure):
     (place / "cluster").mkdir()
     assert layout.load(place / "cluster") is None
-    cluster = a_cluster(place, archive=place / "archive", gpus=2)
+    cluster = a_cluster(place, archive=place / "archive", gpus=2, **secure)
     layout.save(cluster, up=True)
     assert layout.load(place / "cluster") == (cluster, True)
     # None of its processes is there, after a restart of the machine.
@@ -220,8 +229,8 @@ def test_a_new_cluster_takes_the_next_free_ports(place, monkeypatch):
     assert starting.with_port(a_cluster(place), None, None).port == 19800 + 2000 + 200
 
 
-def test_every_port_is_on_loopback_and_used_once(place):
-    cluster = a_cluster(place, nodes=layout.MOST_NODES)
+def test_every_port_is_on_loopback_and_used_once(place, secure):
+    cluster = a_cluster(place, nodes=layout.MOST_NODES, **secure)
     found = [a for d in processes.daemons(cluster) for a in processes.addresses(cluster, d)]
     assert all(host.startswith("127.0.0.") for host, _ in found)
     ports = [port for _, port in found]
@@ -230,8 +239,8 @@ def test_every_port_is_on_loopback_and_used_once(place):
     assert max(ports) < cluster.port + layout.PORTS
 
 
-def test_ports_of_the_configuration_are_those_that_are_checked(place):
-    cluster = a_cluster(place)
+def test_ports_of_the_configuration_are_those_that_are_checked(place, secure):
+    cluster = a_cluster(place, **secure)
     values = config.hdfs(cluster) | config.yarn(cluster) | config.mapred(cluster)
     for number in (1, 2):
         values |= {f"{number}{key}": v for key, v in config.datanode(cluster, number).items()}
@@ -242,8 +251,27 @@ def test_ports_of_the_configuration_are_those_that_are_checked(place):
         host, _, port = str(value).rpartition(":")
         if "address" in key and port.isdigit():
             configured.add((names.get(host, host), int(port)))
+    if secure:
+        configured.add(("127.0.0.1", kerberos.port(cluster)))
     checked = {a for d in processes.daemons(cluster) for a in processes.addresses(cluster, d)}
     assert configured == checked
+
+
+def test_what_kerberos_needs(place, monkeypatch):
+    fake_java(place)
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(RequirementError, match=r"library for riscv64.*without: gradreduce cluster"):
+        hadoop.up(secure=True)
+    cluster = a_cluster(place, kerberos=place / "kerberos")
+    program(place / "java" / "bin" / "keytool", "echo keytool error: no; exit 1")
+    with pytest.raises(DaemonError, match="keytool made no certificate: keytool error: no"):
+        kerberos.write(cluster)
+    assert cluster.secrets.stat().st_mode & 0o77 == 0
+    with pytest.raises(KerberosError):
+        kerberos.renew(cluster)
+    assert not kerberos.is_ready(cluster, 0)
 
 
 def launcher(place, *arguments, name="hadoop", **environment):

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import socket
+import threading
 import time
 
 import hdfs_native
@@ -308,16 +310,25 @@ def test_nothing_answers(scheme):
         ("hdfs://a.b/x", None, [("a.b", 8020)]),
         ("hdfs://a.b:9000/x", None, [("a.b", 9000)]),
         ("hdfs://a.b:9000/x", "container_1_1_01_000002", []),
-        ("hdfs://services/x", None, []),
+        ("hdfs://services/x", None, [("nn.a", 8020), ("nn.b", 9000)]),
+        ("hdfs://other/x", None, []),
         ("viewfs://a.b/x", None, []),
     ],
 )
 def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, container, asked):
     """Where that is not for a task to find out, whose job has come that far."""
-    (tmp_path / "hdfs-site.xml").write_text(
-        "<configuration><property><name>dfs.nameservices</name><value>other, services</value>"
-        "</property></configuration>"
-    )
+    values = {
+        "dfs.nameservices": "other, services",
+        "dfs.ha.namenodes.services": "a, b",
+        "dfs.namenode.rpc-address.services.a": "nn.a:8020",
+        "dfs.namenode.rpc-address.services.b": "nn.b:9000",
+    }
+    lines = [
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in values.items()
+    ]
+    text = f"<configuration>{''.join(lines)}</configuration>"
+    (tmp_path / "hdfs-site.xml").write_text(text)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("CONTAINER_ID", raising=False)
     if container:
@@ -330,7 +341,7 @@ def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, contai
         raise TimeoutError("timed out")
 
     monkeypatch.setattr("socket.create_connection", connect)
-    # A name service's members are nowhere here, and hdfs-native refuses to look for them.
+    # hdfs-native refuses a name service whose members are nowhere here.
     monkeypatch.setitem(
         filesystem._MAKERS, "hdfs", lambda root, _: filesystem.Storage(None, root, None)
     )
@@ -345,6 +356,63 @@ def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, contai
     assert found == asked
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 302 Found\r\n\r\n", "does not answer: at 127.0.0.1:[0-9]+ is a web server"),
+        (None, "does not answer: timed out"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\nYou want a Hadoop IPC port", ""),
+        (b"", ""),
+    ],
+)
+def test_a_port_of_something_else(monkeypatch, answer, said):
+    """hdfs-native would wait for it for ever, or say after 90 seconds that there is no file."""
+    monkeypatch.setattr(filesystem, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                if answer is None:
+                    connection.recv(100)
+                else:
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        path = path_of(f"hdfs://127.0.0.1:{server.getsockname()[1]}/x")
+        try:
+            if said:
+                with pytest.raises(StorageError, match=said):
+                    path.exists()
+            else:
+                assert path.storage
+        finally:
+            thread.join()
+
+
 def test_no_such_bucket(s3):
     with pytest.raises(StorageError, match=r"NO_SUCH_BUCKET|NoSuchBucket"):
         path_of("s3://nowhere-to-be-found/x").write_bytes(b"x")
+
+
+def test_stamps_tell_what_has_changed(root):
+    root.mkdir(parents=True)
+    (root / "folder").mkdir()
+    (root / "a").write_bytes(b"x")
+    (root / "folder" / "b").write_bytes(b"xy")
+    before = root.stamps()
+    assert {name: size for name, (size, _) in before.items()} == {
+        (root / "a").uri: 1,
+        (root / "folder" / "b").uri: 2,
+    }
+    assert all(abs(changed / 1e9 - time.time()) < 600 for _, changed in before.values())
+    assert root.stamps() == before
+    # S3 tells seconds.
+    time.sleep(1.1)
+    (root / "a").write_bytes(b"z")
+    after = (root / "a").stamps()
+    assert after.keys() == {(root / "a").uri}
+    assert after[(root / "a").uri][1] > before[(root / "a").uri][1]
+    assert (root / "gone").stamps() == {}

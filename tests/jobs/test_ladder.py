@@ -102,7 +102,7 @@ def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each(2, [*CASES][::7]))
+@pytest.mark.parametrize("name", each(5, [*CASES][::7]))
 def test_as_a_script_on_local(name, reference, capfdbinary, tmp_path):
     # Some of them, with one core: a new Python for each of two tasks takes its time.
     command = [sys.executable, JOBS / f"{name}.py", "-r", "local", "--num-cores", "1"]

@@ -111,7 +111,7 @@ def test_no_example_is_forgotten():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each(2, JOBS))
+@pytest.mark.parametrize("name", each(4, JOBS))
 def test_the_same_lines_as_mrjobs_own_runner_gives(places, name):
     theirs = "local" if name in WITH_COMMANDS else "inline"
     arguments = JOBS[name]

@@ -39,6 +39,19 @@ def test_compiling_is_told_once(tmp_path):
     assert list(folder.rglob("*.nbi"))
 
 
+def test_processes_that_start_at_once_compile_a_kernel_once(tmp_path):
+    program = (
+        "import numpy as np\n"
+        "from kernels.cpu.reduce import _first_non_finite as kernel\n"
+        "kernel(np.zeros(9))\n"
+        "print(sum(kernel.stats.cache_misses.values()))"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    each = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(3)]
+    assert sorted(int(process.communicate()[0]) for process in each) == [0, 0, 1]
+
+
 @pytest.mark.long
 def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     """There, mrjob puts a file of bytes in the place of standard error."""
@@ -99,8 +112,21 @@ def test_a_disk_without_locks_is_used_without_them(tmp_path, monkeypatch):
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cpu.fcntl, "flock", refuse)
-    with cpu._locked():
-        assert (tmp_path / ".lock").exists()
+    with cpu._locked(), cpu._alone(refuse):
+        assert len(list(tmp_path.glob(".*lock"))) == 2
+
+
+def test_who_compiles_for_ever_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cpu, "_PATIENCE", 0.1)
+    with cpu._alone(python):
+        (path,) = tmp_path.glob(".*.python.lock")
+        with path.open("ab") as file, pytest.raises(BlockingIOError):
+            cpu.fcntl.flock(file, cpu.fcntl.LOCK_EX | cpu.fcntl.LOCK_NB)
+        entered = []
+        with cpu._alone(python):
+            entered.append(True)
+        assert entered
 
 
 def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):

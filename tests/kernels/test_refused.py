@@ -84,7 +84,7 @@ FREE = {
 }
 #: What BLAS refuses by itself, and kernels of one array.
 LEFT_OUT = {"affine", "affine_gradient", "affine_input_gradient", "relu_backward", "softmax"}
-LEFT_OUT |= {"sigmoid", "uniform", "first_non_finite", "WordCounter"}
+LEFT_OUT |= {"sigmoid", "uniform", "first_non_finite", "WordCounter", "record_ends"}
 
 
 def called(kernel, name, changes):

@@ -6,6 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
+from mapreduce.data.readers.records import BOM, RecordEnds, fields_of, filled, first_record
 from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -29,7 +31,6 @@ BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
 #: So much of a file shows how its lines end.
 _START_BYTES = 1 << 16
-_BOM = b"\xef\xbb\xbf"
 
 
 def source(
@@ -89,20 +90,22 @@ class CsvTable:
 
     def leaves(self) -> Iterator[Leaf]:
         for path in self.paths:
-            starts, end = True, self._ends[path]
-            # The last line that begins in a block ends in the next, or in a later one.
+            starts, records = True, RecordEnds(self._recipe, self._ends[path])
+            # The last record that begins in a block ends in the next, or in a later one.
             rest: list[bytes] = []
             with open_source(path) as file:
                 while part := file.read(BLOCK_BYTES):
+                    is_first = starts and not rest
+                    end = records.first(part.removeprefix(BOM) if is_first else part)
                     if rest:
-                        cut = part.find(end) + 1 or len(part)
+                        cut = end or len(part)
                         rest.append(part[:cut])
-                        if not part.endswith(end, 0, cut):
-                            check_line(path, sum(map(len, rest)) - BLOCK_BYTES)
+                        if not end:
+                            check_line(path, sum(map(len, rest)) - BLOCK_BYTES, records.is_open)
                             continue
                         yield Leaf(path, starts, b"".join(rest))
                         starts, rest, part = False, [], part[cut:]
-                    if part.endswith(end):
+                    if part and records.is_between:
                         yield Leaf(path, starts, part)
                         starts = False
                     elif part:
@@ -150,14 +153,24 @@ class CsvTable:
         """The rows of a block, in UTF-8."""
         content: bytes = leaf.content
         if leaf.starts:
-            content = content.removeprefix(_BOM)
-            if self.has_names:
-                content = content.partition(self._ends[leaf.path])[2]
+            content = content.removeprefix(BOM)
+        quote = self._recipe.quote
+        if quote.encode() in content:
+            records = RecordEnds(self._recipe, self._ends[leaf.path])
+            ends = records.of(content)
+            heads = int(leaf.starts and self.has_names)
+            if records.is_open or records.wrong is not None:
+                row = filled(content, ends[: records.wrong]) - heads
+                raise BadField(row, "", f"a quote, {quote}, is left open. Close it, or say --quote")
+            content = content[int(ends[0]) :] if heads else content
+        elif leaf.starts and self.has_names:
+            content = content.partition(self._ends[leaf.path])[2]
         if self._recipe.encoding.lower() not in ("utf-8", "utf8"):
             try:
                 content = content.decode(self._recipe.encoding).encode()
             except UnicodeDecodeError as error:
-                row = content[: error.start].count(self._ends[leaf.path])
+                before = content[: error.start]
+                row = filled(before, RecordEnds(self._recipe, self._ends[leaf.path]).of(before))
                 raise BadField(row, "", f"it is not {self._recipe.encoding}: {error}") from error
         return content
 
@@ -205,9 +218,6 @@ class CsvTable:
         csv_module.field_size_limit(max(csv_module.field_size_limit(), len(content)))
         with contextlib.suppress(csv_module.Error):
             for row, found in enumerate(line for line in reader if line):
-                if any("\n" in field for field in found):
-                    name = next(n for n, f in zip(names, found, strict=False) if "\n" in f)
-                    raise BadField(row, name, "a text over several lines: close its quote")
                 if len(found) != len(names):
                     raise BadField(row, "", f"expected {len(names)} fields, found {len(found)}")
                 for name, field in zip(names, found, strict=True):
@@ -235,14 +245,13 @@ class CsvTable:
                     f"iconv -f utf-16 -t utf-8 {path} > NEW"
                 )
             end = self._ends[path] = b"\r" if b"\r" in start and b"\n" not in start else b"\n"
-            if end not in start:
-                start += file.readline(LONGEST_LINE + 1)
-                check_line(path, len(start))
-            first, _, rest = start.partition(end)
+            records = RecordEnds(recipe, end)
+            check = partial(check_line, path)
+            first, rest, is_open = first_record(file, start, records, BLOCK_BYTES, check)
+            first = first.removesuffix(end)
             try:
-                line = first.removeprefix(_BOM).decode(recipe.encoding)
-                options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
-                fields = [one.strip() for one in next(csv_module.reader([line], **options), [])]
+                line = first.removeprefix(BOM).decode(recipe.encoding)
+                fields = [] if is_open else fields_of(line, recipe)
                 parts = iter(lambda: file.read(_START_BYTES), b"")
                 more = bool(rest.strip()) or any(part.strip() for part in parts)
             except UnicodeDecodeError as error:
@@ -252,7 +261,7 @@ class CsvTable:
                 ) from error
             except csv_module.Error as error:
                 raise DataError(f"{path}, line 1: {error}") from error
-        if line.count(recipe.quote) % 2:
+        if is_open:
             raise DataError(
                 f"{path}, line 1: a quote, {recipe.quote}, is left open. Close it, or say --quote"
             )
@@ -278,13 +287,16 @@ class CsvTable:
         return names
 
 
-def check_line(path: AnyPath, size: int) -> None:
-    """Raise a DataError for a line of more bytes than memory should hold."""
+def check_line(path: AnyPath, size: int, is_open: bool = False) -> None:
+    """Raise a DataError for a line of more bytes than memory should hold.
+
+    ``is_open``: Whether it is a field in quotes that does not end.
+    """
     if size > LONGEST_LINE:
-        raise DataError(
-            f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB. Is it a text file, each of "
-            f"whose rows ends with a line feed?"
-        )
+        what, advice = "a line", "Is it a text file, each of whose rows ends with a line feed?"
+        if is_open:
+            what, advice = "a field in quotes", "Is a quote left open? Close it, or say --quote"
+        raise DataError(f"{path}: {what} is longer than {LONGEST_LINE >> 20} MiB. {advice}")
 
 
 def check_delimiter(path: AnyPath, names: Sequence[str]) -> None:

@@ -262,10 +262,6 @@ class Reader:
                 # No name is "nan".
                 column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
             values, found = fields.texts(self.given(column), self.recipe.na), kind
-            broken = pc.match_substring_regex(values, "[\r\n]")
-            if pc.any(broken).as_py():
-                row = pc.index(broken, True).as_py()
-                raise BadField(row, name, "a text over several lines: close its quote")
             return values, found
         else:
             plain, is_sure = self.plain(name, column), self.is_sure(name)

@@ -4,10 +4,10 @@ import codecs
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.hashing import MOST_BITS
 from mapreduce.data.recipes.kinds import DATE_FORMATS, KINDS
 from mapreduce.errors import DataError, MissingInputError, UsageError
@@ -173,7 +173,7 @@ class Recipe:
             raise UsageError(str(error)) from error
 
 
-def load(path: Path) -> Recipe:
+def load(path: AnyPath) -> Recipe:
     """The recipe in a TOML file.
 
     Raises MissingInputError (there is no such file), DataError (it is not TOML, or holds what no

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,9 +20,10 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
-from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
+from mapreduce.data.readers.csv import check_delimiter, check_line
 from mapreduce.data.readers.files import check_sources, open_source
 from mapreduce.data.readers.parquet import ARROW_SCHEMA, opened
+from mapreduce.data.readers.records import BOM, RecordEnds, fields_of, filled, first_record
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
@@ -29,8 +31,8 @@ from mapreduce.errors import DataError, UsageError
 BLOCK_BYTES = 4 << 20
 #: Rows of a row group of Parquet.
 GROUP_ROWS = 1 << 16
-_BOM = b"\xef\xbb\xbf"
-_LF, _CR = b"\n\r"
+_START_BYTES = 1 << 16
+_CR = ord("\r")
 
 #: File, its rows before these, and a record batch of some columns.
 Columns = Iterator[tuple[AnyPath, int, Any]]
@@ -83,7 +85,7 @@ class CsvFiles:
         header, lines = recipe.header, []
         for path in paths:
             with open_source(path) as file:
-                lines.append(_first_line(path, file))
+                lines.append(self._first_record(path, file)[0])
         heads = [self._fields(line, f"{p}, line 1") for p, line in zip(paths, lines, strict=True)]
         if header is not False:
             check_delimiter(paths[0], heads[0])
@@ -120,7 +122,7 @@ class CsvFiles:
                 problem = "expected one row on each line"
             except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 table, problem = (), str(error)
-            if len(table) != len(records) + 1 or block.count(b"\r") != block.count(b"\r\n"):
+            if len(table) != len(records) + 1:
                 for number, record in enumerate(records, first + 1):
                     self._check(record.as_py(), f"{path}, row {number}")
                 raise DataError(f"{path}, after row {first}: {problem}")
@@ -133,44 +135,74 @@ class CsvFiles:
             raise DataError(f"{place}: expected {len(self.names)} fields, found {len(fields)}")
 
     def _fields(self, line: bytes, place: str) -> list[str]:
-        if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
-            raise DataError(f"{place}: a carriage return within: expected lines that end with LF")
         recipe = self._recipe
-        options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote, "strict": True}
         try:
-            reader = csv_module.reader([line.removeprefix(_BOM).decode(recipe.encoding)], **options)
-            return [field.strip() for field in next(reader, [])]
+            return fields_of(line.removeprefix(BOM).decode(recipe.encoding), recipe, strict=True)
         except UnicodeDecodeError as error:
             advice = "Say --encoding, such as latin-1 or cp1252"
             raise DataError(f"{place} is not {recipe.encoding} text: {error}. {advice}") from error
         except csv_module.Error as error:
-            advice = "Close each quote on its line: a field may not go over several lines"
-            raise DataError(f"{place}: {error}. {advice}") from error
+            problem = f"{error}. Expected fields whose quotes are closed"
+            if "new-line" in str(error):
+                problem = "a carriage return within: expected lines that end with LF"
+            raise DataError(f"{place}: {problem}") from error
 
     def records(self) -> Iterator[Any]:
-        """All lines but headers and empty ones."""
+        """All records but headers and empty lines."""
         return (records for _, _, _, records in self._blocks())
 
     def _blocks(self) -> Iterator[tuple[AnyPath, int, bytes, Any]]:
-        """File, its rows before a block of whole lines, the block, and its records."""
+        """File, its rows before a block of whole records, the block, and its records."""
         for path in self._paths:
             first = 0
-            for block in self._whole_lines(path):
-                if len(records := _lines(block)):
+            for block, ends in self._whole_records(path):
+                if len(records := _records(block, ends)):
                     yield path, first, block, records
                     first += len(records)
 
-    def _whole_lines(self, path: AnyPath) -> Iterator[bytes]:
+    def _first_record(self, path: AnyPath, file: BinaryIO) -> tuple[bytes, bytes]:
+        """The first record, and what was read behind it."""
+        check, start = partial(check_line, path), file.read(_START_BYTES)
+        line, rest, is_open = first_record(
+            file, start, RecordEnds(self._recipe), BLOCK_BYTES, check
+        )
+        if is_open:
+            raise self._left_open(path, "line 1")
+        if not line.removeprefix(BOM).strip():
+            raise DataError(f"{path} is empty, or starts with an empty line: expected a table")
+        return line if line.endswith(b"\n") else line + b"\n", rest
+
+    def _whole_records(self, path: AnyPath) -> Iterator[tuple[bytes, Array]]:
+        """Blocks of whole records, and the places behind their ends."""
+        records = RecordEnds(self._recipe)
         with open_source(path) as file:
-            line = _first_line(path, file)
-            rest = b"" if self._head else line.removeprefix(_BOM)
-            while chunk := file.read(BLOCK_BYTES):
-                if cut := chunk.rfind(b"\n") + 1:
-                    yield rest + chunk[:cut]
-                rest = chunk[cut:] if cut else rest + chunk
-                check_line(path, len(rest))
+            line, chunk = self._first_record(path, file)
+            if not self._head:
+                chunk = line.removeprefix(BOM) + chunk
+            rest, row = b"", 1
+            while chunk := chunk or file.read(BLOCK_BYTES):
+                ends = records.of(chunk) + len(rest)
+                block, chunk = rest + chunk, b""
+                cut = int(ends[-1]) if len(ends) else 0
+                if records.wrong is not None:
+                    some = ends[: len(ends) - records.number + records.wrong]
+                    raise self._left_open(path, f"row {row + filled(block, some)}")
+                if cut:
+                    yield block[:cut], ends
+                    row += len(_records(block[:cut], ends))
+                rest = block[cut:]
+                check_line(path, len(rest), records.is_open)
+            if records.is_open:
+                raise self._left_open(path, f"row {row}")
             if rest:
-                yield rest if rest.endswith(b"\n") else rest + self._end
+                rest = rest if rest.endswith(b"\n") else rest + self._end
+                yield rest, np.array([len(rest)])
+
+    def _left_open(self, path: AnyPath, place: str) -> DataError:
+        quote = self._recipe.quote
+        return DataError(
+            f"{path}, {place}: a quote, {quote}, is left open. Close it, or say --quote"
+        )
 
     @contextmanager
     def writer(self, path: Path) -> Iterator[Write]:
@@ -245,14 +277,6 @@ class ParquetFiles:
             os.fsync(file.fileno())
 
 
-def _first_line(path: AnyPath, file: BinaryIO) -> bytes:
-    line = file.readline(LONGEST_LINE + 1)
-    check_line(path, len(line))
-    if not line.removeprefix(_BOM).strip():
-        raise DataError(f"{path} is empty, or starts with an empty line: expected a table")
-    return line if line.endswith(b"\n") else line + b"\n"
-
-
 def _common(paths: Sequence[AnyPath], heads: Sequence[list[str]]) -> list[str]:
     """The names of the columns of all files."""
     for path, names in zip(paths, heads, strict=True):
@@ -266,10 +290,9 @@ def _common(paths: Sequence[AnyPath], heads: Sequence[list[str]]) -> list[str]:
     return heads[0]
 
 
-def _lines(block: bytes) -> Any:
-    """The lines of a block, with their ends, but empty ones: an array of Arrow's."""
-    data = np.frombuffer(block, np.uint8)
-    offsets = np.append(np.int64(0), np.flatnonzero(data == _LF) + 1)
+def _records(block: bytes, ends: Array) -> Any:
+    """The records of a block, with their ends, but empty lines: an array of Arrow's."""
+    data, offsets = np.frombuffer(block, np.uint8), np.append(np.int64(0), ends)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block)]
     lines = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
     sizes = np.diff(offsets)

@@ -22,6 +22,8 @@ from itertools import accumulate, chain
 
 import numpy as np
 
+from mapreduce.engine.leaf_ranges import block_of
+from mapreduce.engine.state import State
 from mapreduce.errors import DataError
 from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.post import Call, Post
@@ -31,10 +33,9 @@ from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs import pushes
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.pushes import Log, Push, Script
 from mapreduce.strategies.base import Strategy
-from mapreduce.strategies.leaf_ranges import block_of
-from mapreduce.strategies.state import State
 
 #: A stretch takes at least so many seconds, and so many times what the slowest unit takes, for
 #: which the others wait at its end.
@@ -239,6 +240,7 @@ class Arrivals:
 
     def __init__(
         self,
+        run: RunDir,
         strategy: Strategy,
         state: State,
         mesh: Mesh,
@@ -247,7 +249,7 @@ class Arrivals:
     ) -> None:
         self._strategy = strategy
         self._state = state
-        self._run = state.run
+        self._run = run
         self._plan = strategy.context.plan
         self._mesh = mesh
         self._division = division
@@ -295,7 +297,10 @@ class Arrivals:
         rows = [self._totals(stretch, completed) for completed in range(start, stop)]
         for number, block in self._blocks.items():
             arrays = {name: array for name, array in block.arrays.items() if name != "memory"}
-            self._state.advance(start, number, arrays, rows, rounds=stop - start)
+            self._strategy.state.advance(start, number, arrays, rows)
+            made = self._strategy.state.take()
+            assert made is not None
+            self._state.publish(stop, number, made)
         self._blocks = {}
         return stop
 

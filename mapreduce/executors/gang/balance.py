@@ -8,7 +8,7 @@ with the block that they wait for anyway. All have it from the same round on.
 import math
 from statistics import median
 
-from mapreduce.strategies.leaf_ranges import EVEN, Split, alignment, shares
+from mapreduce.engine.leaf_ranges import EVEN, Split, alignment, shares
 
 #: Rounds of which a median is taken, or fewer if they take so many seconds.
 _ROUNDS, _LEAST, _SECONDS = 16, 3, 1.0

@@ -9,22 +9,23 @@ from collections.abc import Sequence
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.models.layers.stages import Stage
 from mapreduce.reduction.message import Message
-from mapreduce.strategies.state import State
 
 
 class Division:
     """Which rank has what.
 
-    ``ranks``: A multiple of the number of stages. ``state``: Its ``bounds`` are those of the
-    blocks. ``stages``: Empty if every rank has the whole model.
+    ``ranks``: A multiple of the number of stages. ``bounds``: Those of the blocks. ``stages``:
+    Empty if every rank has the whole model.
     """
 
-    def __init__(self, ranks: int, state: State, stages: Sequence[Stage] = ()) -> None:
+    def __init__(
+        self, ranks: int, bounds: Sequence[tuple[int, int]], stages: Sequence[Stage] = ()
+    ) -> None:
         self._ranks = ranks
         self._stages = stages
         self._each = len(stages) or 1
-        self._bounds = state.bounds
-        self._whole = state.part
+        self._bounds = bounds
+        self._whole = 0, bounds[-1][1]
         self.groups = ranks // self._each
         self._owners = self._near_owners() if stages else None
 

@@ -66,7 +66,7 @@ class Follower:
     def look(self) -> None:
         """Settle what is published and due, report the rest, and delete what is not needed."""
         self._compare_profiles()
-        rounds = self._run.complete_rounds()
+        rounds = self._run.rounds.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
             is_due = self._plan.is_checkpoint(completed) or self._plan.is_evaluation(completed)
@@ -80,8 +80,8 @@ class Follower:
             if self._start <= completed <= self._settled and completed < newest:
                 lease.check(self._run.path)
                 for number in range(blocks):
-                    self._run.block_path(completed, number, blocks).unlink(missing_ok=True)
-                self._run.remove_owned(completed)
+                    self._run.rounds.path(completed, number, blocks).unlink(missing_ok=True)
+                self._run.rounds.remove_owned(completed)
         if newest > self._settled:
             seen = self._run.history(newest, rounds[newest])
             if seen is not None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
 
+from hdfs_utils.filesystem import name_nodes
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
@@ -23,7 +24,7 @@ from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import slow_worker
-from mapreduce.strategies.task_context import task_context
+from mapreduce.strategies.training import Training
 
 #: The rest of the training.
 _WHOLE = Segment()
@@ -88,8 +89,10 @@ class GangJob(Job):
             slowness=factor if rank == slow else 1.0,
         )
         driver = options.driver or options.token
-        context = task_context(path_of(options.run_dir), options.threads, driver)
-        Rank(context, role, self.set_status).run()
+        run = RunDir(path_of(options.run_dir))
+        training = Training.kept(run, driver)
+        training.context.threads = options.threads
+        Rank(training, run, role, self.set_status).run()
         yield from ()
 
 
@@ -104,7 +107,7 @@ def run_gang(
 
     The meeting must be prepared for this job, and the state published in as many blocks as
     ``execution`` asks for. Returns what the rounds took. For ``driver`` see
-    :func:`mapreduce.strategies.task_context.task_context`.
+    :func:`mapreduce.engine.program.kept`.
 
     Raises TooSmallError (not all tasks ran at once within the time that ``execution`` gives them),
     StepFailedException, GradreduceError (as the runner does).
@@ -137,21 +140,23 @@ def run_gang(
 
 
 def _reach(run: RunDir) -> str:
-    """The name node, which all ranks can reach since it serves the run's directory.
+    """A name node, which all ranks can reach since it serves the run's directory.
 
     Empty for a directory of this machine, on which all ranks run then.
 
     Raises UsageError (the URI names no host).
     """
     scheme, remote, place = str(run.path).partition("://")
-    host = place.partition("/")[0]
-    if remote and (scheme == "s3" or ":" not in host):
+    found = [place.partition("/")[0]] if remote else [""]
+    if scheme == "hdfs":
+        found = name_nodes(found[0])
+    if not found or scheme == "s3" or (remote and ":" not in found[0]):
         raise UsageError(
             f"{run.path}: the ranks of a gang choose their addresses by the name node that serves "
             f"the run's directory. Name one as hdfs://HOST:PORT/PATH, or train with --executor "
             f"chain"
         )
-    return host if remote else ""
+    return found[0]
 
 
 def _explained(error: Exception, meeting: Meeting) -> Exception:

@@ -14,8 +14,9 @@ from mapreduce.executors.gang.rendezvous import Announcement, Meeting, Times, in
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.executors.gang.segment import Segment
 from mapreduce.executors.gang.transport import Mesh
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import block_bounds
-from mapreduce.strategies.task_context import TaskContext
+from mapreduce.strategies.training import Training
 from mapreduce.support import numeric
 from mapreduce.support.periodic import every
 
@@ -43,11 +44,15 @@ class Role(NamedTuple):
 class Rank:
     """One rank of a gang. ``status`` receives lines about the progress, as signs of life."""
 
-    def __init__(self, context: TaskContext, role: Role, status: Callable[[str], None]) -> None:
-        self._context = context
+    def __init__(
+        self, training: Training, run: RunDir, role: Role, status: Callable[[str], None]
+    ) -> None:
+        self._training = training
+        self._context = training.context
+        self._run = run
         self._role = role
         self._status = status
-        self._meeting = Meeting(context.run, role.token)
+        self._meeting = Meeting(run, role.token)
         self._completed = 0
         self._progress = 0
 
@@ -116,7 +121,7 @@ class Rank:
         try:
             mesh.open(server, look_in_time)
             how = role.blocks, self._done, look, role.segment, role.stages, role.slowness
-            rounds = Rounds(self._context, mesh, *how)
+            rounds = Rounds(self._training, self._run, mesh, *how)
             rounds.run(start, is_evaluated)
             if role.rank == 0:
                 watch = rounds.watch
@@ -127,19 +132,17 @@ class Rank:
 
     def _start(self) -> tuple[int, bool]:
         """The last round that is published as a whole, and whether its evaluation is too."""
-        context = self._context
-        count = len(block_bounds(context.model.size, self._role.blocks))
+        run = self._run
+        count = len(block_bounds(self._context.model.size, self._role.blocks))
         if self._role.stages > 1:
             # No rank has memory for the whole state.
-            completed = context.run.latest_whole(count)
+            completed = run.rounds.latest_whole(count)
         else:
-            position = context.run.latest_round(in_blocks=count)
+            position = run.latest_round(in_blocks=count)
             completed = None if position is None else position.completed
         if completed is None:
-            raise DataError(
-                f"{context.run.path} holds no whole round in {count} block(s) to go on from"
-            )
-        return completed, completed in context.run.evaluation_losses()
+            raise DataError(f"{run.path} holds no whole round in {count} block(s) to go on from")
+        return completed, completed in run.evaluation_losses()
 
     def _done(self, completed: int) -> None:
         self._completed = completed

@@ -22,6 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
+from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, shares
+from mapreduce.engine.program import Key, Layout, Pair
+from mapreduce.engine.rounds import Block, RoundFiles
+from mapreduce.engine.state import Array, Arrays, InFolder
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.arrivals import Arrivals
 from mapreduce.executors.gang.balance import Balance
@@ -37,11 +41,9 @@ from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.tree import Node
 from mapreduce.runs import checkpoint, pushes
-from mapreduce.runs.state import Array, Block
-from mapreduce.strategies.base import Layout, Pair
-from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, block_key, block_of, shares
-from mapreduce.strategies.state import State
-from mapreduce.strategies.task_context import TaskContext
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.state import block_bounds, overlap
+from mapreduce.strategies.training import Training
 from mapreduce.support.commands import resume
 
 #: Rounds that are not due are published at intervals of at least these seconds, and of at least the
@@ -58,10 +60,10 @@ _GRADIENTS = 2
 _LOOK_SECONDS = 0.005
 
 #: The key of what a map took, which goes to rank 0 with the messages for block 0.
-_TIMES = f"{block_key(0)} times"
+_TIMES: Key = (0, -1)
 
 
-class GangState(State):
+class GangState(InFolder):
     """The state of a gang: each rank has the blocks that it owns, and all vectors for mappers.
 
     A round's blocks are sent to all ranks, and only now and then published in the run's folder.
@@ -71,9 +73,16 @@ class GangState(State):
     """
 
     def __init__(
-        self, context: TaskContext, mesh: Mesh, blocks: int, vectors: Sequence[str]
+        self,
+        files: RoundFiles,
+        mesh: Mesh,
+        bounds: Sequence[tuple[int, int]],
+        owners: int,
+        vectors: Sequence[str],
     ) -> None:
-        super().__init__(context, blocks)
+        super().__init__(files, len(bounds), owners)
+        self.bounds = bounds
+        self.part: tuple[int, int] = 0, bounds[-1][1]
         self._mesh = mesh
         self._names = vectors
         #: Memory of the vectors of two rounds, in turn.
@@ -103,33 +112,34 @@ class GangState(State):
             self._memory[parity, name] = shared.vector(place, vector.size, vector.dtype)
             place += sizes[name]
 
-    def advance(
-        self,
-        completed: int,
-        number: int,
-        arrays: dict[str, Array],
-        rows: Sequence[float] | Sequence[Sequence[float]],
-        scalars: Array | None = None,
-        rounds: int = 1,
-    ) -> None:
-        shared = self._mesh.shared
+    def _joined(self, completed: int, name: str) -> Array:
+        parts = []
+        for number in range(self.count):
+            here, _ = overlap(self.bounds[number], self.part)
+            if here.start < here.stop:
+                parts.append(self._read_one(completed, number, name)[here])
+        if not parts:
+            return self._read_one(completed, 0, name)[:0]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def publish(self, completed: int, number: int, block: Message) -> None:
+        """Have a block for the other ranks."""
+        shared, arrays = self._mesh.shared, block.arrays
         if shared is not None:
             # What was received is overwritten in the next round.
             arrays = {
                 name: array if shared.place(array) is None else array.copy()
                 for name, array in arrays.items()
             }
-        super().advance(completed, number, arrays, rows, scalars, rounds)
-
-    def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
-        arrays = {name: after.arrays[name] for name in self._names}
-        if self._mesh.shared is not None:
+        self._blocks[number] = completed, Message({}, arrays)
+        news = {name: arrays[name] for name in self._names}
+        if shared is not None:
             start, stop = self.bounds[number]
             for name in self._names:
-                self._memory[(completed + 1) % 2, name][start:stop] = arrays.pop(name)
+                self._memory[completed % 2, name][start:stop] = news.pop(name)
         if number == 0:
-            arrays["memory"] = after.arrays["memory"]
-        self.news.append(Message({"block": number}, arrays))
+            news["memory"] = arrays["memory"]
+        self.news.append(Message({"block": number}, news))
 
     def receive(self, completed: int, messages: Iterable[Message]) -> None:
         """Take in all blocks of a round, this rank's own too, as :meth:`cut_for` gives them."""
@@ -139,7 +149,7 @@ class GangState(State):
                 name: (completed, self.vector(completed - 1, name)) for name in self._names
             }
         for message in messages:
-            _, here = self.within(message.meta["block"])
+            _, here = overlap(self.bounds[message.meta["block"]], self.part)
             for name, array in message.arrays.items():
                 vector = array
                 if name != "memory" and len(array) < self.part[1] - self.part[0]:
@@ -162,7 +172,7 @@ class GangState(State):
         """What a rank receives of new blocks that has a part of the vectors: at least scalars."""
         found = []
         for message in messages:
-            there, _ = self.within(message.meta["block"], part)
+            there, _ = overlap(self.bounds[message.meta["block"]], part)
             arrays = {
                 name: array if name == "memory" else array[there]
                 for name, array in message.arrays.items()
@@ -171,23 +181,23 @@ class GangState(State):
             found.append(Message(message.meta, arrays))
         return found
 
-    def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+    def _publish_own(self, completed: int, unit: int, arrays: Arrays) -> None:
         """Nothing: a unit stays at its rank."""
 
     def save_owned(self) -> None:
         """Publish what this rank's units own."""
         for unit, (completed, arrays) in self._own.items():
-            self.run.publish_owned(completed, unit, self._plan.owners, arrays)
+            self._files.publish_owned(completed, unit, self._owners, arrays)
 
     def remove_owned(self, completed: int) -> None:
         """Delete what this rank's units owned after a round."""
         for unit in self._own:
-            self.run.owned_path(completed, unit, self._plan.owners).unlink(missing_ok=True)
+            self._files.owned_path(completed, unit, self._owners).unlink(missing_ok=True)
 
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the run's folder, in one file that needs no earlier one."""
         block = Block.of(completed, self.block(completed, number).arrays)
-        self.run.publish_block(completed, number, self.count, block)
+        self._files.publish(completed, number, self.count, block)
 
 
 class Rounds:
@@ -201,7 +211,8 @@ class Rounds:
 
     def __init__(
         self,
-        context: TaskContext,
+        training: Training,
+        run: RunDir,
         mesh: Mesh,
         blocks: int,
         on_round: Callable[[int], None],
@@ -210,7 +221,9 @@ class Rounds:
         stages: int = 1,
         slowness: float = 1.0,
     ) -> None:
-        self._run = context.run
+        self._run = run
+        self._training = training
+        context = training.context
         self._plan = context.plan
         self._optimizer = context.optimizer
         self._mesh = mesh
@@ -218,17 +231,18 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
-        self._state = GangState(context, mesh, blocks, self._names)
+        bounds = block_bounds(context.model.size, blocks)
+        self._state = GangState(run.rounds, mesh, bounds, self._plan.owners, self._names)
         self._count = self._state.count
-        self._layout = Layout(mesh.ranks, self._count)
-        self._strategy = found(context, self._state, self._layout)
+        self._layout = Layout(mesh.ranks, self._count, threads=context.threads)
+        training.begin(self._state, self._layout)
         divided = stages_of(context.model, stages) if stages > 1 else ()
-        self._division = Division(mesh.ranks, self._state, divided)
+        self._division = Division(mesh.ranks, bounds, divided)
         self._stage = self._division.stage(mesh.rank)
         if self._stage is not None:
             self._line = Neighbours(mesh)
             self._state.part = self._stage.part
-            self._strategy.split(self._stage, self._line)
+            training.strategy.split(self._stage, self._line)
             # What goes from stage to stage is smaller than all that a slice becomes.
             rows = max(self._plan.slice_rows, ROWS)
             mesh.most += rows * context.model.row_bytes
@@ -251,7 +265,8 @@ class Rounds:
         self._slowness = slowness
         self._arrivals: Arrivals | None = None
         if self._plan.asynchronous:
-            self._arrivals = Arrivals(self._strategy, self._state, mesh, self._division, slowness)
+            how = mesh, self._division, slowness
+            self._arrivals = Arrivals(run, training.strategy, self._state, *how)
         #: How units are divided, and rank 0's measurements, by which it decides that.
         self._split = EVEN
         self._balance = Balance(self._division.groups, time.monotonic())
@@ -284,8 +299,9 @@ class Rounds:
         self._to_all([], self._all)
 
     def _load(self, start: int) -> None:
-        for name in (*self._names, "memory"):
+        for name in self._names:
             self._state.vector(start, name)
+        self._state.scalar(start, "memory")
         for number in self._mine:
             self._state.block(start, number)
         if self._plan.owners:
@@ -293,7 +309,7 @@ class Rounds:
                 self._state.own(start, unit)
         if self._stage is None and self._arrivals is None:
             # For the gradients of slices, of which a few exist at once, and what has other memory.
-            slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
+            slices = -(-self._training.units(start) // self._mesh.ranks)
             self._state.share(start, min(slices, _GRADIENTS) + 1)
         self._published = start
         self._passing = [] if self._is_due(start) else [start]
@@ -306,12 +322,12 @@ class Rounds:
 
     def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
         """The units of each group: always the same if they own something, else by speed."""
-        units = self._strategy.units(self._plan, completed)
+        units = self._training.units(completed)
         return shares(units, self._division.groups, EVEN if self._plan.owners else self._split)
 
     def _round(self, completed: int) -> None:
         """Make one update of the blocks, each by its owner."""
-        strategy, division, shared = self._strategy, self._division, self._mesh.shared
+        training, division, shared = self._training, self._division, self._mesh.shared
         if shared is not None:
             shared.reset()
         parts = self._parts(completed)
@@ -319,15 +335,17 @@ class Rounds:
         senders: Sequence[int] = [at for at in self._all if busy[division.group(at)]]
         mine = LeafRange(completed, *parts[self._group])
         pairs = self._map(mine) if self._mesh.rank in senders else []
-        for phase in strategy.phases(self._plan, completed, self._layout):
+        for phase in training.phases(completed, self._layout):
             owners = division.owners(phase.keys)
             found: list[Pair] = []
             put = None if shared is None else shared.put
             received = self._shuffle(pairs, senders, owners, put)
             self._note(received.pop(_TIMES, ()))
             for key, messages in received.items():
-                found += strategy.reduce(completed, phase, key, messages)
+                found += training.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
+        for (number, *_), block in pairs:
+            self._state.publish(completed + 1, number, block)
 
     def _conclude(self, completed: int) -> tuple[bool, bool]:
         """Send the new blocks to all, which have been made after some rounds.
@@ -340,7 +358,7 @@ class Rounds:
             blocks = pushes.starts(self._run, completed).get(completed, self._count)
             wishes = {"publish": True, "ends": ends or blocks != self._count}
         elif self._mesh.rank == 0:
-            units = self._strategy.units(self._plan, completed - 1)
+            units = self._training.units(completed - 1)
             split = self._balance.decide(units, time.monotonic())
             if split is not None:
                 wishes["split"] = [*split]
@@ -357,7 +375,7 @@ class Rounds:
     def _map(self, part: LeafRange) -> list[Pair]:
         """The messages of some units, and one about what they took."""
         started = time.perf_counter()
-        pairs = list(self._strategy.map(part))
+        pairs = list(self._training.map(part))
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
         seconds = time.perf_counter() - started
@@ -380,13 +398,13 @@ class Rounds:
         senders: Sequence[int],
         owners: Sequence[int],
         place: Placing | None = None,
-    ) -> dict[str, list[Message]]:
+    ) -> dict[Key, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
         rank = self._mesh.rank
-        mine: dict[str, list[Message]] = {}
+        mine: dict[Key, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
         for key, message in pairs:
-            owner = self._division.owner(block_of(key))
+            owner = self._division.owner(key[0])
             if owner == rank:
                 mine.setdefault(key, []).append(message)
             else:
@@ -397,7 +415,7 @@ class Rounds:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
         for message in self._mesh.exchange(parcels, awaited):
-            mine.setdefault(message.meta["key"], []).append(message)
+            mine.setdefault(tuple(message.meta["key"]), []).append(message)
         return dict(sorted(mine.items()))
 
     def _spread(self, news: list[Message]) -> list[Message]:
@@ -425,7 +443,7 @@ class Rounds:
         """Whether a checkpoint or an evaluation is made from a round."""
         plan = self._plan
         is_planned = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
-        return is_planned or self._optimizer.is_done(self._state.scalars(completed))
+        return is_planned or self._optimizer.is_done(self._state.scalar(completed, "memory"))
 
     def _publish(self, completed: int) -> None:
         started = time.monotonic()
@@ -440,7 +458,7 @@ class Rounds:
         while self._passing and self._passing[0] < self._published:
             earlier = self._passing.pop(0)
             for number in self._mine:
-                self._run.block_path(earlier, number, self._count).unlink(missing_ok=True)
+                self._run.rounds.path(earlier, number, self._count).unlink(missing_ok=True)
             self._state.remove_owned(earlier)
         self._published = completed
         if not self._is_due(completed):
@@ -468,7 +486,7 @@ class Rounds:
     def _finish_or_evaluate(self, completed: int, is_evaluated: bool) -> bool:
         """Evaluate, if that is due; returns whether the training ends here."""
         plan = self._plan
-        is_done = self._optimizer.is_done(self._state.scalars(completed))
+        is_done = self._optimizer.is_done(self._state.scalar(completed, "memory"))
         is_last = completed >= plan.rounds or is_done
         if self._run.config.evaluation is None or not (plan.is_evaluation(completed) or is_done):
             return is_last
@@ -508,7 +526,7 @@ class Rounds:
     def _evaluate(self, completed: int) -> None:
         """Score the evaluation data, a part on each rank; rank 0 publishes the sum."""
         inference = self._inference
-        inference.params = self._state.params(completed)
+        inference.params = self._state.vector(completed, "params")
         leaves = inference.leaves
         mine = shares(leaves, self._division.groups, self._split)[self._group]
         pairs: list[Pair] = []
@@ -520,14 +538,14 @@ class Rounds:
         else:
             score_of = partial(evaluate.score_of, inference)
             pairs += (
-                (block_key(0), evaluate.to_message(score, node=[*node]))
+                ((0,), evaluate.to_message(score, node=[*node]))
                 for node, score in evaluate.SCORES.nodes(leaves, range(*mine), score_of)
             )
         received = self._shuffle(pairs, self._all, range(1))
         if self._mesh.rank:
             return
         fold = evaluate.SCORES.fold(leaves)
-        for message in received[block_key(0)]:
+        for message in received[(0,)]:
             fold.add(Node(*message.meta["node"]), evaluate.from_message(message))
         score = fold.result()
         evaluate.check_finite(score, completed, inference.dataset.folder)

@@ -28,16 +28,18 @@ class Shared:
     def __init__(self) -> None:
         self.id: str | None = None
         self._client: Callable[[], Any] | None = None
+        self._ended: Callable[[], None] | None = None
 
-    def started(self, cluster: str, client: Callable[[], Any]) -> None:
-        """A job has started it; ``client`` makes a client of EMR."""
-        self.id, self._client = cluster, client
+    def started(self, cluster: str, client: Callable[[], Any], ended: Callable[[], None]) -> None:
+        """A job has started it; ``client`` makes a client of EMR, ``ended`` follows its end."""
+        self.id, self._client, self._ended = cluster, client, ended
 
     def end(self) -> None:
         """Terminate it, if there is one."""
         cluster, self.id = self.id, None
-        if cluster is not None and self._client is not None:
+        if cluster is not None and self._client is not None and self._ended is not None:
             terminate(self._client(), cluster)
+            self._ended()
 
 
 _shared: list[Shared] = []

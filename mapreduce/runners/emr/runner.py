@@ -167,19 +167,27 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             how_long = "until the training ends"
         elif self._opts["pool_clusters"]:
             how_long = f"until it was idle for {self._opts['max_mins_idle']:g} minutes"
-        groups = [] if self._opts["instance_fleets"] else self._instance_groups()
-        instances = [f"{one['InstanceCount']} {one['InstanceType']}" for one in groups]
+        instances = [f"{one['InstanceCount']} {one['InstanceType']}" for one in self._groups()]
+        price = self._price_per_hour()
+        cost = "money: see https://aws.amazon.com/emr/pricing"
+        if price is not None:
+            cost = f"${price:.2f} per hour"
         return (
             f"a cluster of Amazon EMR in {self._opts['region']}, {self._opts['release_label']}, "
             f"{how_long}: {', '.join(instances) or 'the configured instance fleets'}. "
-            f"{self._price(groups)}"
+            f"It costs {cost}"
         )
 
-    def _price(self, groups: list[dict[str, Any]]) -> str:
-        """What a cluster of some instance groups costs, in words, by ``--price-per-hour``."""
+    def _groups(self) -> list[dict[str, Any]]:
+        """The instance groups of a cluster that would be started; none if it has fleets."""
+        return [] if self._opts["instance_fleets"] else self._instance_groups()
+
+    def _price_per_hour(self) -> float | None:
+        """What such a cluster costs in dollars, by the option of that name."""
         given = self._opts["price_per_hour"]
         if given is None:
-            return "It costs money: see https://aws.amazon.com/emr/pricing"
+            return None
+        groups = self._groups()
         prices = dict(re.findall(r"([\w.-]+)=(\d+(?:\.\d+)?)(?:,|$)", given))
         kinds = dict.fromkeys(one["InstanceType"] for one in groups)
         if missing := [kind for kind in kinds or ["fleets"] if kind not in prices]:
@@ -187,8 +195,15 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
                 f"--price-per-hour {given}: expected TYPE=DOLLARS for each type of the cluster, "
                 f"with commas between them; there is no price for {', '.join(missing)}"
             )
-        total = sum(one["InstanceCount"] * float(prices[one["InstanceType"]]) for one in groups)
-        return f"It costs ${total:.2f} per hour"
+        return sum(float(prices[one["InstanceType"]]) * int(one["InstanceCount"]) for one in groups)
+
+    def _tell_cost(self) -> None:
+        """Say for how long the cluster ran, and what that costs: a minute at least."""
+        minutes = (time.monotonic() - self._since) / 60
+        price, cost = self._price_per_hour(), ""
+        if price is not None:
+            cost = f" at ${price:.2f} per hour, about ${price / 60 * max(minutes, 1):.3f}"
+        echo(f"The cluster ran for {minutes:.1f} minutes{cost}", err=True)
 
     def run(self) -> None:
         if self._opts["dry_run"]:
@@ -298,8 +313,9 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
     def _add_tags(self, tags: dict[str, str], cluster_id: str) -> None:
         # The cluster is reported at once: from here on it is known, and will be ended.
         self._cluster_id, self._created_cluster = cluster_id, True
+        self._since = time.monotonic()
         if self._shared:
-            self._shared.started(cluster_id, self.make_emr_client)
+            self._shared.started(cluster_id, self.make_emr_client, self._tell_cost)
         submissions.tell(cluster_id)
         super()._add_tags(tags, cluster_id)
 
@@ -325,6 +341,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         if cluster and own:
             # First of all: it would miss its files.
             clusters.terminate(self.make_emr_client(), cluster)
+            self._tell_cost()
             self._created_cluster = False
         # mrjob would end clusters by rules of its own, and delete logs of others.
         self._cluster_id = None

@@ -3,16 +3,18 @@
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
-from mapreduce.runners.hadoop import failures, submissions
+from mapreduce.runners.hadoop import failures, submissions, waiting
 from mapreduce.runners.hadoop.failures import Failure
-from mapreduce.runners.hadoop.programs import Program, fail_attempt, refusal
+from mapreduce.runners.hadoop.programs import Program, counters, fail_attempt, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.support.periodic import every
 
 # mrjob's logger: mrjob sets up what its log shows.
 log = logging.getLogger("mrjob.hadoop")
@@ -20,6 +22,9 @@ log = logging.getLogger("mrjob.hadoop")
 _SUBMITTED = re.compile(r"Submitted application (application_\d+_\d+)")
 _PROGRESS = re.compile(r"map \d+% reduce \d+%")
 _FAILED = re.compile(r"Task Id *: (attempt_\d+_\d+_[mr]_\d+_\d+), Status *: FAILED")
+
+#: Seconds for which the resource manager may be silent while an application is followed.
+_SILENT_SECONDS = 60.0
 
 #: Lines of the client that are kept for a message.
 _KEPT_LINES = 200
@@ -41,7 +46,8 @@ class Client:
 
     ``tag``: The tag by which the job's applications are found again. ``what``: The step, for
     messages. ``arguments``, ``environment``: The program of its own that would give the step to
-    Hadoop, to ask it why it did not.
+    Hadoop, to ask it why it did not. ``queue_wait``: Seconds for which an application may wait for
+    room; None for as long as it takes.
     """
 
     yarn: Yarn
@@ -49,6 +55,7 @@ class Client:
     what: str
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    queue_wait: float | None = None
     application: str | None = None
     _said: list[str] = field(default_factory=list)
     _failures: dict[str, Failure] = field(default_factory=dict)
@@ -58,10 +65,12 @@ class Client:
 
     def run(self, program: Program) -> Outcome:
         """Run the step to its end; if interrupted, end it on the cluster too."""
+        queue = waiting.Queue(self.yarn, self.what, self.queue_wait)
         try:
-            found = _interpret_hadoop_jar_command_stderr(
-                program.lines(), record_callback=self._heard
-            )
+            with every(waiting.SECONDS, lambda: self._look(queue, program), "queue"):
+                found = _interpret_hadoop_jar_command_stderr(
+                    program.lines(), record_callback=self._heard
+                )
             code = program.wait()
             failure = self._failure() if code else None
         except BaseException:
@@ -71,6 +80,46 @@ class Client:
         finally:
             program.close()
         return Outcome(code, self.application, found, failure)
+
+    def follow(self, application: str) -> Outcome:
+        """Follow an application that another driver has submitted, as :meth:`run` does.
+
+        Raises RestError (the resource manager does not answer; the application is left as it is).
+        """
+        self.application = application
+        submissions.tell(application)
+        log.info("%s: %s, of a driver that was killed", self.what, application)
+        queue = waiting.Queue(self.yarn, self.what, self.queue_wait)
+        ended, answered = "", time.monotonic()
+        try:
+            while not ended:
+                try:
+                    ended, answered = self.yarn.ended(application), time.monotonic()
+                except RestError:
+                    if time.monotonic() - answered > _SILENT_SECONDS:
+                        raise
+                self._look(queue)
+                time.sleep(0 if ended else waiting.SECONDS)
+        except RestError:
+            # It may go on, and can be followed again.
+            raise
+        except BaseException:
+            self._kill()
+            raise
+        found = {"application_id": application, "counters": {}}
+        if ended != "SUCCEEDED":
+            failure = failures.of_job(self.yarn, application, f"failed with state {ended}")
+            return Outcome(1, application, found, self._final or failure)
+        found["counters"] = counters(self.yarn.installation, application)
+        return Outcome(0, application, found)
+
+    def _look(self, queue: waiting.Queue, program: Program | None = None) -> None:
+        if self.application is not None and self._final is None:
+            self._final = queue.look(self.application)
+            if self._final is not None:
+                self._kill()
+                if program is not None:
+                    program.kill()
 
     def _kill(self) -> None:
         """End the application on the cluster."""

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +40,16 @@ _MEANINGS = {
     r"([Tt]he required (?:MAP|REDUCE) capability is more than|Invalid resource request)": (
         "no node can have so large a container. Ask for less with --map-memory, --reduce-memory "
         "or --gpus-per-task"
+    ),
+    r"Permission denied: user=([^,]+), access=(\w+), inode=\"([^\"]+)\"": (
+        "{0} lacks a permission on HDFS: {1} of {2}"
+    ),
+    r"Input path does not exist: (\S*/[_.][^/\s]*)(?!\S)": (
+        "Hadoop hides {0} from jobs, as all whose names begin with _ or a dot: give it another name"
+    ),
+    r"Not a file: (\S+)": (
+        "the input holds a folder, {0}, which Hadoop does not look into by itself: name it, or "
+        "give -D mapreduce.input.fileinputformat.input.dir.recursive=true"
     ),
     r"No space left on device|DiskOutOfSpaceException|No space available in any of the local": (
         "the node's disk is full"
@@ -97,13 +107,18 @@ class JobFailedException(StepFailedException):
 
 def of_attempt(yarn: Yarn, application: str, attempt: str, said: str = "") -> Failure:
     """Why an attempt failed; ``said`` is what Hadoop's client has said of it."""
-    node, container = "", ""
-    with contextlib.suppress(RestError):
+    node, container, hidden = "", "", ""
+    try:
         entry = yarn.attempt(application, attempt)
         node, container = entry.get("nodeHttpAddress", ""), entry.get("assignedContainerId", "")
         said = f"{entry.get('diagnostics') or ''}\n{said}"
+    except RestError as error:
+        hidden = f"; its log could not be read: {error}"
     log = yarn.log(container, node) if container else None
-    return describe(attempt, node.partition(":")[0], said, log)
+    if log is None:
+        log = yarn.report(attempt)
+    told = describe(attempt, node.partition(":")[0], said, log)
+    return replace(told, where=f"{told.where}{hidden}") if log is None else told
 
 
 def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:

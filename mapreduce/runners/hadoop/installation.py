@@ -58,20 +58,28 @@ class Installation:
     @property
     def resource_managers(self) -> list[str]:
         """URLs of the resource manager; of several, one is active."""
-        secure = self.get("yarn.http.policy") == "HTTPS_ONLY"
-        names = [name.strip() for name in self.get("yarn.resourcemanager.ha.rm-ids").split(",")]
+        secure = self._secure("yarn.http.policy")
         kind, port = ("https.address", 8090) if secure else ("address", 8088)
+        return [_url(place, secure) for place in self._managers(f"webapp.{kind}", port)]
+
+    @property
+    def resource_manager_calls(self) -> list[tuple[str, int]]:
+        """Hosts and ports where the resource manager takes calls of Hadoop's own programs."""
+        places = [place.rpartition(":") for place in self._managers("address", 8032)]
+        return [(host, int(port)) for host, _, port in places if port.isdigit()]
+
+    def _managers(self, name: str, port: int) -> list[str]:
+        ids = [one.strip() for one in self.get("yarn.resourcemanager.ha.rm-ids").split(",")]
         found = []
-        for suffix in (f".{name}" if name else "" for name in names):
+        for suffix in (f".{one}" if one else "" for one in ids):
             host = self.get(f"yarn.resourcemanager.hostname{suffix}", "0.0.0.0")  # noqa: S104
-            place = self.get(f"yarn.resourcemanager.webapp.{kind}{suffix}", f"{host}:{port}")
-            found.append(_url(place, secure))
+            found.append(self.get(f"yarn.resourcemanager.{name}{suffix}", f"{host}:{port}"))
         return found
 
     @property
     def history_server(self) -> str:
         """URL of the job history."""
-        secure = self.get("mapreduce.jobhistory.http.policy") == "HTTPS_ONLY"
+        secure = self._secure("mapreduce.jobhistory.http.policy")
         kind, port = ("https.address", 19890) if secure else ("address", 19888)
         return _url(self.get(f"mapreduce.jobhistory.webapp.{kind}", f"0.0.0.0:{port}"), secure)
 
@@ -80,11 +88,19 @@ class Installation:
         """Whether all of its nodes are this machine."""
         return self.own is not None
 
-    def reachable(self, place: str) -> str:
-        """Host and port of a node, by the address if only the cluster knows its name."""
+    @property
+    def certificate(self) -> Path | None:
+        """Of the authority behind its web servers, if that is not one of the system's."""
+        return self.own.certificate if self.own else None
+
+    def node_url(self, place: str) -> str:
+        """URL of a node's web server, by the address if only the cluster knows its name."""
         host, _, port = place.partition(":")
         known = self.own.hosts if self.own else {}
-        return f"{known.get(host, host)}:{port}"
+        return _url(f"{known.get(host, host)}:{port}", self._secure("yarn.http.policy"))
+
+    def _secure(self, policy: str) -> bool:
+        return self.get(policy) == "HTTPS_ONLY"
 
 
 def _url(place: str, secure: bool) -> str:
@@ -104,6 +120,8 @@ def find(program: list[str] | None = None) -> Installation:
     own = cluster.running()
     given, conf = os.environ.get("HADOOP_HOME"), os.environ.get("HADOOP_CONF_DIR")
     if own is not None and not (program or given or conf):
+        if own.kerberos:
+            own.enter()
         binary = str(own.home / "bin" / "hadoop")
         return Installation(binary, own.conf_dir, own.environment(), own)
     binary = program[0] if program else f"{given}/bin/hadoop" if given else "hadoop"
@@ -130,4 +148,6 @@ def find(program: list[str] | None = None) -> Installation:
     if own is not None and (folder is None or folder.resolve() != own.conf_dir.resolve()):
         # The environment names another one.
         own = None
-    return Installation(binary, folder, own.environment() if own else {}, own)
+    # The user may have another ticket than the cluster's.
+    chosen = {name: value for name, value in os.environ.items() if name.startswith("KRB5")}
+    return Installation(binary, folder, {**own.environment(), **chosen} if own else {}, own)

@@ -2,13 +2,21 @@
 
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 from urllib.parse import quote
 
+from mrjob.logs.step import _parse_indented_counters
+
 from hdfs_utils.cluster import Cluster, compiled
+from hdfs_utils.errors import ClusterError
 from mapreduce.runners.hadoop.installation import Installation
 from mapreduce.support import parents
+
+#: Seconds that a question to YARN may take; a machine that is busy needs some for Java alone.
+_SECONDS = 60
 
 _DEBUG = "DEBUG,console"
 
@@ -88,6 +96,81 @@ def fail_attempt(installation: Installation, attempt: str) -> bool:
         return program.wait() == 0
     finally:
         program.close()
+
+
+def counters(installation: Installation, application: str) -> dict[str, dict[str, int]]:
+    """Group, counter and amount of a job that has ended; empty if they are not known."""
+    job, said = application.replace("application_", "job_"), ""
+    with contextlib.suppress(ClusterError):
+        said = _output(installation, "org.apache.hadoop.mapred.JobClient", "-status", job)
+    _, found, rest = said.partition("\nCounters: ")
+    counted = _parse_indented_counters(f"Counters: {rest}".splitlines()) if found else {}
+    return cast(dict[str, dict[str, int]], counted)
+
+
+def applications(installation: Installation, tag: str, states: str) -> list[str]:
+    """Applications with a tag, in some states.
+
+    Raises ClusterError (Hadoop's program does not do it; so do the next functions).
+    """
+    said = _ask(installation, "-list", "-appTags", tag, "-appStates", states)
+    return re.findall(r"^\s*(application_\d+_\d+)\s", said, re.MULTILINE)
+
+
+def application(installation: Installation, name: str) -> dict[str, str]:
+    """Name, states and diagnostics of an application, as the REST interface calls them."""
+    said = _ask(installation, "-status", name)
+    known = dict(re.findall(r"^\s*([\w-]+) : (.*)$", said, re.MULTILINE))
+    diagnostics = re.search(r"^\s*Diagnostics : (.*?)^\s*[\w-]+[\w -]* : ", said, re.M | re.S)
+    return {
+        "name": known.get("Application-Name", ""),
+        "state": known.get("State", ""),
+        "finalStatus": known.get("Final-State", ""),
+        "diagnostics": diagnostics[1] if diagnostics else "",
+    }
+
+
+def kill(installation: Installation, name: str) -> None:
+    """End an application."""
+    _ask(installation, "-kill", name)
+
+
+def logs(installation: Installation, name: str, log: str) -> str:
+    """The logs of one kind that YARN has collected from an application's containers."""
+    program = "org.apache.hadoop.yarn.client.cli.LogsCLI"
+    found = _output(installation, program, "-applicationId", name, "-log_files", log)
+    if not found.strip():
+        raise ClusterError(f"hadoop {program} shows none of {name}")
+    return found
+
+
+def _ask(installation: Installation, *arguments: str) -> str:
+    program = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+    return _output(installation, program, "application", *arguments)
+
+
+def _output(installation: Installation, *arguments: str) -> str:
+    command = [installation.program, *arguments]
+    shown = " ".join(["hadoop", *arguments])
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            env={**os.environ, **installation.environment},
+            start_new_session=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{shown}: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if re.search("Exception|rror", line)]
+        why = (lines or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0]
+        raise ClusterError(f"{shown}: {why.strip()[:400]}")
+    return done.stdout
 
 
 class Submitter(Program):

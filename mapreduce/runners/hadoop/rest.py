@@ -2,13 +2,21 @@
 
 import contextlib
 import json
+import logging
+import socket
 import urllib.error
-import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
-from hdfs_utils.errors import ClusterError
-from hdfs_utils.filesystem import user_name
+from hdfs_utils import web
+from hdfs_utils.errors import ClusterError, KerberosError, StorageError, TicketError
+from hdfs_utils.filesystem import is_secure, refused, user_name
+from hdfs_utils.paths import RemotePath
+from mapreduce.runners.hadoop import programs
+from mapreduce.runners.hadoop.bootstrap import MARK
 from mapreduce.runners.hadoop.installation import Installation
+
+log = logging.getLogger("mrjob.hadoop")
 
 #: Seconds that a server may take to answer.
 SECONDS = 5.0
@@ -18,8 +26,9 @@ LOG_BYTES = 1 << 18
 
 _LIVE = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
 
-#: The nodes' names may be known to a proxy, but it would not reach them.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+#: The status of a web server that does not answer, of a resource manager that else does.
+GUARDED = 0
 
 
 class RestError(ClusterError):
@@ -30,11 +39,34 @@ class RestError(ClusterError):
         self.status = status
 
 
-class Yarn:
-    """The REST interfaces of a cluster."""
+class RefusedError(KerberosError, RestError):
+    """A server asks for a proof of the user's ticket, and there is none for it."""
 
-    def __init__(self, installation: Installation) -> None:
+
+@contextlib.contextmanager
+def _else(error: RestError) -> Iterator[None]:
+    """Do by Hadoop's own programs, which have other ways, what the web server has refused."""
+    if error.status in (None, 404):
+        raise error
+    log.debug("%s", error)
+    try:
+        yield
+    except ClusterError as other:
+        if isinstance(error, KerberosError):
+            raise error from None
+        raise RestError(f"{error}; {other}", error.status) from None
+
+
+class Yarn:
+    """The REST interfaces of a cluster.
+
+    What concerns applications is asked by Hadoop's own programs where its web servers refuse it.
+    """
+
+    def __init__(self, installation: Installation, reports: RemotePath | None = None) -> None:
+        """``reports`` is the folder where a job's failing tasks leave theirs."""
         self.installation = installation
+        self._reports = reports
 
     # The resource manager
 
@@ -42,11 +74,25 @@ class Yarn:
         *others, last = self.installation.resource_managers
         for place in others:
             try:
-                return _call(f"{place}/{path}", **options)
+                return self._call(f"{place}/{path}", **options)
             except RestError as error:
                 if error.status in (401, 403, 404):
                     raise
-        return _call(f"{last}/{path}", **options)
+        try:
+            return self._call(f"{last}/{path}", **options)
+        except RestError as error:
+            is_silent = error.status is None and not isinstance(error, KerberosError)
+            if is_silent and self._listens():
+                raise RestError(str(error), GUARDED) from None
+            raise
+
+    def _listens(self) -> bool:
+        """Whether the resource manager takes calls of Hadoop's own programs."""
+        for host, port in self.installation.resource_manager_calls:
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, port), SECONDS).close()
+                return True
+        return False
 
     def metrics(self) -> dict[str, Any]:
         """Nodes, memory and cores of the cluster."""
@@ -70,18 +116,56 @@ class Yarn:
 
     def application(self, application: str) -> dict[str, Any]:
         """State, progress and diagnostics of an application."""
+        try:
+            return self.described(application)
+        except RestError as error:
+            with _else(error):
+                return programs.application(self.installation, application)
+
+    def described(self, application: str) -> dict[str, Any]:
+        """An application with all that the resource manager's web server alone tells of it."""
         return dict(self._manager(f"ws/v1/cluster/apps/{application}")["app"])
+
+    def ended(self, application: str) -> str:
+        """How an application has ended, as ``SUCCEEDED``; "" if it waits or runs."""
+        try:
+            found = self.application(application)["finalStatus"]
+        except RestError as error:
+            if error.status != 404:
+                raise
+            # The resource manager has forgotten it.
+            found = self.job(application)["state"]
+        return "" if found == "UNDEFINED" else str(found)
+
+    def tagged(self, tag: str, states: str = "") -> list[str]:
+        """Applications with a tag, in some states or in any."""
+        query = f"applicationTags={tag.lower()}{f'&states={states}' * bool(states)}"
+        try:
+            return self._applications(query)
+        except RestError as error:
+            with _else(error):
+                return programs.applications(self.installation, tag.lower(), states or "ALL")
 
     def live(self, tag: str) -> list[str]:
         """Applications with a tag that wait or run."""
-        query = f"ws/v1/cluster/apps?applicationTags={tag.lower()}&states={_LIVE}"
-        found = (self._manager(query).get("apps") or {}).get("app") or []
+        return self.tagged(tag, _LIVE)
+
+    def live_of(self, user: str) -> list[str]:
+        """Applications of a user that wait or run."""
+        return self._applications(f"user={user}&states={_LIVE}")
+
+    def _applications(self, query: str) -> list[str]:
+        found = (self._manager(f"ws/v1/cluster/apps?{query}").get("apps") or {}).get("app") or []
         return [entry["id"] for entry in found]
 
     def kill(self, application: str) -> None:
         """End an application, if it has not ended."""
         path = f"ws/v1/cluster/apps/{application}/state?user.name={user_name()}"
-        self._manager(path, method="PUT", body={"state": "KILLED"})
+        try:
+            self._manager(path, method="PUT", body={"state": "KILLED"})
+        except RestError as error:
+            with _else(error):
+                programs.kill(self.installation, application)
 
     # The application master, and the history of jobs that have ended
 
@@ -107,11 +191,21 @@ class Yarn:
         job = application.replace("application_", "job_")
         with contextlib.suppress(RestError):
             # The proxy sends those who ask for a job that has ended to a page of the history.
-            found = self._manager(f"proxy/{application}/ws/v1/mapreduce/jobs/{job}{path}")
-            if isinstance(found, dict):
-                return found
+            return self._manager(f"proxy/{application}/ws/v1/mapreduce/jobs/{job}{path}")
         place = self.installation.history_server
-        return _call(f"{place}/ws/v1/history/mapreduce/jobs/{job}{path}")
+        return self._call(f"{place}/ws/v1/history/mapreduce/jobs/{job}{path}")
+
+    def node(self) -> dict[str, Any]:
+        """What a node that runs containers says of itself; empty if there is none."""
+        for node in self.nodes()[:1]:
+            url = self.installation.node_url(node["nodeHTTPAddress"])
+            return dict(self._call(f"{url}/ws/v1/node/info")["nodeInfo"])
+        return {}
+
+    def history(self) -> dict[str, Any]:
+        """What the history server says of itself."""
+        place = self.installation.history_server
+        return dict(self._call(f"{place}/ws/v1/history/info")["historyInfo"])
 
     # Logs
 
@@ -128,43 +222,55 @@ class Yarn:
                     return file.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
         places = [f"{self.installation.history_server}/ws/v1/history"]
         if node:
-            places.insert(0, f"http://{self.installation.reachable(node)}/ws/v1/node")
+            places.insert(0, f"{self.installation.node_url(node)}/ws/v1/node")
         for place in places:
             with contextlib.suppress(RestError):
-                return _text(f"{place}/containers/{container}/logs/{name}?size=-{LOG_BYTES}")
+                return self._text(f"{place}/containers/{container}/logs/{name}?size=-{LOG_BYTES}")
         return None
 
+    def report(self, attempt: str) -> str | None:
+        """What a failing task has left in the job's folder, as its log would have it."""
+        if self._reports is None:
+            return None
+        with contextlib.suppress(OSError, StorageError):
+            return f"{MARK}{(self._reports / attempt).read_bytes().decode('utf-8', 'replace')}"
+        return None
 
-def _call(url: str, method: str = "GET", body: Any = None) -> Any:
-    content = None if body is None else json.dumps(body).encode()
-    answer = _open(url, method, content)
-    try:
-        return json.loads(answer)
-    except ValueError:
+    # Requests
+
+    def _call(self, url: str, method: str = "GET", body: Any = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        answer = self._open(url, method, content)
+        with contextlib.suppress(ValueError):
+            found = json.loads(answer)
+            if isinstance(found, dict):
+                return found
         # A page for people, from where a proxy has sent us.
-        return None
+        raise RestError(f"{url}: expected JSON, found {answer[:60]!r}", 200)
 
+    def _text(self, url: str) -> str:
+        text = self._open(url, "GET", None).decode("utf-8", "replace")
+        # The nodes put lines of their own around a log.
+        if "LogContents:\n" in text:
+            text = text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
+        return text
 
-def _text(url: str) -> str:
-    text = _open(url, "GET", None).decode("utf-8", "replace")
-    # The nodes put lines of their own around a log.
-    if "LogContents:\n" in text:
-        text = text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
-    return text
-
-
-def _open(url: str, method: str, content: bytes | None) -> bytes:
-    # YARN wants the second header if it guards against forged requests.
-    headers = {"Accept": "application/json, text/plain", "X-XSRF-HEADER": "gradreduce"}
-    if content is not None:
-        headers["Content-Type"] = "application/json"
-    request = urllib.request.Request(url, content, headers, method=method)  # noqa: S310
-    try:
-        with _opener.open(request, timeout=SECONDS) as response:
-            return bytes(response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            raise RestError(f"{url}: HTTP {error.code} {error.reason}", error.code) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise RestError(f"{url} does not answer: {reason}") from None
+    def _open(self, url: str, method: str, content: bytes | None) -> bytes:
+        # YARN wants the second header if it guards against forged requests.
+        headers = {"Accept": "application/json, text/plain", "X-XSRF-HEADER": "gradreduce"}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        trusted = self.installation.certificate
+        try:
+            with web.ask(url, SECONDS, method, content, headers, trusted) as response:
+                return bytes(response.read())
+        except KerberosError as error:
+            # On a secure cluster, Hadoop's own programs would try for a minute with such a ticket.
+            status = None if isinstance(error, TicketError) and is_secure() else 401
+            raise RefusedError(f"{url}: {refused(error)}", status) from error
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RestError(f"{url}: HTTP {error.code} {error.reason}", error.code) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RestError(f"{url} does not answer: {reason}") from None

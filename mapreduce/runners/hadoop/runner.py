@@ -21,19 +21,22 @@ from mrjob.setup import UploadDirManager
 
 from hdfs_utils.atomic import temporary_name
 from hdfs_utils.cluster import compiled
-from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.errors import ClusterError, KerberosError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
 from hdfs_utils.paths import RemotePath
 from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
-from mapreduce.errors import OutputError
-from mapreduce.runners.hadoop import installation, shipping, uber
+from mapreduce.errors import OutputError, UsageError
+from mapreduce.runners.hadoop import installation, shipping, submissions, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.hadoop.task import REPORTS
+from mapreduce.runners.hadoop.waiting import NO_ROOM
+from mapreduce.runners.traits import Keeper, Step
 from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
 
@@ -45,7 +48,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     alias = "hadoop"
 
-    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS | {"uber"}
+    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS | {"queue_wait", "uber"}
 
     _fs: Any
     _step_output_dir: str | None
@@ -55,18 +58,22 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
         self._check_numbers()
+        if (wait := self._opts["queue_wait"]) is not None and not wait >= 0:
+            raise UsageError(f"--queue-wait: expected seconds, found {wait!r}")
         #: Numbers of steps that run within the application master.
         self._small: set[int] = set()
         #: Numbers of those that failed there, and so are run again.
         self._again: set[int] = set()
         self._submitter: Submitter | None = None
+        self.keeper = Keeper()
         self._installation = installation.find(self._opts["hadoop_bin"] or None)
         asked = self._opts["uber"]
         self._uber = self._installation.is_local if asked is None else bool(asked)
-        self._yarn = Yarn(self._installation)
         if self._installation.own and not self._hadoop_streaming_jar:
             self._hadoop_streaming_jar = str(self._installation.own.streaming_jar)
         self._name_places(kwargs.get("output_dir"))
+        remote = self._remote.can_handle_path(self._reports)
+        self._yarn = Yarn(self._installation, RemotePath(self._reports) if remote else None)
 
     @classmethod
     def _default_opts(cls) -> dict[str, Any]:
@@ -88,6 +95,11 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         self._output_dir = self._full(output or posixpath.join(self._hadoop_tmp_dir, "output"))
         if self._step_output_dir:
             self._step_output_dir = self._full(self._step_output_dir)
+
+    @property
+    def _reports(self) -> str:
+        """The folder where failing tasks say why."""
+        return posixpath.join(self._hadoop_tmp_dir, "reports")
 
     def _full(self, place: str) -> str:
         if not is_uri(place):
@@ -135,11 +147,15 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         return temporary_name(output) if output.can_rename else None
 
     def _step_output_uri(self, step_num: int) -> str:
+        if step_num in self.keeper.taken:
+            return self.keeper.taken[step_num].output
         if self._unpublished is None or step_num < self._num_steps() - 1:
             return str(super()._step_output_uri(step_num))
         return self._of_this_try(step_num, str(self._unpublished))
 
     def _intermediate_output_dir(self, step_num: int, local: bool = False) -> str:
+        if step_num in self.keeper.taken:
+            return self.keeper.taken[step_num].output
         place = super()._intermediate_output_dir(step_num, local)
         return self._of_this_try(step_num, place)
 
@@ -154,7 +170,11 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         if not written.exists():
             # A step of Spark, or of a jar, may write elsewhere.
             return
+        self.keeper.publishes()
         try:
+            if self._is_begun:
+                # Nothing was brought to the folder of this job.
+                output.parent.mkdir(parents=True, exist_ok=True)
             written.rename(output)
         except FileExistsError:
             raise OutputError(
@@ -162,6 +182,14 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
                 f"job's output is whole: remove that folder, then "
                 f"{command('hadoop', 'fs', '-mv', written, output)}"
             ) from None
+
+    def _cleanup_hadoop_tmp(self) -> None:
+        log.info("Removing HDFS temp directory %s...", self._hadoop_tmp_dir)
+        try:
+            self.fs.rm(self._hadoop_tmp_dir)
+        except StorageError as error:
+            # Where HDFS refuses everything, the job's own error says why.
+            log.debug("%s is left: %s", self._hadoop_tmp_dir, error)
 
     def _remove_partial_output(self) -> None:
         """What was not there before, and is not whole, would be in the way."""
@@ -175,11 +203,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     def _check_input_paths(self) -> None:
         self._check_cluster()
         super()._check_input_paths()
-        if RemotePath(self._output_dir).exists():
-            raise OutputError(
-                f"the output folder {self._output_dir} exists. Name another with -o"
-                f"{or_remove(RemotePath(self._output_dir), 'hadoop', 'fs', '-rm', '-r')}"
-            )
+        if not self.keeper.is_published:
+            _check_is_free(RemotePath(self._output_dir))
 
     def _check_cluster(self) -> None:
         """Raise an error if no job could run: the resource manager is away or has no nodes."""
@@ -190,6 +215,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
                 # Guarded by something that we do not know: Hadoop's own client may do better.
                 log.debug("%s", error)
                 return
+            if isinstance(error, KerberosError):
+                raise
             raise ClusterError(
                 f"YARN's resource manager does not answer: {error}. Is the cluster up? "
                 f"'gradreduce cluster status' shows one of your own; of another, the address is "
@@ -216,7 +243,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         return [sys.executable] if self._installation.is_local else ["python3"]
 
     def _ship(self, name: str, content: bytes) -> str:
-        target = self._home / ".gradreduce" / "code" / name
+        target = self._home / shipping.FOLDER / name
         try:
             shipping.ship(target, content)
         except StorageError as error:
@@ -242,21 +269,78 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     # Steps
 
+    def _cmdenv(self) -> dict[str, str]:
+        return {REPORTS: self._reports, **super()._cmdenv()}
+
     def _env_for_step(self, step_num: int) -> dict[str, str]:
         return {**super()._env_for_step(step_num), **self._installation.environment}
 
     def _run(self) -> None:
         try:
-            if self._has_hadoop_streaming_steps():
+            if self._has_hadoop_streaming_steps() and not self._is_begun:
                 # It starts while files are brought to the cluster.
                 self._resident(_fix_env(self._env_for_step(0)))
             super()._run()
+        except RestError:
+            # What another driver has begun is not lost by that.
+            raise
         except BaseException:
             self._remove_partial_output()
             raise
         finally:
             self._end_submitter()
         self._publish()
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether a killed driver has submitted all steps."""
+        return len(self.keeper.taken) == int(self._num_steps())
+
+    def _upload_local_files(self) -> None:
+        if not self._is_begun:
+            super()._upload_local_files()
+
+    def going_on(self, left: Any) -> dict[str, Any]:
+        """What is to be changed in a killed driver's record, to go on with what it has begun.
+
+        These are the first steps that have succeeded or still run, and whether their output has its
+        name.
+
+        Raises ClusterError (the resource manager does not answer), OutputError (another output has
+        that name).
+        """
+        known = {step.application for step in left.steps}
+        tagged = {one for run in left.marks for one in self._yarn.tagged(submissions.mark(run))}
+        # At most one application was submitted that is not on record.
+        *_, last = ["", *sorted(tagged - known, key=lambda one: (len(one), one))]
+        steps, ends = [], []
+        for application, output in left.steps:
+            ended = self._ended(application or last)
+            if ended not in ("", "SUCCEEDED"):
+                break
+            steps.append(Step(application or last, output))
+            ends.append(ended)
+        is_whole = len(steps) == self._num_steps()
+        named = [left.output] if left.is_published and is_whole else []
+        # Of the others the output was read, and may be gone.
+        while steps and ends.pop():
+            if any(RemotePath(one).exists() for one in (steps[-1].output, *named)):
+                break
+            steps.pop()
+            named = []
+        written = steps[-1].output if steps else ""
+        if written != left.output and not (named and not RemotePath(written).exists()):
+            _check_is_free(RemotePath(left.output))
+        return {"steps": tuple(steps), "is_published": bool(named)}
+
+    def _ended(self, application: str) -> str:
+        """How an application has ended, as of :meth:`Yarn.ended`; "LOST" if nobody knows it."""
+        try:
+            return self._yarn.ended(application) if application else "LOST"
+        except RestError as error:
+            if error.status != 404:
+                raise
+            return "LOST"
 
     def _program(self, arguments: list[str], env: dict[str, str]) -> Program:
         """The program that gives a step to Hadoop: if it can be, one for all streaming steps."""
@@ -289,8 +373,13 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     ) -> tuple[int, dict[str, Any]]:
         number, steps = len(self._log_interpretations) - 1, self._num_steps()
         what = f"step {number + 1} of {steps}"
-        client = Client(self._yarn, self._tag, what, hadoop_args, env)
-        outcome = client.run(self._program(hadoop_args, env))
+        wait = self._opts["queue_wait"]
+        client = Client(self._yarn, self._tag, what, hadoop_args, env, wait)
+        if number in self.keeper.taken:
+            outcome = client.follow(self.keeper.taken[number].application)
+        else:
+            self.keeper.begins(number, self._step_output_uri(number))
+            outcome = client.run(self._program(hadoop_args, env))
         failure = outcome.failure
         if number in self._small and failure and outcome.application and not failure.final:
             # Hadoop's uber mode tries nothing twice.
@@ -298,12 +387,15 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             log.warning("%s is run again, with tasks of its own", what)
             self._uber = False
             RemotePath(self._step_output_uri(number)).rmtree()
+            self.keeper.taken.pop(number, None)
             self._again.add(number)
+            self.keeper.begins(number, self._step_output_uri(number))
             program = self._program(self._args_for_step(number), env)
-            outcome = Client(self._yarn, self._tag, what).run(program)
+            outcome = Client(self._yarn, self._tag, what, queue_wait=wait).run(program)
         if outcome.failure is not None:
             self._log_counters({"step": outcome.interpretation}, number)
-            logs = f"gradreduce logs {outcome.application}" if outcome.application else None
+            has_run = outcome.application and outcome.failure.exit_code != NO_ROOM
+            logs = f"gradreduce logs {outcome.application}" if has_run else None
             raise JobFailedException(outcome.failure, number, steps, logs)
         return outcome.return_code, outcome.interpretation
 
@@ -339,6 +431,14 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             # A cluster may be told to set no mark; that the job succeeded, YARN has said.
             check_parts(RemotePath(self._output_dir))
         yield from super().cat_output()
+
+
+def _check_is_free(output: RemotePath) -> None:
+    if output.exists():
+        raise OutputError(
+            f"the output folder {output} exists. Name another with -o"
+            f"{or_remove(output, 'hadoop', 'fs', '-rm', '-r')}"
+        )
 
 
 def _no_home(home: RemotePath, error: StorageError) -> str:

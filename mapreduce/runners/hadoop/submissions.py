@@ -13,7 +13,10 @@ from mapreduce.runners.traits import available_cores
 #: Memory in MiB and cores.
 Size = tuple[int, int]
 
-_listeners: list[tuple[str, Callable[[str], None]]] = []
+Listener = Callable[[str], None]
+
+#: A run's tag, who is told of its applications, and who of their waiting.
+_listeners: list[tuple[str, Listener, Listener | None]] = []
 
 #: Seconds that an application may take to end when it is killed.
 _END_SECONDS = 20.0
@@ -25,9 +28,12 @@ def mark(run: str) -> str:
 
 
 @contextlib.contextmanager
-def told_to(run: str, listener: Callable[[str], None]) -> Iterator[None]:
-    """Give applications submitted meanwhile a run's mark, and report their names to a function."""
-    entry = mark(run), listener
+def told_to(run: str, listener: Listener, waits: Listener | None = None) -> Iterator[None]:
+    """Give applications submitted meanwhile a run's mark, and report their names to a function.
+
+    ``waits`` is told, from another thread, what they wait for.
+    """
+    entry = mark(run), listener, waits
     _listeners.append(entry)
     try:
         yield
@@ -37,13 +43,20 @@ def told_to(run: str, listener: Callable[[str], None]) -> Iterator[None]:
 
 def marks() -> list[str]:
     """The tags that an application submitted now gets."""
-    return [tag for tag, _ in _listeners]
+    return [tag for tag, _, _ in _listeners]
 
 
 def tell(application: str) -> None:
     """Report a submitted application to the listeners."""
-    for _, listener in list(_listeners):
+    for _, listener, _ in list(_listeners):
         listener(application)
+
+
+def tell_waiting(message: str) -> None:
+    """Report to the listeners what an application waits for."""
+    for *_, waits in list(_listeners):
+        if waits is not None:
+            waits(message)
 
 
 def end_left_behind(run: str) -> list[str]:
@@ -108,27 +121,28 @@ def tasks_at_once() -> int:
     master = size(AM_MEMORY, 1536, "yarn.app.mapreduce.am.resource.cpu-vcores")
     task = size("mapreduce.map.memory.mb", 1024, "mapreduce.map.cpu.vcores")
     free = [(node["availMemoryMB"], node["availableVirtualCores"]) for node in nodes]
-    found = min(_beside(free, master, task), _beside([_of_queue(queue, total)], master, task))
+    found = min(_beside(free, master, task), _beside([of_queue(queue, total)], master, task))
     # All nodes of one's own cluster share the machine's cores.
     return min(found, available_cores()) if here.is_local else found
 
 
 def _beside(free: list[Size], master: Size, task: Size) -> int:
     """Tasks that fit into free space, with the master where it costs most of them."""
-    alone = [_fits(each, task) for each in free]
+    alone = [fits(each, task) for each in free]
     left = [
-        sum(alone) - most + _fits((memory - master[0], cores - master[1]), task)
+        sum(alone) - most + fits((memory - master[0], cores - master[1]), task)
         for (memory, cores), most in zip(free, alone, strict=True)
         if memory >= master[0] and cores >= master[1]
     ]
     return min(left, default=0)
 
 
-def _fits(free: Size, task: Size) -> int:
+def fits(free: Size, task: Size) -> int:
+    """Tasks that have room in what is free."""
     return max(0, min(free[0] // task[0], free[1] // task[1]))
 
 
-def _of_queue(queue: Mapping[str, Any], total: Mapping[str, Any]) -> Size:
+def of_queue(queue: Mapping[str, Any], total: Mapping[str, Any]) -> Size:
     """Memory and cores that a queue still gives to one user; those of the cluster, if it is none.
 
     https://hadoop.apache.org/docs/r3.4.2/hadoop-yarn/hadoop-yarn-site/CapacityScheduler.html

@@ -1,6 +1,8 @@
 """A task on a node: runs the job's class, and reports an exception to the driver."""
 
+import contextlib
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +11,9 @@ from typing import Any
 
 from mapreduce import compat
 from mapreduce.support.records import Records, shown
+
+#: Variable with the folder where failing tasks leave reports, one named by each attempt.
+REPORTS = "GRADREDUCE_REPORTS"
 
 #: What the toolkit needs and a node may lack; all else is the user's own.
 PACKAGES = (
@@ -68,7 +73,7 @@ def _reported(error: BaseException, records: Records, report: Callable[..., None
     shown = shown.replace(f"{Path.cwd()}{os.sep}", "")
     sys.stderr.write(shown + "\n")
     code = getattr(error, "exit_code", None)
-    report(
+    found = dict(
         kind="exception",
         type=type(error).__name__,
         message=text_of(error),
@@ -78,7 +83,23 @@ def _reported(error: BaseException, records: Records, report: Callable[..., None
         record=_record(records),
         **_place(),
     )
+    report(**found)
+    _leave(found)
     return code if isinstance(code, int) and 0 < code < 128 else 1
+
+
+def _leave(found: dict[str, Any]) -> None:
+    """Put the report into the job's folder, too: the driver may not be let at the node's logs."""
+    folder, attempt = os.environ.get(REPORTS), found.get("attempt")
+    if not folder or not attempt:
+        return
+    from hdfs_utils.paths import path_of
+
+    # What is known to the log must not fail for that.
+    with contextlib.suppress(Exception):
+        path = path_of(folder) / attempt
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(json.dumps(found).encode())
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -35,6 +35,7 @@ class _Hadoop(Traits):
 HADOOP = _Hadoop(
     "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
     names_applications="application_",
+    can_adopt=True,
     joins_rounds=True,
     costs=Costs(job=6.0, worker=1.0, step=3.5, task=3.0),
 )

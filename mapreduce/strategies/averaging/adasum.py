@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from mapreduce.engine.leaf_ranges import block_key, block_of
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
 from mapreduce.optim.contract import PAGE
 from mapreduce.reduction.aggregator import VectorSum, combine
@@ -21,7 +22,6 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold, root
 from mapreduce.reduction.vectors import dense
 from mapreduce.strategies.base import Pair
-from mapreduce.strategies.leaf_ranges import block_key, block_of
 
 
 def levels(units: int) -> int:

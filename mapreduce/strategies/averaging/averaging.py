@@ -29,6 +29,7 @@ from itertools import repeat
 
 import numpy as np
 
+from mapreduce.engine.leaf_ranges import LeafRange, block_of
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan
@@ -42,7 +43,6 @@ from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
 from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
 from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
-from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper, means

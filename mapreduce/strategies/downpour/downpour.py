@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from mapreduce.engine.leaf_ranges import LeafRange, block_of
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan
@@ -37,7 +38,6 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
 from mapreduce.strategies.downpour.schedule import begin, pushes
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper

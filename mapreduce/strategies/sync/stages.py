@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapreduce.data.batch import Batch
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError
 from mapreduce.models.context import Context, Workspace
 from mapreduce.models.layers.sequential import Forward
@@ -26,7 +27,6 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.strategies.base import Line
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 

@@ -18,6 +18,7 @@ owns a block and its part of the optimizer's state.
 
 from collections.abc import Iterable, Iterator
 
+from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.errors import MissingNodesError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.plan.plan import Plan
@@ -27,7 +28,6 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.base import Layout, Line, Pair, Phase, Strategy
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
 from mapreduce.strategies.sync.blocks import BlockOwner
 from mapreduce.strategies.sync.stages import StagedGradients

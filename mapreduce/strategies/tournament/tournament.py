@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernels import arrays
+from mapreduce.engine.leaf_ranges import LeafRange, block_of
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.optim.contract import State as Arrays
@@ -32,7 +33,6 @@ from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout, Pair, Phase
-from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper, means

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
+from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
@@ -18,8 +19,7 @@ from mapreduce.runs import flags as options
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array, block_bounds
 from mapreduce.strategies.base import Layout
-from mapreduce.strategies.leaf_ranges import block_key
-from mapreduce.strategies.task_context import task_context
+from mapreduce.strategies.training import Training
 from mapreduce.support import numeric
 from mapreduce.support.commands import command
 from mapreduce.tracing.training import filters, replay, tracing
@@ -66,8 +66,8 @@ def traced(
         scratch.create(replace(config, evaluation=None))
         start = replay.nearest(run, number - 1, tell)
         before = replay.advance(scratch, start, number - 1, layout.blocks, tell)
-        context = task_context(scratch.path, 1)
-        context.warm_up()
+        training = Training.kept(scratch)
+        training.context.warm_up()
         found = tracing.trace_round(scratch, number - 1, layout, Path(folder))
         after = scratch.read_round(number, layout.blocks)
         blocks = _blocks(scratch, number, model.size, layout)
@@ -75,7 +75,7 @@ def traced(
         loss = float(loss / weight) if weight else 0.0
         checks = [replay.compare_loss(run, number, loss)]
         checks += replay.compare_states(run, scratch, after, layout.blocks, tell)
-        convolution = filters.noted(context, number - 1, before.params, after.params)
+        convolution = filters.noted(training.context, number - 1, before.params, after.params)
     kind = strategies.find(plan.strategy)
     is_mean = kind.is_mean(plan)
     scale = tracing.scale_of(plan, before.scalars) * (weight or 1.0 if is_mean else 1.0)
@@ -137,7 +137,7 @@ def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | N
 def _blocks(scratch: RunDir, completed: int, size: int, layout: Layout) -> list[BlockNote]:
     notes = []
     for number, (start, stop) in enumerate(block_bounds(size, layout.blocks)):
-        path = scratch.block_path(completed, number, layout.blocks)
+        path = scratch.rounds.path(completed, number, layout.blocks)
         part = hash_partition(block_key(number).encode(), layout.blocks)
         notes.append(BlockNote(number, start, stop, part, len(path.read_bytes())))
     return notes

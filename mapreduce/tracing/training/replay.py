@@ -7,26 +7,22 @@ their own: the run is only read.
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from mapreduce.engine.state import InFolder
 from mapreduce.errors import DataError, MissingInputError, UsageError, WireError
-from mapreduce.executors.chain import run_rounds
+from mapreduce.executors.here import Here
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Array, Position
+from mapreduce.strategies.training import Training
 from mapreduce.support.commands import resume
 from mapreduce.tracing.training.model import Check
-from mapreduce.training.driver import initial
 
-#: Rounds in one job, as in a training.
-_ROUNDS_PER_JOB = 50
-
-#: In this process, whatever a configuration of mrjob says.
-_HERE = Execution(runner="inline", mrjob_arguments=("--no-conf",))
+#: Rounds that are run again at most to compare with a state that the run has kept.
+_NEAR = 50
 
 #: Number of rounds from which on a replay is announced.
 _MANY = 200
@@ -48,7 +44,7 @@ def chosen(run: RunDir, number: int | None) -> int:
     """
     plan, result = run.config.plan, run.result()
     ended = {result.completed} if result is not None else set()
-    last = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
+    last = max({*run.rounds.complete(), *checkpoint.saved(run), *ended}, default=0)
     if not last:
         raise UsageError(
             f"{run.path} has not finished a round yet. Continue with '{resume(run.path)}'"
@@ -73,16 +69,16 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
             tell(f"warning: {error}. '{resume(run.path)}' computes it again")
-    if (blocks := run.complete_rounds().get(completed)) is not None:
+    if (blocks := run.rounds.complete().get(completed)) is not None:
         with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)
             return Start(position, f"the blocks of the run after {completed:,} rounds")
-    return Start(initial(run.config.plan, run), "the seed of the plan") if completed == 0 else None
+    return Start(checkpoint.first(run), "the seed of the plan") if completed == 0 else None
 
 
 def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state kept after at most ``completed`` rounds."""
-    known = {0, *checkpoint.saved(run), *run.complete_rounds()}
+    known = {0, *checkpoint.saved(run), *run.rounds.complete()}
     places = sorted((one for one in known if one <= completed), reverse=True)
     return next(found for at in places if (found := kept(run, at, tell)))
 
@@ -95,12 +91,19 @@ def advance(
     if completed - first > _MANY:
         tell(f"running {completed - first:,} rounds again, from {start.place} on")
     scratch.publish_round(start.position, 1)
-    for at in range(first, completed, _ROUNDS_PER_JOB):
-        run_rounds(scratch, at, min(at + _ROUNDS_PER_JOB, completed), _HERE)
+    _run(scratch, first, completed, 1)
     position = scratch.read_round(completed, 1)
     # As many blocks as the round to explain has.
     scratch.publish_round(position, blocks)
     return position
+
+
+def _run(scratch: RunDir, start: int, stop: int, blocks: int) -> None:
+    """Run rounds from a published one on."""
+    training = Training.kept(scratch)
+    state = InFolder(scratch.rounds, blocks, training.owners())
+    if start < stop:
+        Here(state).advance(training, start, stop)
 
 
 # What the run left behind
@@ -115,8 +118,8 @@ def compare_states(
     round that is explained, in ``blocks`` blocks.
     """
     number = after.completed
-    for at in sorted({*checkpoint.saved(run), *run.complete_rounds()}):
-        if number <= at <= number + _ROUNDS_PER_JOB and (found := kept(run, at, tell)):
+    for at in sorted({*checkpoint.saved(run), *run.rounds.complete()}):
+        if number <= at <= number + _NEAR and (found := kept(run, at, tell)):
             break
     else:
         saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"
@@ -124,7 +127,7 @@ def compare_states(
         return [Check("the model", text, None)]
     (theirs, place), ours, when = found, after, ""
     if at > number:
-        run_rounds(scratch, number, at, replace(_HERE, blocks=blocks))
+        _run(scratch, number, at, blocks)
         ours = scratch.read_round(at, blocks)
         when = f", {at - number:,} round{'s' * (at > number + 1)} later"
     if theirs.params.shape != ours.params.shape:

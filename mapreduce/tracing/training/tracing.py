@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mapreduce.engine.leaf_ranges import block_of, leaf_ranges
 from mapreduce.executors.chain import ChainJob, Pairs
 from mapreduce.job import MRStep
 from mapreduce.launch import run as launch
@@ -23,7 +24,7 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array
 from mapreduce.strategies.base import Layout, Phase, Strategy
-from mapreduce.strategies.leaf_ranges import block_of, leaf_ranges
+from mapreduce.strategies.training import Training
 from mapreduce.tracing import plans, showing, summary
 from mapreduce.tracing.engine import TracingRunner
 from mapreduce.tracing.model import Method, Shown, Step, Task
@@ -55,7 +56,7 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
     references = folder / "references"
     lines = [WireProtocol().write(each.to_key(), Message()) + b"\n" for each in tasks]
     references.write_bytes(b"".join(lines))
-    memory = run.read_block(completed, 0, layout.blocks, ["memory"]).arrays["memory"]
+    memory = run.rounds.read(completed, 0, layout.blocks, ["memory"]).arrays["memory"]
     leaves = strategy.leaves(plan, completed)
     seen = _Seen(leaves, scale_of(plan, memory))
 
@@ -81,7 +82,8 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
             return _shown(item, strategy, leaves)
 
     options = {
-        "--run-dir": run.path,
+        "--program": Training.of(run).describe(),
+        "--place": run.rounds.folder,
         "--start": completed,
         "--stop": min(completed + 2, plan.rounds),
         "--tasks": layout.tasks,

@@ -131,9 +131,9 @@ class TestText:
         [
             *itertools.product(FEATURES, ["inline", "fork"]),
             *(
-                pytest.param(name, runner, marks=pytest.mark.slow)
+                pytest.param(name, runner, marks=pytest.mark.slow if at % 2 else pytest.mark.long)
                 for runner, names in SLOW.items()
-                for name in names
+                for at, name in enumerate(names)
             ),
         ],
     )

@@ -44,7 +44,10 @@ def numbers(**rules):
 
 
 REFUSED = {
-    "open quote of a feature": ('x,label\nu,a\n"v,b\n3,c\n', {}, "row 2, column x: a text over se"),
+    "open quote of a feature": ('x,label\nu,a\n"v,b\n3,c\n', {},
+                                'row 2: a quote, ", is left open. Close it, or say --quote'),
+    "open quote before another": ('x,label\nu,a\n"v,b\n"w",b\n', {},
+                                  'row 2: a quote, ", is left open. Close it, or say --quote'),
     "other encoding": ("x,label\na,ü\n".encode(), {"encoding": "ascii"}, "row 1: it is not ascii"),
     "thousands": ('x,label\n"1,234",a\n"2,345",b\n', {}, "like numbers: '1,234', '2,345'. Say --t"),
     "money": ("x,label\n€ 5,a\n€ 7,b\n", {}, "look like numbers: '€ 5', '€ 7'. Say --number x if"),

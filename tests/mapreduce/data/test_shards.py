@@ -19,6 +19,7 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError, MissingInputError
+from quick import each
 from reading import rows_in
 
 PATCHING = Path(__file__).with_name("patching.py")
@@ -187,7 +188,7 @@ def test_manifest_without_a_record_batch(first, dataset, reopen):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("layout", each(2, ["sparse", "dense"]))
 def test_patched_metadata_with_digests_that_fit(tmp_path, tiny_shards, layout):
     """Whatever stands there: an error or rows of the right shape, and never a signal."""
     features = np.arange(90, dtype=np.float32).reshape(30, 3)

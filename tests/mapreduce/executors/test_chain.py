@@ -10,6 +10,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
+from mapreduce.strategies.training import Training
 from mapreduce.training import driver
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)
@@ -65,9 +66,9 @@ def test_rounds_of_several_tasks_or_blocks_have_a_reducer(data, monkeypatch, wor
 
 @pytest.mark.parametrize(("tasks", "maps"), [(1, 1), (3, 3), (9, 6)])
 def test_a_step_asks_for_no_more_map_tasks_than_there_are_ranges(data, tasks, maps):
-    run = data.parent / f"maps-{tasks}"
-    driver.create(run, replace(SETTINGS, slice_rows=16), data, None)
-    job = ChainJob(["--run-dir", str(run), "--stop", "2", "--tasks", str(tasks)])
+    run = driver.create(data.parent / f"maps-{tasks}", replace(SETTINGS, slice_rows=16), data, None)
+    program = Training.of(run).describe()
+    job = ChainJob(["--program", program, "--stop", "2", "--tasks", str(tasks)])
     for step in job.steps():
         assert step["jobconf"]["mapreduce.job.maps"] == maps
         assert step["jobconf"]["mapreduce.input.lineinputformat.linespermap"] == 1

@@ -11,7 +11,7 @@ from mapreduce.data.importer import import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.inference import predict as predicting
-from mapreduce.inference.predict import PredictJob, predict
+from mapreduce.inference.predict import Predict, predict
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
@@ -104,7 +104,7 @@ def test_many_shards_share_parts(folder, tmp_path, monkeypatch):
 
 def test_what_is_complete_is_left_alone(folder, tmp_path, monkeypatch):
     before = predicted(folder, "many", tmp_path / "out")
-    monkeypatch.setattr(PredictJob, "mapper", None)
+    monkeypatch.setattr(Predict, "map", None)
     assert predicted(folder, "many", tmp_path / "out") == before
 
 

@@ -9,7 +9,7 @@ import pytest
 import mapreduce
 import programs
 from programs import gradreduce, succeed
-from quick import first_of
+from quick import each, first_of
 
 LINES = "to be or not\nto be a rose\n"
 ALL = {"to": 2, "be": 2, "or": 1, "not": 1, "a": 1, "rose": 1}
@@ -211,7 +211,7 @@ def pairs(out):
     return {json.loads(key): json.loads(n) for key, n in (x.split("\t") for x in out.splitlines())}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", each(2, CASES))
 def test_as_by_mrjob(script, name):
     """mrjob's own runner ``inline`` is the reference; the output may come in another order."""
     end, given = CASES[name]
@@ -254,7 +254,7 @@ IN_TASKS = {
 
 
 @pytest.mark.parametrize("how", [*HOW])
-@pytest.mark.parametrize("name", first_of(*IN_TASKS))
+@pytest.mark.parametrize("name", each(3, IN_TASKS))
 def test_in_tasks_that_import_the_script_again(script, name, how):
     path = script(CASES[name][0])
     done = gradreduce("run", path, "--no-conf", *how, path.with_name("words.txt"), cwd=path.parent)

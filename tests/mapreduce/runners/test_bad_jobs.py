@@ -591,7 +591,7 @@ def test_mrjobs_own_runners_name_exception_and_record(tmp_path, runner, method):
     lines = [f"{number}\n" for number in range(1000)]
     lines[699] = "x\n"
     (tmp_path / "in.txt").write_text("".join(lines))
-    arguments = ["run", "job.py", "-r", runner, "-q", "--no-conf", tmp_path / "in.txt"]
+    arguments = ["run", "job.py", "-r", runner, "-q", "--no-conf", "in.txt"]
     done = gradreduce(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert "ValueError: invalid literal for int() with base 10: 'x'" in done.stderr

@@ -201,7 +201,7 @@ def test_a_driver_that_lost_its_lease_stops_and_deletes_nothing(run, executor, l
                 write(run, host="elsewhere")
             else:
                 (run.path / "lease.json").unlink()
-            (run.rounds / "00000009.00000-of-00001.block").write_bytes(b"theirs")
+            (run.rounds.folder / "00000009.00000-of-00001.block").write_bytes(b"theirs")
             (run.path / "gang").mkdir(exist_ok=True)
             (run.path / "gang/theirs").touch()
 
@@ -210,10 +210,10 @@ def test_a_driver_that_lost_its_lease_stops_and_deletes_nothing(run, executor, l
         driver.train(run, execution, 1, Events(lose))
     assert checkpoint.saved(run) == [2]
     assert run.read_json("result.json") is None
-    assert (run.rounds / "00000009.00000-of-00001.block").exists()
+    assert (run.rounds.folder / "00000009.00000-of-00001.block").exists()
     assert (run.path / "gang/theirs").exists()
     assert (lease.holder(run.path) is not None) == (loss == "taken")
-    (run.rounds / "00000009.00000-of-00001.block").unlink()
+    (run.rounds.folder / "00000009.00000-of-00001.block").unlink()
     assert train(run, take_over=True).completed == 6
 
 

@@ -8,15 +8,15 @@ import pytest
 
 import datasets
 import programs
-from builders import GANG, INLINE, blobs_in, create, trained
+from builders import GANG, INLINE, blobs_in, create, state_of, trained
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Evaluated, Events, Exchanged
+from mapreduce.runs.state import Position
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
 from mapreduce.strategies.base import Layout
-from mapreduce.strategies.leaf_ranges import LeafRange
-from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
 
@@ -59,9 +59,13 @@ def test_buffers_are_not_compressed(tmp_path, text):
 
 def test_what_is_not_finite_names_the_replica(data, tmp_path):
     run = create(tmp_path / "run", data, replace(SETTINGS, compress="fp16"))
-    context = TaskContext(run.path, 1)
+    context = TaskContext(run.config, 1)
     large = np.full(context.model.size, 3e38, np.float32)
-    compressor = Compressor(context, State(context, 1), context.plan.compression)
+    compressor = Compressor(
+        context,
+        state_of(run, context, 1),
+        context.plan.compression,
+    )
     with pytest.raises(NonFiniteError, match=r"round 4, replica 2: element 0 .*try a smaller"):
         compressor.pack(4, 2, large, large, {})
 
@@ -73,9 +77,9 @@ class TestBytes:
         settings = replace(SETTINGS, compress=text, **change)
         run = create(tmp_path / "run", data, settings)
         plan = run.config.plan
-        run.publish_round(driver.initial(plan), 3)
-        context = TaskContext(run.path, 1)
-        strategy = Averaging(context, State(context, 3), Layout(1, 3))
+        run.publish_round(Position.first(plan), 3)
+        context = TaskContext(run.config, 1)
+        strategy = Averaging(context, state_of(run, context, 3), Layout(1, 3))
         pushed = 0
         for _, message in strategy.map(LeafRange(0, 0, 3)):
             for name, array in message.arrays.items():

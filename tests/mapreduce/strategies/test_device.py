@@ -41,7 +41,7 @@ def train(folder, name, *options, simulated=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", each(2, [NETWORK, "mlp:3", "logistic"]))
+@pytest.mark.parametrize("model", each(3, [NETWORK, "mlp:3", "logistic"]))
 def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
     datasets.blobs(tmp_path / "data", (40,), classes=2, shape=(4, 3))
     expected = train(tmp_path, "host", f"--model {model}", simulated=False)
@@ -52,7 +52,7 @@ def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", each(1, [NETWORK, "dense:3,tanh", "logistic"]))
+@pytest.mark.parametrize("model", each(3, [NETWORK, "dense:3,tanh", "logistic"]))
 def test_a_model_is_used_on_the_device_and_elsewhere(tmp_path, model):
     """Trained in the simulator, with evaluations; then used in it, and without."""
     datasets.blobs(tmp_path / "data", (40,), classes=2, shape=(4, 3))

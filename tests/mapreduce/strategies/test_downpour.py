@@ -11,17 +11,27 @@ from hypothesis import strategies as st
 
 import datasets
 import mapreduce
-from builders import INLINE, blobs_in, create, mean_gradient, plan_and_params, train, trained
+from builders import (
+    INLINE,
+    blobs_in,
+    create,
+    mean_gradient,
+    plan_and_params,
+    state_of,
+    train,
+    trained,
+)
 from mapreduce.data import order
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import WireProtocol
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.state import Position
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.downpour.downpour import Downpour
 from mapreduce.strategies.downpour.schedule import pushes
-from mapreduce.strategies.leaf_ranges import LeafRange
-from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
 
@@ -88,7 +98,7 @@ class TestSchedule:
 
 def naive(path, plan):
     """The parameters in the end, by a loop over all pushes that keeps all versions."""
-    context, model = TaskContext(path, 1), plan.create_model()
+    context, model = TaskContext(RunDir(path).config, 1), plan.create_model()
     optimizer, mask = plan.create_optimizer(), model.penalised(0, model.size)
     params = model.init(plan.seed)
     state, versions = optimizer.init(params), [params]
@@ -153,7 +163,7 @@ def test_batch_norm_moves_its_moments_once_a_push(tmp_path):
     datasets.blobs(tmp_path / "data", (56, 48), features=3, dtype="float32")
     settings = replace(SETTINGS, model="batchnorm", replicas=2, staleness=3, rounds=1)
     plan, params = plan_and_params(tmp_path / "run", tmp_path / "data", settings)
-    context, mean = TaskContext(tmp_path / "run", 1), np.zeros(3)
+    context, mean = TaskContext(RunDir(tmp_path / "run").config, 1), np.zeros(3)
     for push in pushes(plan, 0):
         rows = [context.batch(one) for one in replicas.slices_of(plan, 0, push.replica)]
         found = np.concatenate([batch.features for batch in rows]).mean(0)
@@ -166,12 +176,16 @@ def test_batch_norm_moves_its_moments_once_a_push(tmp_path):
 def test_a_server_gets_its_share_of_the_bytes(data, tmp_path):
     """Three pages: three servers get a third of the gradients each, and publish a third."""
     run = create(tmp_path / "run", data, SETTINGS)
-    plan, context, protocol = run.config.plan, TaskContext(run.path, 1), WireProtocol()
+    plan, context, protocol = run.config.plan, TaskContext(run.config, 1), WireProtocol()
     size = plan.create_model().size
     sent = {}
     for blocks in (1, 3):
-        run.publish_round(driver.initial(plan), blocks)
-        strategy = Downpour(context, State(context, blocks), Layout(1, blocks))
+        run.publish_round(Position.first(plan), blocks)
+        strategy = Downpour(
+            context,
+            state_of(run, context, blocks),
+            Layout(1, blocks),
+        )
         sent[blocks] = defaultdict(int)
         for key, message in strategy.map(LeafRange(0, 0, 3)):
             sent[blocks][key] += len(protocol.write(key, message))
@@ -187,7 +201,7 @@ def test_a_round_writes_its_own_versions_alone(data, tmp_path):
     settings = replace(SETTINGS, staleness=40, rounds=30, model="softmax")
     run = trained(tmp_path / "run", data, settings, replace(INLINE, rounds_per_job=1))
     plan = run.config.plan
-    block = run.read_block(30, 0, 1)
+    block = run.rounds.read(30, 0, 1)
     written = {name for name, at in block.origins.items() if at == 30}
     assert {name for name in written if name.startswith("version")} == {
         f"version.{version % 40}" for version in range(87, 90)
@@ -202,14 +216,18 @@ def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
     """Versions that are one array in memory are several in a file; a round may write neither."""
     settings = replace(SETTINGS, replicas=8, staleness=20, model="softmax")
     run = create(tmp_path / "run", data, settings)
-    plan, layout, context = run.config.plan, Layout(1, 1), TaskContext(run.path, 1)
-    run.publish_round(driver.initial(plan), 1)
-    going = Downpour(context, State(context, 1), layout)
+    plan, layout, context = run.config.plan, Layout(1, 1), TaskContext(run.config, 1)
+    run.publish_round(Position.first(plan), 1)
+    going = Downpour(context, state_of(run, context, 1), layout)
     for completed in range(plan.rounds):
         sent = list(going.map(LeafRange(completed, 0, Downpour.units(plan, completed))))
-        for task in (going, Downpour(context, State(context, 1), layout)):
+        for task in (
+            going,
+            Downpour(context, state_of(run, context, 1), layout),
+        ):
             # The second one must publish the very bytes of the first one, or this is an error.
             task.apply(completed, sent[0][0], [copy.deepcopy(message) for _, message in sent])
+            task.state.published.publish(completed + 1, 0, task.state.take())
 
 
 @pytest.mark.parametrize(

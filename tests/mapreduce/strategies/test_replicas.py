@@ -9,6 +9,7 @@ import naive
 from builders import blobs_in, mean_gradient, plan_and_params, train
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
@@ -66,7 +67,7 @@ class TestTheStepsOfRounds:
 
 def naive_of(path, plan):
     """The parameters in the end, by a loop over rounds, replicas, steps and slices."""
-    context = TaskContext(path, 1)
+    context = TaskContext(RunDir(path).config, 1)
     model = plan.create_model()
     params = model.init(plan.seed)
     state, residuals = {}, np.zeros((plan.replicas, model.size))

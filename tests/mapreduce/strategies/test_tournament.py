@@ -17,6 +17,7 @@ from mapreduce.models.context import Context, Key
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint, outcome
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted, TournamentDecided, read
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
@@ -120,7 +121,7 @@ def naive(path, plan):
 
     By a loop over rounds, replicas and slices.
     """
-    context, model = TaskContext(path, 1), plan.create_model()
+    context, model = TaskContext(RunDir(path).config, 1), plan.create_model()
     count, extras_of = plan.replicas, {}
     params = [model.init(plan.seed)] * count
     states = [plan.create_optimizer().init(params[0])] * count

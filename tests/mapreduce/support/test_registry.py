@@ -90,12 +90,14 @@ def reference(made):
 class TestEveryTask:
     @pytest.mark.parametrize(
         "how",
-        first_of(
-            "-r parallel --workers 2 --start-method forkserver",
-            "-r parallel --workers 2 --start-method fork",
-            "-r local --workers 1",
-            "-r parallel --workers 2 --executor gang",
-        ),
+        [
+            *first_of(
+                "-r parallel --workers 2 --start-method forkserver",
+                "-r parallel --workers 2 --start-method fork",
+                "-r parallel --workers 2 --executor gang",
+            ),
+            pytest.param("-r local --workers 1", marks=pytest.mark.long),
+        ],
     )
     def test_one_hash_on_every_runner(self, made, reference, tmp_path, how):
         found = train(made, tmp_path / "run", "--model", "mine:Mine:1,2", *how.split())

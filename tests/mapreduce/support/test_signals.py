@@ -1,5 +1,7 @@
 """A signal is one interruption, after which a process cleans up and ends."""
 
+import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -72,21 +74,44 @@ def test_a_deferred_signal_waits_though_other_threads_may_get_it(number):
     assert done == ["inner", "outer"]
 
 
+def _closed(act):
+    class Closed:
+        def __del__(self):
+            act()
+
+    Closed()
+
+
+def _asked(act):
+    class Asked:
+        @property
+        def name(self):
+            act()
+
+    # As compiled packages ask for what an object may not have: it clears any error.
+    ctypes.pythonapi.PyObject_HasAttrString(ctypes.py_object(Asked()), b"name")
+
+
+def _caught(act):
+    with contextlib.suppress(BaseException):
+        act()
+
+
 @NUMBERS
 @pytest.mark.parametrize("seconds", [signals._AGAIN_SECONDS, 0.0])
-def test_an_interruption_that_python_swallows_is_raised_again(number, seconds, monkeypatch):
+@pytest.mark.parametrize("swallow", [_closed, _asked, _caught])
+def test_an_interruption_that_is_swallowed_is_raised_again(number, seconds, swallow, monkeypatch):
     # Without a delay the signal comes while Python still handles what it has swallowed.
     monkeypatch.setattr(signals, "_AGAIN_SECONDS", seconds)
 
-    class Closed:
-        def __del__(self):
-            os.kill(os.getpid(), number)
-            work(0.1)
-            done.append("not reached")
+    def act():
+        os.kill(os.getpid(), number)
+        work(0.1)
+        done.append("not reached")
 
     done = []
     with pytest.raises(Interrupted) as caught, signals.interrupting():
-        Closed()
+        swallow(act)
         work(60)
     assert caught.value.exit_code == 128 + number
     assert done == []

@@ -35,7 +35,7 @@ def states(path, given, *laws, lines=1000):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", each(2, WRONG), ids=lambda path: path.stem)
 def test_the_fault_is_found_and_the_right_job_passes(path):
     law, given = told(path, "shown by"), inputs(path)
     expected = "warning" if path.stem in WARNINGS else "broken"

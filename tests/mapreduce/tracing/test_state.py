@@ -12,7 +12,7 @@ from mrjob.job import MRJob
 from mrjob.step import MRStep
 from test_check import findings, states
 
-from quick import first_of
+from quick import each
 
 TOTAL = 0
 LINES = "b 1\na 2\nb 4\nc 3\na 9\n"
@@ -62,12 +62,15 @@ class Ranks(Kept):
 
 @pytest.mark.parametrize(
     ("job", "state", "name", "line"),
-    first_of(
-        (Kept, "broken", "self.total", "self.total +="),
-        (InClass, "broken", "InClass.total", "InClass.total +="),
-        (InModule, "broken", "TOTAL", "TOTAL +="),
-        (Appends, "broken", "Appends.numbers", "self.numbers.extend"),
-        (Ranks, "warning", "self.total", "self.total +="),
+    each(
+        2,
+        [
+            (Kept, "broken", "self.total", "self.total +="),
+            (InClass, "broken", "InClass.total", "InClass.total +="),
+            (InModule, "broken", "TOTAL", "TOTAL +="),
+            (Appends, "broken", "Appends.numbers", "self.numbers.extend"),
+            (Ranks, "warning", "self.total", "self.total +="),
+        ],
     ),
 )
 def test_what_is_kept_is_named(job, state, name, line, write):

@@ -17,13 +17,13 @@ import datasets
 import naive
 from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.strategies.leaf_ranges import block_key
 from mapreduce.tracing import summary, terminal
 from mapreduce.tracing.notebook import Explained
 from mapreduce.tracing.page import page

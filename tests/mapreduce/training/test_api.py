@@ -22,6 +22,8 @@ from mapreduce.errors import (
     OutputError,
     UsageError,
 )
+from mapreduce.executors import chain
+from mapreduce.inference.base import SLICE_ROWS
 from mapreduce.models.layers.activation import ReLU
 from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
@@ -220,6 +222,24 @@ class TestRun:
         assert (logits.argmax(axis=1) == predicted).all()
         # Nothing is left of what was imported for it.
         assert {*run.path.parent.rglob("*")} == before
+
+    def test_a_slice_of_rows_takes_no_job(self, trained, monkeypatch):
+        run, (x, y), _ = trained
+        expected = run.evaluate((x, y), runner="inline"), run.predict(x, runner="inline")
+        many = np.tile(x, (SLICE_ROWS // len(x) + 1, 1))
+
+        def refused(*_):
+            raise AssertionError("a job was run")
+
+        monkeypatch.setattr(chain, "run_lines", refused)
+        assert run.evaluate((x, y)) == expected[0]
+        assert run.predict(x).tolist() == expected[1].tolist()
+        assert run.predict(many[:SLICE_ROWS])[: len(x)].tolist() == expected[1].tolist()
+        for more in ({"runner": "inline"}, {"workers": 1}):
+            with pytest.raises(AssertionError, match="a job was run"):
+                run.predict(x, **more)
+        with pytest.raises(AssertionError, match="a job was run"):
+            run.predict(many[: SLICE_ROWS + 1])
 
     def test_tables_and_folders_give_tables(self, trained):
         run, (x, y), _ = trained

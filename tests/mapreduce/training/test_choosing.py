@@ -90,7 +90,7 @@ def test_no_room_for_a_gang_is_a_chain(data, expected, tmp_path, monkeypatch):
 
 def test_what_a_gradient_takes_is_not_asked_of_a_broken_model(data, tmp_path, monkeypatch):
     run = driver.create(tmp_path / "run", SETTINGS, data, None)
-    context = driver.task_context(run.path, 1, "test")
+    context = driver.Training.kept(run, "test").context
     assert 0 < choosing.work_of(context).gradients < 1
 
     def broken(*_):

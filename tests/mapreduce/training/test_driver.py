@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
-from builders import blobs_in
+from builders import advanced, blobs_in
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data.manifest import Manifest
+from mapreduce.engine.rounds import Block
 from mapreduce.errors import DataError, NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, encode_parts, read_message
@@ -24,7 +25,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.runs.execution import Execution
-from mapreduce.runs.state import Block, block_bounds
+from mapreduce.runs.state import Position, block_bounds
 from mapreduce.training import driver
 
 data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
@@ -128,7 +129,7 @@ def test_keep_leaves_the_last_checkpoints(data, tmp_path, keep, expected):
 
 def test_rounds_that_are_over_are_removed(data, tmp_path):
     run, _, _ = train(data, tmp_path / "run", rounds=10)
-    assert list(run.complete_rounds()) == [10]
+    assert list(run.rounds.complete()) == [10]
 
 
 def test_another_numeric_profile_is_a_warning(data, tmp_path):
@@ -173,13 +174,12 @@ def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path
     }
     assert len(bad) == 3
     execution = Execution("inline", rounds_per_job=1)
-    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
-    position = training._start()
+    position = Position.first(plan)
     origins = {"params": 0}
     for step in range(plan.rounds):
         before = position
-        position = training._advance(position)
-        block = run.read_block(step + 1, 0, 1)
+        position = advanced(run, execution, step + 1)
+        block = run.rounds.read(step + 1, 0, 1)
         if step in bad:
             assert position.params.tobytes() == before.params.tobytes()
             assert position.state.keys() == before.state.keys()
@@ -228,18 +228,18 @@ class TestBlocks:
 
     @staticmethod
     def files(run):
-        return sorted(int(path.name[:8]) for path in run.rounds.glob("*.block"))
+        return sorted(int(path.name[:8]) for path in run.rounds.folder.glob("*.block"))
 
     @given(st.lists(st.sets(st.sampled_from("abc")), max_size=8), st.booleans())
     def test_are_read_as_they_were_published(self, rounds, with_history):
         """Whatever changes when; and what is there are the files needed, and no others."""
         with tempfile.TemporaryDirectory() as folder:
             run = RunDir(Path(folder))
-            run.rounds.mkdir()
+            run.rounds.folder.mkdir()
             arrays = {name: np.full(3, 0.5) for name in ("params", *"abc")}
             arrays["memory"] = np.zeros(1)
             block = Block.of(0, arrays)
-            run.publish_block(0, 0, 1, block)
+            run.rounds.publish(0, 0, 1, block)
             written = dict.fromkeys(arrays, 0)
             for completed, changed in enumerate(rounds, 1):
                 new = {name: np.full(3, float(completed)) for name in changed}
@@ -248,19 +248,21 @@ class TestBlocks:
                     arrays["history"] = np.full((1, 3), float(completed))
                 before, block = block, Block.of(completed, arrays, block)
                 # A process that has just begun knows of blocks what it reads.
-                run.publish_block(completed, 0, 1, block)
-                found = run.read_block(completed, 0, 1)
+                run.rounds.publish(completed, 0, 1, block)
+                found = run.rounds.read(completed, 0, 1)
                 short = {"memory", "history"} & arrays.keys()
                 written |= dict.fromkeys({*changed, *short}, completed)
                 assert found.origins == block.origins == written
                 assert found.arrays.keys() == arrays.keys()
                 for name, array in arrays.items():
                     assert found.arrays[name].tobytes() == array.tobytes()
-                alone = run.read_block(completed, 0, 1, ["params"])
+                alone = run.rounds.read(completed, 0, 1, ["params"])
                 assert alone.arrays.keys() == {"params"}
-                stored = read_message(run.block_path(completed, 0, 1)).arrays
+                stored = read_message(run.rounds.path(completed, 0, 1)).arrays
                 assert stored.keys() == {*changed, *short}
-                run.remove_blocks(0, 1, before.rounds() | block.rounds(), before=completed - 1)
+                run.rounds.remove_blocks(
+                    0, 1, before.rounds() | block.rounds(), before=completed - 1
+                )
                 kept = {completed, completed - 1} | before.rounds() | block.rounds()
                 assert self.files(run) == sorted(kept)
             run.prune_rounds(len(rounds), 1)
@@ -275,18 +277,15 @@ class TestBlocks:
             None,
         )
         execution = Execution("inline", rounds_per_job=1)
-        training = driver._Training(created, execution, 0, Events(), driver.ChainJob)
-        position = training._start()
-        while position.completed < 9:
-            position = training._advance(position)
-            at = position.completed
-            stored = set(read_message(created.block_path(at, 0, 1)).arrays)
+        for at in range(1, 10):
+            advanced(created, execution, at)
+            stored = set(read_message(created.rounds.path(at, 0, 1)).arrays)
             slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
             assert len(slots) in (0, 2)
             # The last round ends with a point that it may not have moved from.
             assert {"memory", "history", *(["params"] if at < 9 else [])} <= stored
-            training._checkpoint_and_evaluate(position)
-            block = created.read_block(at, 0, 1)
+            created.prune_rounds(at, 1)
+            block = created.rounds.read(at, 0, 1)
             assert self.files(created) == sorted(block.rounds() | {at})
         # The first round's file is needed as long as a slot was never filled.
         assert 0 not in {block.origins[name] for name in ("s0", "s1", "y0", "y1")}
@@ -350,9 +349,9 @@ def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected, chang
     with pytest.raises(DataError, match=re.escape(expected)) as error:
         checkpoint.load(run, model, 4)
     assert "optimizer.safetensors" in str(error.value)
-    run.block_path(4, 0, 1).unlink()
+    run.rounds.path(4, 0, 1).unlink()
     arrays = {"params": position.params, "history": position.history, "memory": position.scalars}
-    run.publish_block(4, 0, 1, Block.of(4, {**arrays, **position.state}))
+    run.rounds.publish(4, 0, 1, Block.of(4, {**arrays, **position.state}))
     told = []
     assert run.latest_round(told.append) is None
     assert expected in told[0]
@@ -361,7 +360,7 @@ def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected, chang
 @pytest.mark.parametrize("elsewhere", [None, [1], {"params": "../1"}, {"params": True}])
 def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewhere):
     run, _, _ = train(data, tmp_path / "run", rounds=4)
-    path = run.block_path(4, 0, 1)
+    path = run.rounds.path(4, 0, 1)
     message = read_message(path)
     path.unlink()
     patched = Message({**message.meta, "elsewhere": elsewhere}, message.arrays)

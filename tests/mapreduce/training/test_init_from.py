@@ -54,7 +54,7 @@ def test_resume_and_explain_need_the_run_alone(folder):
     train(folder / "first", folder / "data", rounds=3)
     run, ended = train(folder / "run", folder / "data", rounds=4, init_from="first")
     (folder / "first").rename(folder / "gone")
-    for path in (*run.rounds.iterdir(), run.path / "result.json"):
+    for path in (*run.rounds.folder.iterdir(), run.path / "result.json"):
         path.unlink()
     for path in run.checkpoints.iterdir():
         checkpoint.remove(run, int(path.name))
@@ -69,7 +69,7 @@ def test_another_dtype(folder):
     train(folder / "first", folder / "data", rounds=3)
     run, _ = train(folder / "run", folder / "data", rounds=1, init_from="first", dtype="float64")
     before = load_file(folder / "first/checkpoints/00000003/model.safetensors")
-    start = run.config.plan.create_model().named(driver.initial(run.config.plan, run).params)
+    start = run.config.plan.create_model().named(checkpoint.first(run).params)
     for name, array in start.items():
         assert array.dtype == np.float64
         np.testing.assert_array_equal(array, before[name])

@@ -71,7 +71,7 @@ def stretches(run):
 def naive(run):
     """The parameters in the end, by a loop over the log that keeps all versions of all blocks."""
     plan = run.config.plan
-    context, model = TaskContext(run.path, 1), plan.create_model()
+    context, model = TaskContext(run.config, 1), plan.create_model()
     optimizer = plan.create_optimizer()
     params = model.init(plan.seed)
     state = optimizer.init(params)
@@ -204,7 +204,7 @@ def test_stretches_in_several_numbers_of_blocks(data, tmp_path):
     run = create(data, tmp_path / "run")
     train(run, 2, 3)
     # As if it had been killed in the second stretch, before anything was logged.
-    for path in [*run.rounds.glob("00000010.*"), *(run.path / "pushes").glob("00000005.*")]:
+    for path in [*run.rounds.folder.glob("00000010.*"), *(run.path / "pushes").glob("00000005.*")]:
         path.unlink()
     ended = driver.train(run, replace(GANG, blocks=2), 3, Events())
     assert {start: len(one.orders) for start, one in stretches(run).items()} == {0: 3, 5: 2}
@@ -217,7 +217,7 @@ def test_a_log_that_was_cut_off_is_gone_on_with(data, tmp_path, cut):
     """Each block's server may have been killed at another push, and in the midst of a line."""
     run = create(data, tmp_path / "run", rounds=5)
     train(run, 3, 3)
-    for path in run.rounds.iterdir():
+    for path in run.rounds.folder.iterdir():
         path.unlink()
     files = sorted((run.path / "pushes").iterdir())
     whole = {path: path.read_bytes().splitlines(keepends=True) for path in files}
@@ -395,7 +395,7 @@ class TestTheLogOf:
         train(run, 2, 2)
         (log,) = run.path.glob("pushes/00000005.00001-*")
         log.write_bytes(log.read_bytes() + b"broken\n")
-        for path in run.rounds.glob("*10.*"):
+        for path in run.rounds.folder.glob("*10.*"):
             path.unlink()
         match = f"{log.name}, line 16: .*, or remove .*pushes to go on; nobody can replay the"
         with pytest.raises(StepFailedException, match=match):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from builders import blobs_in, left_by
 from gangs import train
+from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
 from mapreduce.errors import UsageError
 from mapreduce.executors.gang import job, rounds
 from mapreduce.executors.gang.balance import Balance
@@ -21,7 +22,6 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution, slow_worker
-from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
 from mapreduce.training import driver
 
 SPEEDS = st.floats(1e-6, 1e6)
@@ -259,17 +259,17 @@ def test_a_slow_worker_sleeps_and_says_so(factor, slept, monkeypatch):
 
     def mapped(part):
         pass_by(2.0)
-        yield "000", Message({}, {})
+        yield (0,), Message({}, {})
 
     monkeypatch.setattr(
         rounds, "time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=pass_by)
     )
     rank = SimpleNamespace(
-        _slowness=factor, _group=3, _stage=None, _strategy=SimpleNamespace(map=mapped)
+        _slowness=factor, _group=3, _stage=None, _training=SimpleNamespace(map=mapped)
     )
     pairs = rounds.Rounds._map(rank, LeafRange(0, 4, 9))
     assert clock.now == 2 + slept
-    assert [key for key, _ in pairs][:-1] == ["000"]
+    assert [key for key, _ in pairs][:-1] == [(0,)]
     assert pairs[-1][1].meta == {"rank": 3, "units": 5, "seconds": 2 + slept}
 
 
@@ -277,14 +277,14 @@ def test_the_rank_that_is_named_is_slow(monkeypatch):
     roles = []
 
     class Noted:
-        def __init__(self, context, role, status):
+        def __init__(self, training, run, role, status):
             roles.append(role)
 
         def run(self):
             pass
 
     monkeypatch.setattr(job, "Rank", Noted)
-    monkeypatch.setattr(job, "task_context", lambda *_: None)
+    monkeypatch.setattr(job.Training, "kept", lambda *_: SimpleNamespace(context=SimpleNamespace()))
     given = ["--run-dir", "/run", "--token", "t", "--ranks", "3"]
     for more in (["--slow-worker", "1:2.5"], []):
         made = job.GangJob(args=[*given, *more])

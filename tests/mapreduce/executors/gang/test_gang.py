@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import programs
-from builders import GANG, INLINE, blobs_in
+from builders import GANG, INLINE, advanced, blobs_in
 from gangs import Gang, initial, train
 from mapreduce import models
 from mapreduce.errors import NonFiniteError, UsageError
@@ -233,9 +233,8 @@ def test_files_that_the_first_round_needs_are_kept(data, tmp_path):
     settings = Settings(model="softmax", optimizer="lbfgs", batch_size=0, rounds=9)
     run = driver.create(tmp_path / "run", settings, data / "train", None)
     execution = Execution("inline", rounds_per_job=6)
-    training = driver._Training(run, execution, 3, Events(), driver.ChainJob)
-    position = training._advance(training._start())
-    assert run.read_block(6, 0, 1).rounds() > {6}
+    position = advanced(run, execution, 6)
+    assert run.rounds.read(6, 0, 1).rounds() > {6}
     Follower(run, Meeting.prepare(run), 1, 6, bool, bool, bool).look()
     assert run.read_round(6, 1).params.tobytes() == position.params.tobytes()
 

@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -59,6 +60,56 @@ class Chain(MRJob):
         return {**super().jobconf(), "mapreduce.job.reduces": 2}
 """
 
+#: Sessions of a stream of clicks, which have to come in the order of their times, and how many
+#: clicks they have by the name of the country in which they began.
+SESSIONS = """\
+from mrjob.job import MRJob
+from mrjob.step import MRStep
+
+
+class Sessions(MRJob):
+    SORT_VALUES = True
+
+    def configure_args(self):
+        super().configure_args()
+        self.add_file_arg("--countries")
+
+    def steps(self):
+        return [
+            MRStep(
+                mapper=self.clicks,
+                reducer=self.sessions,
+                jobconf={"mapreduce.job.reduces": "4"},
+            ),
+            MRStep(
+                reducer_init=self.load,
+                reducer=self.by_country,
+                jobconf={"mapreduce.job.reduces": "2"},
+            ),
+        ]
+
+    def clicks(self, _, line):
+        user, time, country = line.split()
+        yield user, [int(time), country]
+
+    def sessions(self, user, clicks):
+        last, first, number = None, None, 0
+        for time, country in clicks:
+            assert last is None or last <= time, f"not sorted: {user} {last} {time}"
+            if last is not None and time - last > 1800:
+                yield first, [user, number]
+                first, number = None, 0
+            last, first, number = time, first or country, number + 1
+        yield first, [user, number]
+
+    def load(self):
+        with open(self.options.countries) as lines:
+            self.names = dict(line.split() for line in lines)
+
+    def by_country(self, country, sessions):
+        yield self.names.get(country, country), list(sessions)
+"""
+
 SLEEPING = """\
 from mrjob.job import MRJob
 from mrjob.step import MRStep
@@ -105,9 +156,11 @@ def put(emr, uri, content):
 
 
 def test_words_are_counted_as_inline(emr, script, text, capfdbinary):
-    run(script(COUNT), *EMR, text)
+    run(script(COUNT), *EMR, "--price-per-hour", "m5.xlarge=3.00", text)
     found = capfdbinary.readouterr()
     assert sorted(found.out.splitlines()) == [b'"a"\t5', b'"b"\t10', b'"c"\t5']
+    # Amazon's shortest time is a minute.
+    assert re.search(rb"ran for \d\.\d minutes at \$3\.00 per hour, about \$0\.05", found.err)
     assert (
         b"This starts a cluster of Amazon EMR in us-east-1, emr-7.12.0, until the job" in found.err
     )
@@ -150,6 +203,31 @@ def test_two_steps_with_packed_packages(emr, s3, script, tmp_path, capfdbinary):
     with pytest.raises(OutputError, match=f"the output folder {s3}/out/ exists"):
         run(script(CHAIN), *EMR, *options, f"{s3}/in")
     assert len(emr.requests) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["", "-k1,1r -k2"])
+def test_sorted_values_come_in_the_parts_of_parallel(emr, s3, script, write, tmp_path, order):
+    chance = random.Random(7)
+    clicks = [
+        f"u{chance.randrange(9)} {1_700_000_000 + chance.randrange(86400)} {country}\n"
+        for country in ["DE", "FR", "ÖS", "XX"] * 60
+    ]
+    text = write("".join(clicks), "clicks")
+    countries = write("DE Germany\nFR France\nÖS Österreich\n", "countries")
+    options = ["--countries", countries]
+    if order:
+        comparator = "org.apache.hadoop.mapreduce.lib.partition.KeyFieldBasedComparator"
+        options += ["-D", f"mapreduce.job.output.key.comparator.class={comparator}"]
+        options += ["-D", f"mapreduce.partition.keycomparator.options={order}"]
+    options += ["-o"]
+    run(script(SESSIONS), *EMR, *options, f"{s3}/sessions", text)
+    run(script(SESSIONS), "-r", "parallel", *options, tmp_path / "sessions", text)
+    found = {name.rpartition("/")[2]: content for name, content in emr.read(f"{s3}/sessions")}
+    assert {"part-00000", "part-00001"} == {*found}
+    assert all(found.values())
+    for name, content in found.items():
+        assert (tmp_path / "sessions" / name).read_bytes() == content
 
 
 # What fails

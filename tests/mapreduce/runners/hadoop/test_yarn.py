@@ -6,12 +6,14 @@ import json
 import os
 import re
 import secrets
+import site
 import subprocess
 import sys
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -19,11 +21,25 @@ import pytest
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.cli.main import main
+from mapreduce.errors import OutputError
 from mapreduce.runners import traits
-from mapreduce.runners.hadoop import bootstrap, failures, installation, shipping, submissions, uber
+from mapreduce.runners.hadoop import (
+    bootstrap,
+    client,
+    failures,
+    installation,
+    rest,
+    runner,
+    shipping,
+    submissions,
+    uber,
+    waiting,
+)
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.traits import Step
+from programs import FAILING
 
 SITE = "<configuration>{}</configuration>"
 PROPERTY = "<property><name>{}</name><value>{}</value></property>"
@@ -219,6 +235,13 @@ class TestFailures:
             ("subprocess failed with code 137", "its process was killed"),
             ("Timed out after 6 secs", "silent for 6 seconds"),
             ("The required MAP capability is more than the supported max", "so large a container"),
+            (
+                'Permission denied: user=alice, access=READ, inode="/in/p":root:supergroup:-rw---',
+                "alice lacks a permission on HDFS: READ of /in/p",
+            ),
+            ("Input path does not exist: hdfs:/in/_a", "hides hdfs:/in/_a from jobs"),
+            ("Input path does not exist: hdfs:/_in/a", "Input path does not exist: hdfs:/_in/a"),
+            ("Error Launching job : Not a file: hdfs://h/in/sub", "a folder, hdfs://h/in/sub"),
         ],
     )
     def test_what_hadoop_says_is_put_in_words(self, said, meaning):
@@ -321,6 +344,112 @@ class TestRest:
         assert Manager.killed[0].startswith(f"/ws/v1/cluster/apps/{APPLICATION}/state?")
 
 
+#: What Hadoop's own program answers, as that of 3.4.2 does.
+PROGRAM = """\
+#!/bin/sh
+echo "$@" >> "$0.asked"
+case "$*" in
+    *ApplicationCLI\\ application\\ -list\\ -appTags\\ tag*)
+        echo 'Total number of applications (application-types: []):1'
+        echo '                Application-Id	    Application-Name'
+        echo 'application_1_0002	   words	   MAPREDUCE	      root' ;;
+    *-status\\ application_1_0002)
+        echo 'Application Report : '
+        echo '	Application-Id : application_1_0002'
+        echo '	Application-Name : words'
+        echo '	State : FINISHED'
+        echo '	Final-State : FAILED'
+        echo '	Diagnostics : Task failed task_1_0002_m_000000'
+        echo 'Job failed as tasks failed.'
+        echo
+        echo '	Unmanaged Application : false' ;;
+    *-kill\\ application_1_0002) ;;
+    *LogsCLI*application_1_0002*) echo 'Container: container_1_0002_01_000002' ;;
+    *)
+        echo 'INFO client.RMProxy: Connecting' >&2
+        echo 'Exception in thread "main" AccessControlException: no' >&2
+        exit 1 ;;
+esac
+"""
+
+
+class TestRefused:
+    """The web servers want to know who asks, and there is no ticket: Hadoop's programs serve."""
+
+    @pytest.fixture(params=["status", "page", "silence"])
+    def refused(self, yarn, request, monkeypatch):
+        program = Path(yarn.installation.program)
+        program.write_text(PROGRAM)
+        settings = yarn.installation.settings
+        if request.param == "silence":
+            # Only the port of calls is open.
+            place = settings["yarn.resourcemanager.webapp.address"]
+            settings["yarn.resourcemanager.address"] = place
+            settings["yarn.resourcemanager.webapp.address"] = "127.0.0.1:1"
+
+        def refuse(manager):
+            manager.send_response(200 if request.param == "page" else 403)
+            manager.end_headers()
+            manager.wfile.write(b"<html>Who are you?</html>")
+
+        monkeypatch.setattr(Manager, "do_GET", refuse)
+        monkeypatch.setattr(Manager, "do_PUT", refuse)
+        return yarn
+
+    def test_applications(self, refused):
+        assert refused.live("TAG") == [APPLICATION]
+        assert refused.application(APPLICATION) == {
+            "name": "words",
+            "state": "FINISHED",
+            "finalStatus": "FAILED",
+            "diagnostics": "Task failed task_1_0002_m_000000\nJob failed as tasks failed.\n",
+        }
+        refused.kill(APPLICATION)
+        asked = Path(f"{refused.installation.program}.asked").read_text()
+        assert asked.splitlines()[-1].endswith(f" application -kill {APPLICATION}")
+
+    def test_what_the_program_refuses_too(self, refused):
+        with pytest.raises(RestError, match="AccessControlException: no") as error:
+            refused.kill("application_1_0003")
+        assert error.value.status is not None
+
+    def test_logs(self, refused, monkeypatch, capsys):
+        monkeypatch.setattr(installation, "find", lambda: refused.installation)
+        assert main(["logs", APPLICATION]) == 0
+        told = capsys.readouterr()
+        assert told.out == "Container: container_1_0002_01_000002\n"
+        assert told.err.startswith(f"{APPLICATION}, words: failed\n")
+
+    def test_a_failure_without_log_or_report(self, refused):
+        attempt = "attempt_1_0002_m_000000_0"
+        told = failures.of_attempt(refused, APPLICATION, attempt, "failed with code 1")
+        assert told.what == "the task failed: failed with code 1"
+        said = rf"map task 0, {attempt}; its log could not be read: http://\S+/{attempt}"
+        assert re.match(said, told.where), told.where
+
+    @pytest.mark.parametrize("name", ["application_x", "job_1"])
+    def test_what_is_no_application(self, name, capsys):
+        assert main(["logs", name]) == 2
+        assert f"expected application_NUMBER_NUMBER or a run, found '{name}'" in (
+            capsys.readouterr().err
+        )
+
+    def test_how_much_has_room_is_not_known(self, refused, monkeypatch):
+        monkeypatch.setattr(installation, "find", lambda: refused.installation)
+        assert traits.of("hadoop").tasks_at_once() == submissions.cores() == 1
+
+
+def test_a_failing_task_leaves_a_report(tmp_path):
+    name = "attempt_1_0002_m_000000_0"
+    known = {"mapreduce_task_attempt_id": name, "GRADREDUCE_REPORTS": str(tmp_path / "reports")}
+    known["PYTHONPATH"] = os.pathsep.join(site.getsitepackages())
+    done = task(tmp_path, "Failing", FAILING, b"1\nthree\n", **known)
+    (line,) = re.findall(f"^{bootstrap.MARK}(.*)", done.stderr.decode(), re.MULTILINE)
+    told, left = json.loads(line), json.loads((tmp_path / "reports" / name).read_text())
+    assert left["message"] == "invalid literal for int() with base 10: 'three'"
+    assert left.items() <= told.items()
+
+
 def cluster_of(nodes, queue=None, used=0):
     """Answers of a resource manager whose nodes have free so many MiB and cores."""
     entries = [{"availMemoryMB": memory, "availableVirtualCores": cores} for memory, cores in nodes]
@@ -383,6 +512,221 @@ class TestTasksAtOnce:
 
     def test_one_if_the_interface_is_guarded(self, yarn):
         assert traits.of("hadoop").tasks_at_once() == 1
+
+
+def amounts(**named):
+    found = [{"name": name.replace("_", "-"), "value": value} for name, value in named.items()]
+    return {"resourceInformations": {"resourceInformation": found}}
+
+
+class _Place(str):
+    """A path that is there or not."""
+
+    def __new__(cls, name, is_there):
+        found = str.__new__(cls, name)
+        found.exists, found.is_dir = (lambda: is_there), (lambda: False)
+        return found
+
+
+class TestGoingOn:
+    """What of a killed driver's steps is not begun again."""
+
+    FIRST, SECOND = (Step(f"application_1_{number}", f"step{number}") for number in (1, 2))
+
+    @pytest.fixture
+    def went_on(self, yarn, monkeypatch):
+        def make(
+            ends, steps=(self.FIRST, self.SECOND), tagged=(), there=("step2",), published=False
+        ):
+            states = {name: {"app": {"finalStatus": end}} for name, end in ends.items()}
+            query = f"/ws/v1/cluster/apps?applicationTags={submissions.mark('job')}"
+            Manager.answers = {f"/ws/v1/cluster/apps/{name}": app for name, app in states.items()}
+            Manager.answers[query] = {"apps": {"app": [{"id": name} for name in tagged]}}
+            place = SimpleNamespace
+            exists = runner.RemotePath
+            monkeypatch.setattr(runner, "RemotePath", lambda name: _Place(name, name in there))
+            left = place(steps=steps, marks=("job",), output="out", is_published=published)
+            made = object.__new__(runner.HadoopMRJobRunner)
+            made._yarn, made._steps = yarn, [{}, {}]
+            try:
+                found = made.going_on(left)
+            finally:
+                monkeypatch.setattr(runner, "RemotePath", exists)
+            return [*found["steps"]], found["is_published"]
+
+        return make
+
+    ONE, TWO = FIRST.application, SECOND.application
+    ALL: ClassVar = {ONE: "SUCCEEDED", TWO: "SUCCEEDED"}
+
+    def test_all(self, went_on):
+        assert went_on(self.ALL) == ([self.FIRST, self.SECOND], False)
+        assert went_on(self.ALL, published=True) == ([self.FIRST, self.SECOND], True)
+
+    def test_the_output_has_its_name_or_is_gone(self, went_on):
+        published = went_on(self.ALL, there=["out"], published=True)
+        assert published == ([self.FIRST, self.SECOND], True)
+        assert went_on(self.ALL, there=["step1"], published=True) == ([self.FIRST], False)
+        assert went_on(self.ALL, there=[]) == ([], False)
+
+    @pytest.mark.parametrize("there", [["out", "step1"], ["out", "step2"]])
+    @pytest.mark.parametrize("published", [False, True])
+    def test_another_output_is_in_the_way(self, went_on, there, published):
+        if published and "step1" in there:
+            assert went_on(self.ALL, there=there, published=True)[1]
+        else:
+            with pytest.raises(OutputError, match="out exists"):
+                went_on(self.ALL, there=there, published=published)
+
+    @pytest.mark.parametrize("end", ["FAILED", "KILLED", None])
+    def test_one_that_failed_or_that_nobody_knows(self, went_on, end):
+        ends = {self.ONE: "SUCCEEDED", **({self.TWO: end} if end else {})}
+        assert went_on(ends, there=["step1"]) == ([self.FIRST], False)
+
+    def test_one_that_runs(self, went_on):
+        ends = {self.ONE: "SUCCEEDED", self.TWO: "UNDEFINED"}
+        assert went_on(ends, there=[]) == ([self.FIRST, self.SECOND], False)
+
+    def test_one_that_is_not_on_record(self, went_on):
+        begun = (self.FIRST, Step("", "step2"))
+        ids = [self.ONE, self.TWO]
+        assert went_on(self.ALL, begun, ids) == ([self.FIRST, self.SECOND], False)
+        assert went_on(self.ALL, begun, ids[:1], ["step1"]) == ([self.FIRST], False)
+
+    def test_one_that_is_followed_while_nobody_answers(self, yarn, monkeypatch):
+        monkeypatch.setattr(waiting, "SECONDS", 0)
+        answers = iter([RestError("x"), "", RestError("x"), "FAILED"])
+
+        def ended(self, application):
+            answer = next(answers)
+            if isinstance(answer, RestError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(Yarn, "ended", ended)
+        monkeypatch.setattr(failures, "_HISTORY_SECONDS", 0)
+        outcome = Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
+        assert (outcome.return_code, outcome.application) == (1, self.ONE)
+        assert outcome.failure.what
+        answers = iter([RestError("silent")])
+        monkeypatch.setattr(client, "_SILENT_SECONDS", -1)
+        with pytest.raises(RestError, match="silent"):
+            Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
+        assert Manager.killed == []
+
+    def test_one_that_is_in_the_history_only(self, went_on, yarn):
+        path = f"/ws/v1/history/mapreduce/jobs/{self.ONE.replace('application', 'job')}"
+        Manager.answers = {path: {"job": {"state": "SUCCEEDED"}}}
+        assert yarn.ended(self.ONE) == "SUCCEEDED"
+        with pytest.raises(RestError):
+            yarn.ended(self.TWO)
+
+
+class TestWaiting:
+    """What an application waits for, by the resource manager's answers."""
+
+    ASKED: ClassVar = {"memory_mb": 2048, "vcores": 1, "gpu": 1}
+    FULL = "Application is added to the scheduler and is not yet activated.  Queue's AM resource "
+
+    @pytest.fixture
+    def look(self, yarn, monkeypatch):
+        """Looks at an application after seconds."""
+        now = [100.0]
+        monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+        Manager.answers = cluster_of([(3072, 3), (4096, 3)], {**DEFAULT, "queuePath": "root.d"})
+        nodes = Manager.answers["/ws/v1/cluster/nodes?states=RUNNING"]["nodes"]["node"]
+        for node in nodes:
+            node["availableResource"] = amounts(memory_mb=node["availMemoryMB"], vcores=3, gpu=0)
+        queue = waiting.Queue(yarn, "step 1 of 1", 60)
+
+        def at(seconds, *, state="RUNNING", containers=1, asked=self.ASKED, said=""):
+            now[0] = 100.0 + seconds
+            requests = [
+                {"resourceName": place, "numContainers": 3, "capability": amounts(**asked)}
+                for place in ("*", "/rack", "node1")
+            ]
+            app = {"state": state, "runningContainers": containers, "queue": "default"}
+            app |= {"resourceRequests": requests, "diagnostics": said}
+            Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app}
+            return queue.look(APPLICATION)
+
+        return at
+
+    def test_it_is_said_less_and_less_often_and_ends_at_the_limit(self, look, caplog):
+        caplog.set_level("INFO", "mrjob.hadoop")
+        for seconds in range(60):
+            assert look(seconds) is None
+        waited = [record.getMessage() for record in caplog.records]
+        assert waited == [
+            f"step 1 of 1: waiting in queue root.d for {seconds} s (needs 3 x 2,048 MB and 1 gpu, "
+            f"0 free)"
+            for seconds in (10, 30)
+        ]
+        failure = look(60)
+        assert (failure.exit_code, failure.final) == (75, True)
+        assert "no room in queue root.d within 60 s: it needs 3 x 2,048 MB and 1 gpu" in str(
+            failure
+        )
+
+    def test_the_clock_begins_again_once_something_runs(self, look):
+        assert [look(0), look(50, containers=2), look(55), look(114)] == [None] * 4
+        assert look(115) is not None
+
+    @pytest.mark.parametrize(
+        ("asked", "said", "expected"),
+        [
+            (
+                {"memory_mb": 1500, "vcores": 1},
+                "",
+                "needs 3 x 1,500 MB for its application master, 4 free",
+            ),
+            (
+                {"memory_mb": 1500},
+                FULL + "limit exceeded.  Details : x",
+                "4 free; Queue's AM resource limit exceeded",
+            ),
+        ],
+    )
+    def test_for_its_master(self, look, asked, said, expected):
+        waits = {"state": "ACCEPTED", "containers": 0, "asked": asked, "said": said}
+        look(0, **waits)
+        assert expected in str(look(60, **waits))
+
+    @pytest.mark.parametrize("state", ["ACCEPTED", "RUNNING"])
+    def test_one_whose_master_begins_does_not_wait(self, look, state):
+        assert [look(at, state=state, containers=2) for at in (0, 600)] == [None, None]
+
+    @pytest.mark.parametrize("status", [0, 200, 401, 403])
+    def test_where_the_web_server_refuses_nobody_else_is_asked(
+        self, yarn, monkeypatch, caplog, status
+    ):
+        """Hadoop's own programs do not tell what an application waits for, and take a second."""
+        asked = []
+
+        def refused(self, path, **_):
+            asked.append(path)
+            raise RestError("refused", status)
+
+        monkeypatch.setattr(Yarn, "_manager", refused)
+        monkeypatch.setattr(rest.programs, "application", None)
+        queue = waiting.Queue(yarn, "step 1 of 1", 60)
+        assert [queue.look(APPLICATION) for _ in range(3)] == [None] * 3
+        assert len(asked) == 1
+        assert "--queue-wait cannot be kept" in caplog.text
+
+    def test_another_interface_is_asked_once(self, look, caplog):
+        look(0)
+        del Manager.answers["/ws/v1/cluster/metrics"]["clusterMetrics"]
+        assert [look(at) for at in (60, 120)] == [None, None]
+        assert caplog.text.count("--queue-wait cannot be kept") == 1
+
+    @pytest.mark.parametrize("given", ["-1", "nan"])
+    def test_a_limit_that_is_no_time(self, installed, tmp_path, capsys, given):
+        installed()
+        (tmp_path / "in").touch()
+        command = ["run", "jobs/word_count.py", "-r", "hadoop", "--no-conf", "--queue-wait", given]
+        assert main([*command, str(tmp_path / "in")]) == 2
+        assert f"--queue-wait: expected seconds, found {float(given)!r}" in capsys.readouterr().err
 
 
 CLIENT = """\

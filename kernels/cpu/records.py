@@ -1,0 +1,92 @@
+"""Records of delimited text: where each ends, if fields in quotes may go over several lines.
+
+A quote opens a field only as its first byte; within, two of them are one; after the one that closes
+it, the field goes on without quotes. So do the csv module of Python, Arrow and pandas.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu import jit
+
+#: Where a byte is read: at the start of a record, or of another field, and outside quotes.
+RECORD, FIELD, PLAIN = 0, 1, 2
+#: In quotes, and after their first line end; behind a quote that closes such a field, or is the
+#: first of two; and behind blanks after the quotes of a field with a line end.
+_QUOTED, _LONG, _CLOSED, _LONG_CLOSED, _BLANKS = 3, 4, 5, 6, 7
+
+TAB, LF, CR, SPACE = 9, 10, 13, 32
+
+
+def is_quoted(state: int) -> bool:
+    """Whether a state of :func:`record_ends` is one in quotes that are left open."""
+    return state in (_QUOTED, _LONG)
+
+
+def record_ends(
+    text: bytes | memoryview, delimiter: int, quote: int, end: int = LF, state: int = RECORD
+) -> tuple[npt.NDArray[np.int64], int, int]:
+    """The places behind the ends of records.
+
+    Parameters
+    ----------
+    text : bytes-like, contiguous
+    delimiter, quote, end : int
+        The bytes between fields, around them, and at the end of a record. LF and CR outside of
+        quotes end a field in any case.
+    state : int
+        What this function has returned for the text before.
+
+    Returns
+    -------
+    array (n,), int64
+        Of the bytes ``end`` outside of quotes, ascending.
+    int
+        The state behind the text.
+    int
+        The number of ends before a field that has a line end and goes on after its quotes, not only
+        with blanks, as where quotes of another field were left open; -1 if there is none.
+
+    Raises ValueError (a byte is not from 0 to 255, or the state is unknown).
+    """
+    if not all(0 <= byte < 256 for byte in (delimiter, quote, end)) or not 0 <= state <= _BLANKS:
+        raise ValueError(
+            f"record_ends: delimiter {delimiter}, quote {quote}, end {end}, state {state}: "
+            f"expected bytes from 0 to 255, and a state from 0 to {_BLANKS}"
+        )
+    data = np.frombuffer(text, np.uint8)
+    data.flags.writeable = False
+    ends = np.empty(np.count_nonzero(data == end), np.int64)
+    count, state, wrong = _record_ends(data, delimiter, quote, end, state, ends)
+    return ends[:count], int(state), int(wrong)
+
+
+@jit
+def _record_ends(data, delimiter, quote, end, state, ends):
+    count, wrong = 0, -1
+    for i in range(data.size):
+        byte = data[i]
+        is_line_end = byte in (LF, CR)
+        if state in (_QUOTED, _LONG):
+            if byte == quote:
+                state += 2
+            elif is_line_end:
+                state = _LONG
+            continue
+        if byte == quote and state != PLAIN and state != _BLANKS:
+            # The first byte of a field, or the second of two quotes.
+            state = state - 2 if state > PLAIN else _QUOTED
+        elif byte == delimiter:
+            state = FIELD
+        elif is_line_end:
+            state = RECORD
+            if byte == end:
+                ends[count] = i + 1
+                count += 1
+        elif byte in (SPACE, TAB) and state >= _LONG_CLOSED:
+            state = _BLANKS
+        else:
+            if state >= _LONG_CLOSED and wrong < 0:
+                wrong = count
+            state = PLAIN
+    return count, state, wrong

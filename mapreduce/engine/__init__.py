@@ -1,0 +1,1 @@
+"""What computes by map and reduce, whoever runs it."""

@@ -1,0 +1,240 @@
+"""What is computed: rounds that map units and reduce by key. Who computes it is an executor.
+
+A program is data: a frozen dataclass of what JSON can say. So a task anywhere builds the same one
+from its description, and two that say the same are the same program.
+"""
+
+import json
+import zlib
+from abc import ABC, abstractmethod
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.state import Array, State
+from mapreduce.errors import DataError, GradreduceError, UsageError
+from mapreduce.reduction.message import Message
+from mapreduce.support import trust
+from mapreduce.support.jsonfiles import build
+from mapreduce.support.registry import Registry
+
+#: Keys of different first numbers go to different reduce tasks, if there are enough. The other
+#: numbers tell the keys of one task apart.
+Key = tuple[int, ...]
+Pair = tuple[Key, Message]
+
+PROGRAMS = Registry(
+    "program",
+    "gradreduce.programs",
+    {
+        "evaluate": "mapreduce.inference.evaluate:Evaluate",
+        "moments": "mapreduce.algorithms.standardise:SumMoments",
+        "predict": "mapreduce.inference.predict:Predict",
+        "report": "mapreduce.inference.report:Tallies",
+        "standardise": "mapreduce.algorithms.standardise:Standardise",
+        "summarise": "mapreduce.algorithms.summarise:Summarise",
+        "training": "mapreduce.strategies.training:Training",
+    },
+    base="mapreduce.engine.program:Program",
+)
+
+
+class Layout(NamedTuple):
+    """How a round is divided, which does not change the result.
+
+    ``tasks``: Map tasks wanted for a round.
+    ``blocks``: Blocks of the state.
+    ``fan_in``: Most partial sums that one reducer merges, a power of two; 0 for no limit.
+    ``threads``: Units that a task computes at once, if the program can.
+    """
+
+    tasks: int
+    blocks: int
+    fan_in: int = 0
+    threads: int = 1
+
+
+class Phase(NamedTuple):
+    """A reduce of a round.
+
+    ``name``: Name of the method that reduces one key.
+    ``keys``: The first number of each key is below this. A strategy spells that number by
+      :func:`~mapreduce.engine.leaf_ranges.block_key`.
+    """
+
+    name: str
+    keys: int
+
+
+class Program(ABC):
+    """Rounds of map and reduce, each of which gives the blocks of a state: the last one's are its
+    result.
+
+    A subclass is a frozen dataclass. An instance belongs to one thread, and serves many tasks: what
+    it has opened it keeps in cached properties.
+
+    ``state``: What :meth:`map` and the reduces read, as :meth:`begin` was given it.
+    ``layout``: How the rounds are divided.
+    """
+
+    #: Its name: that of :data:`PROGRAMS`, or by default ``MODULE:NAME``.
+    name: ClassVar[str]
+    #: Whether a round reads what the one before has made: then there is a state, see :meth:`first`.
+    has_state: ClassVar[bool] = False
+    #: Whether it may be over before its last round.
+    ends_early: ClassVar[bool] = False
+
+    state: State
+    layout: Layout = Layout(0, 0)
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
+    # As data
+
+    def most_rounds(self) -> int:
+        """Rounds at most."""
+        return 1
+
+    @abstractmethod
+    def units(self, completed: int) -> int:
+        """Units of the round after ``completed`` ones, at least 1."""
+
+    @abstractmethod
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        """The reduces of a round; if there are none, the maps give the blocks.
+
+        They follow from the program and the layout alone, and never from what is read: executors
+        lay them out beforehand.
+        """
+
+    def blocks_for(self, wanted: int) -> int:
+        """How many blocks the state has, if as many are wanted."""
+        return 1
+
+    def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
+        """The arrays of each block of the state before the first round, by name."""
+        return ()
+
+    def owners(self) -> int:
+        """Units that own arrays, which are those of each round; 0 if none does."""
+        return 0
+
+    def first_own(self) -> Mapping[int, Mapping[str, Array]]:
+        """The arrays that units own before the first round."""
+        return {}
+
+    def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
+        """Whether no round follows, by any block after ``completed`` ones: all must agree."""
+        return completed >= self.most_rounds()
+
+    # What tasks do
+
+    def begin(self, state: State, layout: Layout) -> None:
+        """Read this state, and be divided like this, from now on."""
+        vars(self).update(state=state, layout=layout)
+
+    @abstractmethod
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        """The messages of some units, whose arrays are valid until the next call of this method."""
+
+    def method(self, phase: Phase) -> Callable[[int, Key, Iterable[Message]], Iterable[Pair]]:
+        """What :meth:`reduce` calls in a phase: the method of its name."""
+        found: Callable[[int, Key, Iterable[Message]], Iterable[Pair]] = getattr(self, phase.name)
+        return found
+
+    def reduce(
+        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
+    ) -> Iterable[Pair]:
+        """What a phase makes of all messages of a key.
+
+        Messages come in any order, and twice with the same bytes if a task was repeated. The last
+        phase gives each block once: ``(number,)`` and its message. Of a state, a message holds the
+        arrays, and those that are the very arrays of the block before are not written again.
+
+        Raises
+        ------
+        GradreduceError
+            The phase has no such key, or the method returned no pairs.
+        """
+        where = f"the program {self.name}, phase {phase.name!r}"
+        if not 0 <= key[0] < phase.keys:
+            raise GradreduceError(
+                f"{where}: expected keys that begin with a number below {phase.keys}, found {key}"
+            )
+        found: Iterable[Pair] | None = self.method(phase)(completed, key, messages)
+        if found is None:
+            raise GradreduceError(f"{where}: expected pairs, or () for none, found None")
+        return found
+
+    def describe(self) -> str:
+        """The program as text that :func:`built` takes.
+
+        It has no character that a shell, or Hadoop's streaming, would change. Tasks may import the
+        class then: who has an instance trusts it.
+
+        Raises MemberError (they cannot import it), UsageError (it is no frozen dataclass of what
+        JSON can say).
+        """
+        if ":" in self.name:
+            if "<locals>" in self.name:
+                raise UsageError(
+                    f"the program {self.name} is defined within a function, where tasks do not "
+                    f"find it: define it at the top of a module"
+                )
+            trust.trust(self.name)
+            PROGRAMS.load(self.name)
+        return urlsafe_b64encode(zlib.compress(self.to_json().encode())).decode().rstrip("=")
+
+    def to_json(self) -> str:
+        """The program's name and fields; errors are those of :meth:`describe`."""
+        try:
+            return json.dumps([self.name, asdict(self)], allow_nan=False)  # type: ignore[call-overload]
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"the program {self.name} cannot be described to its tasks: {error}. Expected a "
+                f"frozen dataclass, whose fields are texts, finite numbers and the like"
+            ) from error
+
+
+def built(description: str, driver: str = "") -> Program:
+    """The program of a description, which anybody may have written.
+
+    ``driver``: Only tells programs apart that are kept.
+
+    Raises
+    ------
+    DataError
+        It is malformed, or a field is missing, unknown or of another type than the program's.
+    UsageError, UntrustedError, MemberError
+        See :meth:`mapreduce.support.registry.Registry.load`.
+    """
+    try:
+        coded = urlsafe_b64decode(description + "=" * (-len(description) % 4))
+        name, content = json.loads(zlib.decompress(coded))
+        kind: type[Program] = PROGRAMS.load(str(name))
+        return build(kind, content)
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+        raise DataError(
+            f"the description of a program is damaged: {error}. Found {description!r:.60}"
+        ) from error
+
+
+_kept = lru_cache(maxsize=2)(built)
+
+
+def kept(description: str, driver: str = "") -> Program:
+    """The program of a description, as :func:`built`, which this process keeps for later tasks.
+
+    ``driver``: A name that is unique to the driver, of programs whose folders may be made anew.
+    """
+    found = _kept(description, driver)
+    if ":" in found.name and PROGRAMS.load(found.name) is not type(found):
+        # Its class was defined again, as in a notebook.
+        _kept.cache_clear()
+        found = _kept(description, driver)
+    return found

@@ -1,0 +1,357 @@
+"""Programs of several rounds: the same state from every executor, also after a kill."""
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import programs
+from mapreduce import testing
+from mapreduce.engine.executor import total
+from mapreduce.engine.rounds import Block, RoundFiles
+from mapreduce.engine.state import InFolder, InMemory
+from mapreduce.engine.sums import Sum
+from mapreduce.errors import GradreduceError, LeaseError, UsageError
+from mapreduce.executors.chain import Chain, ChainJob
+from mapreduce.executors.here import Here
+from mapreduce.reduction.message import Message
+from mapreduce.runners import traits
+from mapreduce.runs import lease
+from mapreduce.runs.execution import Execution
+from mapreduce.testing import Mixed, Parts, Roots, check_executor, check_program
+
+
+@dataclass(frozen=True)
+class Killed(Mixed):
+    """Kills its process in the fourth round, if a file is there."""
+
+    mark: str = ""
+
+    def step(self, completed, key, messages):
+        if completed == 3 and Path(self.mark).exists():
+            Path(self.mark).unlink(missing_ok=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().step(completed, key, messages)
+
+
+def joined(found):
+    """The rounds, and the bytes of the whole state."""
+    x = np.concatenate([block.arrays["x"] for block in found.blocks])
+    first = found.blocks[0].arrays
+    return found.completed, x.tobytes(), first["fixed"].tobytes(), first["largest"].tobytes()
+
+
+#: A program that goes to its last round, and one that is over before.
+LIMITS = {0.0: 9, 0.72: 6}
+
+
+@pytest.fixture(params=LIMITS)
+def program(request, forgotten):
+    return Mixed(request.param)
+
+
+@pytest.fixture
+def expected(program):
+    found = Here().advance(program)
+    assert found.completed == LIMITS[program.limit]
+    return joined(found)
+
+
+EXECUTIONS = [
+    Execution("inline"),
+    Execution("inline", 3, blocks=3, rounds_per_job=2),
+    Execution("inline", 2, blocks=2),
+    Execution("parallel", 2, blocks=3, start_method="fork"),
+    Execution("parallel", 3, start_method="forkserver"),
+]
+
+
+def test_the_contract(program):
+    check_program(program)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("execution", [EXECUTIONS[1], EXECUTIONS[3]], ids=str)
+def test_the_contract_of_executors(tmp_path, execution, forgotten):
+    check_executor(lambda folder: Chain(execution, place=folder))
+
+
+def test_the_contract_of_the_executor_here(forgotten):
+    check_executor(lambda folder: Here())
+    check_executor(lambda folder: Here(InMemory(3)))
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS, ids=str)
+def test_executors_agree(program, expected, tmp_path, execution):
+    chain = Chain(execution, place=tmp_path / "rounds")
+    assert joined(chain.advance(program)) == expected
+    # It has nothing more to do, and the last two rounds are there.
+    assert joined(chain.advance(program)) == expected
+    count = program.blocks_for(execution.blocks)
+    assert RoundFiles(tmp_path / "rounds").latest_whole(count) == expected[0]
+    names = {path.name[:8] for path in (tmp_path / "rounds").glob("*.unit")}
+    assert names <= {f"{expected[0] - back:08d}" for back in (0, 1)}
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
+    """What one executor has begun, another goes on with."""
+    files = RoundFiles(tmp_path)
+    begun = Here(InFolder(files, blocks, program.owners())).advance(program, 0, 4)
+    assert begun.completed == 4
+    chain = Chain(Execution("inline", 2, blocks=blocks), place=tmp_path)
+    assert joined(chain.advance(program)) == expected
+    (tmp_path / "here").mkdir()
+    state = InFolder(RoundFiles(tmp_path / "here"), blocks, program.owners())
+    Here(state).advance(program, 0, 2)
+    state = InFolder(RoundFiles(tmp_path / "here"), blocks, program.owners())
+    assert joined(Here(state).advance(program, 2)) == expected
+    # An array that never changes is written once.
+    block = RoundFiles(tmp_path / "here").read(expected[0], 0, blocks)
+    assert block.origins["fixed"] < block.origins["x"] == expected[0]
+
+
+@pytest.mark.fault
+def test_the_driver_is_killed(tmp_path, forgotten):
+    mark = tmp_path / "kill"
+    mark.touch()
+    text = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from pathlib import Path\n"
+        "from test_states import *\n"
+        "chain = Chain(Execution('inline', 2, blocks=3), place=Path('rounds').absolute())\n"
+        f"found = chain.advance(Killed(mark={str(mark)!r}))\n"
+        "print(joined(found)[1].hex())"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = programs.ran(sys.executable, "-c", text, check=False, cwd=tmp_path, env=env)
+    assert process.returncode == -signal.SIGKILL
+    assert RoundFiles(tmp_path / "rounds").latest_whole(3) == 3
+    found = programs.ran(sys.executable, "-c", text, cwd=tmp_path, env=env).stdout
+    assert found.strip() == joined(Here().advance(Mixed(0.0)))[1].hex()
+
+
+def jobs_of(chain_traits, monkeypatch, program, place):
+    """The rounds of each job of a chain."""
+    found = []
+
+    class Noted(ChainJob):
+        def steps(self):
+            steps = super().steps()
+            if not found or found[-1][0] != self.options.start:
+                found.append((self.options.start, self.options.stop))
+            return steps
+
+    monkeypatch.setattr(Execution, "traits", chain_traits)
+    Chain(Execution("inline"), place=place, job_class=Noted).advance(program)
+    return [stop - start for start, stop in found]
+
+
+def test_jobs_grow_where_a_step_after_the_end_is_dear(tmp_path, monkeypatch, forgotten):
+    dear = replace(traits.INLINE, joins_rounds=True)
+    assert jobs_of(traits.INLINE, monkeypatch, Mixed(0.72), tmp_path / "cheap") == [9]
+    assert jobs_of(dear, monkeypatch, Mixed(0.72), tmp_path / "dear") == [1, 2, 4]
+
+
+@pytest.mark.parametrize("dear", [False, True])
+def test_rounds_of_one_task(program, expected, tmp_path, monkeypatch, dear):
+    monkeypatch.setattr(Execution, "traits", replace(traits.INLINE, joins_rounds=dear))
+    assert joined(Chain(Execution("inline"), place=tmp_path).advance(program)) == expected
+
+
+def test_a_folder_has_the_rounds_of_one_program(tmp_path, forgotten):
+    Chain(Execution("inline"), place=tmp_path).advance(Mixed(0.72))
+    with pytest.raises(UsageError, match=r"has the rounds of another program than this .*Mixed"):
+        Chain(Execution("inline"), place=tmp_path).advance(Mixed(0.71))
+    with pytest.raises(UsageError, match=r"the program .*:Mixed needs a folder for its rounds"):
+        Chain(Execution("inline")).advance(Mixed())
+
+
+@dataclass(frozen=True)
+class Threads(Sum):
+    """The threads that BLAS has where units are mapped, one at most."""
+
+    MONOID = replace(Roots.MONOID, combine=max)
+
+    def units(self, completed):
+        return 4
+
+    def lift(self, completed, unit):
+        return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+
+@pytest.mark.parametrize(
+    "execution",
+    [
+        Execution("inline"),
+        Execution("parallel", 2, start_method="fork"),
+        Execution("parallel", 2, start_method="forkserver"),
+    ],
+    ids=str,
+)
+def test_tasks_have_one_thread_of_blas(execution, forgotten):
+    with threadpool_limits(2, "blas"):
+        assert total(Threads(), Chain(execution)) == 1
+        assert total(Threads(), Here()) == 1
+
+
+def test_a_class_that_is_defined_again(forgotten, monkeypatch):
+    first = Chain(Execution("inline")).advance(Parts(3)).blocks
+
+    @dataclass(frozen=True)
+    class Again(Parts):
+        def map(self, part):
+            for key, message in super().map(part):
+                yield key, Message({}, {"part": 2 * message.arrays["part"]})
+
+    monkeypatch.setattr(Again, "name", Parts.name)
+    monkeypatch.setattr(testing, "Parts", Again)
+    second = Chain(Execution("inline")).advance(Again(3)).blocks
+    for one, two in zip(first, second, strict=True):
+        assert (2 * one.arrays["part"]).tolist() == two.arrays["part"].tolist()
+
+
+def test_files_that_the_last_round_needs_are_kept(tmp_path, forgotten):
+    files, blocks = RoundFiles(tmp_path), 2
+    state = InFolder(files, blocks, 5)
+    Here(state).advance(Mixed(), until=2)
+    assert files.needed(2, 0, blocks) == {0, 2}
+    # A task of round 3 that has not read the block is killed after the first of two.
+    other = InFolder(files, blocks, 5)
+    other.publish(3, 0, state.block(2, 0))
+    assert files.latest_whole(blocks) == 2
+    # One that goes on after an error begins with an earlier round.
+    again = InFolder(files, blocks, 5)
+    again._known[1] = 5, Block.of(5, state.block(2, 1).arrays)
+    again.publish(3, 1, state.block(2, 1))
+    assert files.latest_whole(blocks) == 3
+
+
+def test_it_goes_on_in_as_many_blocks_as_it_began_with(tmp_path, expected, program):
+    files = RoundFiles(tmp_path)
+    Here(InFolder(files, 3, 5)).advance(program, until=4)
+    seen = []
+
+    class Noted(ChainJob):
+        def steps(self):
+            seen.append((self.options.start, self.options.blocks))
+            return super().steps()
+
+    chain = Chain(Execution("inline", 2, blocks=1), place=tmp_path, job_class=Noted)
+    assert joined(chain.advance(program)) == expected
+    assert set(seen) == {(4, 3)}
+
+
+def test_a_folder_is_used_by_one_driver(tmp_path, forgotten):
+    with (
+        lease.held(tmp_path),
+        pytest.raises(LeaseError, match="is in use by process"),
+    ):
+        Chain(Execution("inline"), place=tmp_path).advance(Mixed())
+
+
+def test_where_here_begins_and_stops(program, expected):
+    state = InMemory(1)
+    assert Here(state).advance(program, until=3).completed == 3
+    assert Here(state).advance(program, 3, until=3).completed == 3
+    found = Here(state).advance(program, 3)
+    assert joined(found) == joined(Here(state).advance(program, found.completed)) == expected
+
+
+def test_a_relative_folder(tmp_path, monkeypatch, expected, program):
+    monkeypatch.chdir(tmp_path)
+    execution = Execution("parallel", 2, start_method="fork")
+    assert joined(Chain(execution, place=Path("rounds")).advance(program)) == expected
+    assert joined(Chain(execution, place="rounds").advance(program)) == expected
+
+
+class NoDataclass(Sum):
+    def units(self, completed):
+        return 1
+
+    def lift(self, completed, unit):
+        return 0
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: Roots(float("nan")), "Roots cannot be described to its tasks: Out of range"),
+        (lambda: Roots(Path("x")), "Roots cannot be described .* Expected a frozen dataclass"),
+        (NoDataclass, "NoDataclass cannot be described .* Expected a frozen dataclass"),
+        (lambda: type("Inner", (Roots,), {"__qualname__": "f.<locals>.Inner"})(1), "function"),
+    ],
+)
+def test_what_cannot_be_described(made, message, forgotten):
+    with pytest.raises(UsageError, match=message):
+        made().describe()
+
+
+def test_a_program_of_the_script_that_was_started(monkeypatch, forgotten):
+    monkeypatch.setattr(Parts, "name", "__main__:Parts")
+    monkeypatch.setattr(sys.modules["__main__"], "Parts", Parts, raising=False)
+    assert len(Chain(Execution("inline")).advance(Parts(2)).blocks) == 2
+    with pytest.raises(UsageError, match="of -r local do not import: define it in a module"):
+        Chain(Execution("local")).advance(Parts(2))
+
+
+class Disagrees(Mixed):
+    """Blocks look at their own elements alone."""
+
+    def is_over(self, completed, arrays):
+        return completed >= 9 or bool(arrays["x"].max() < 0.15)
+
+
+class GivesNoBlock(Mixed):
+    def step(self, completed, key, messages):
+        return () if key[0] == 1 else super().step(completed, key, messages)
+
+
+class GivesABlockTwice(Mixed):
+    def step(self, completed, key, messages):
+        return [*super().step(completed, key, messages)] * 2
+
+
+class ByTime(Mixed):
+    def first_own(self):
+        return {unit: {"own": np.array([time.perf_counter() % 1 + 1])} for unit in range(5)}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Disagrees, "round 2: whether the blocks agree if it is over: expected 1, found 2"),
+        (GivesNoBlock, r"round 0: keys of the blocks: expected \[\(0,\), \(1,\), \(2,\)\], found"),
+        (GivesABlockTwice, r"keys of the blocks: .* found \[\(0,\), \(0,\)"),
+        (ByTime, "round 0, map: whether a repeated task sends the same bytes"),
+    ],
+)
+def test_a_wrong_program_does_not_pass(kind, message, forgotten):
+    with pytest.raises(AssertionError, match=message):
+        check_program(kind())
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (GivesNoBlock, r"GivesNoBlock, 'step', gave \[\] for the key \(1,\): expected its block"),
+        (GivesABlockTwice, r"Twice, 'step', gave \[\(0,\), \(0,\)\] for the key \(0,\): expected"),
+    ],
+)
+def test_what_breaks_a_law_is_named(kind, message, workers, tmp_path, forgotten):
+    with pytest.raises(GradreduceError, match=message):
+        Chain(Execution("inline", workers, blocks=3), place=tmp_path).advance(kind())
+    with pytest.raises(
+        GradreduceError, match=r"gave the blocks .*: expected each once, \(0,\) to \(2,\)"
+    ):
+        Here(InMemory(3)).advance(kind())

@@ -1,0 +1,90 @@
+"""The threads of BLAS: one while the toolkit computes, and the user's own afterwards."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import mapreduce
+from builders import blobs_in
+from mapreduce.executors.here import Here
+from mapreduce.inference.evaluate import Evaluate
+from mapreduce.support.blas import in_one_thread, limit
+
+data = blobs_in(train=(60,))
+
+
+def threads():
+    """The largest number of threads of the libraries of BLAS here."""
+    return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with threadpool_limits(2, "blas"):
+        assert threads() == 2
+        yield
+
+
+def test_the_last_one_that_leaves_ends_it():
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def other():
+        with in_one_thread():
+            entered.set()
+            may_leave.wait(60)
+
+    with in_one_thread():
+        assert threads() == 1
+        (thread := threading.Thread(target=other)).start()
+        entered.wait(60)
+    assert threads() == 1
+    may_leave.set()
+    thread.join()
+    assert threads() == 2
+    with pytest.raises(ZeroDivisionError), in_one_thread():
+        1 / 0  # noqa: B018
+    assert threads() == 2
+
+
+def test_another_thread_has_set_them_before():
+    """As a library does that limits its own products."""
+    set_, may_leave = threading.Event(), threading.Event()
+
+    def other():
+        threadpool_limits(2, "blas")
+        set_.set()
+        may_leave.wait(60)
+
+    (thread := threading.Thread(target=other)).start()
+    set_.wait(60)
+    with in_one_thread():
+        assert threads() == 1
+    assert threads() == 2
+    limit()
+    assert threads() == 1
+    may_leave.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_a_training_leaves_the_threads_of_its_caller(data, tmp_path, runner):
+    seen = []
+    run = mapreduce.train(
+        data,
+        run=tmp_path / "run",
+        model="mlp:5",
+        rounds=2,
+        runner=runner,
+        progress=False,
+        callbacks=[lambda event: seen.append(threads())],
+    )
+    assert set(seen) == {1}
+    assert threads() == 2
+    run.evaluate(data, runner=runner)
+    run.predict(np.ones((2, 12), np.float32), runner=runner)
+    assert threads() == 2
+    opened = mapreduce.open_run(tmp_path / "run")._run
+    Here().advance(Evaluate.of(opened, 2, data, "cpu"))
+    assert threads() == 2
