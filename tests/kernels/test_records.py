@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels import dispatch
@@ -28,7 +28,7 @@ def naive(text):
         if place == "quoted":
             is_long = is_long or byte in "\r\n"
             place = "closed" if byte == '"' else place
-        elif place == "closed" and is_long and byte == " ":
+        elif place in ("closed", "blank") and is_long and byte == " ":
             place = "blank"
         elif byte == '"' and place in ("start", "closed"):
             is_long = is_long and place == "closed"
@@ -45,6 +45,7 @@ def naive(text):
 
 
 @given(TEXTS)
+@example(b'"\n"  ')
 @settings(max_examples=400)
 def test_against_a_loop(text):
     ends, state, wrong = record_ends(text, *SIGNS)

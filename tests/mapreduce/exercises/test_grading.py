@@ -136,9 +136,17 @@ def require_pages(folder, students):
 
 @pytest.mark.slow
 def test_every_hostile_kind(grade):
-    kinds = {f"{number:02}": kind for number, kind in enumerate(strangers.HOSTILE)}
+    # Which is stopped when does not matter here; who pries must come to an end.
+    others = [kind for kind in strangers.HOSTILE if kind != "pries"]
+    kinds = {f"{number:02}": kind for number, kind in enumerate(others)}
     judged(grade(kinds, "--time-limit", "5", "--total-limit", "15"), kinds)
     assert not Path(f"{strangers.__file__}.harm").exists()
+
+
+@pytest.mark.slow
+def test_who_pries_sees_no_other(grade):
+    kinds = {"00": "right", "01": "pries"}
+    judged(grade(kinds), kinds)
 
 
 @pytest.mark.long
