@@ -45,8 +45,9 @@ def temporary_name(path: _P) -> _P:
     return made
 
 
-def create(path: Path, *content: Buffer, sync: bool = False) -> None:
-    """Publish a file under a name that no other has.
+@contextlib.contextmanager
+def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """A temporary name, whose file takes the name of ``path`` when the block ends without an error.
 
     Raises
     ------
@@ -58,7 +59,10 @@ def create(path: Path, *content: Buffer, sync: bool = False) -> None:
     temporary = temporary_name(path)
     with storage_errors("write", path):
         try:
-            write_new(temporary, *content, sync=sync)
+            yield temporary
+            if sync:
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
             is_free = _link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -66,6 +70,12 @@ def create(path: Path, *content: Buffer, sync: bool = False) -> None:
             sync_folder(path.parent)
     if not is_free:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def create(path: Path, *content: Buffer, sync: bool = False) -> None:
+    """Publish a file under a name that no other has; errors are those of :func:`new_file`."""
+    with new_file(path, sync=sync) as temporary:
+        write_new(temporary, *content, sync=False)
 
 
 #: Errors of filesystems without hard links. A rename raises one again if it has to do with

@@ -7,8 +7,11 @@ a file appears when it is whole.
 
 import contextlib
 import errno
+import mmap
 import os
-from collections.abc import Collection, Iterable
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
 from hdfs_utils import atomic
 from hdfs_utils.atomic import Buffer, octets, storage_errors, temporary_name
@@ -71,6 +74,25 @@ def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
         _publish_remote(path, *content, overwrite=False)
     else:
         atomic.create(path, *content, sync=sync)
+
+
+@contextlib.contextmanager
+def new_file(path: AnyPath) -> Iterator[Path]:
+    """As :func:`hdfs_utils.atomic.new_file`, synced, in any filesystem.
+
+    What lies on another one is written on this machine, and copied at the end.
+    """
+    if not isinstance(path, RemotePath):
+        with atomic.new_file(path, sync=True) as temporary:
+            yield temporary
+        return
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        made = Path(folder, path.name)
+        yield made
+        with storage_errors("read", made), made.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        create(path, memoryview(whole))
 
 
 def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None:

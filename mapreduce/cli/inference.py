@@ -135,24 +135,30 @@ def predict(
     predictions.
     """
     pin_profile(run)
+    from mapreduce.inference import files, outputs, raw
     from mapreduce.inference import predict as job
-    from mapreduce.inference import raw
+    from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
 
     directory = _opened(run, values)
     given = {"id": id, **_given(values)}
-    with (
-        signals.interrupting(),
-        raw.imported(
-            directory, data, _warn, labelled=False, runner=values["runner"], **given
-        ) as folder,
-        job.parts_of(out, values["runner"]) as parts,
-    ):
-        named = {**values, "out": parts}
-        prepared = _prepare(directory, folder, named, str(data), labelled=False)
-        completed, execution, device = prepared
-        places = folder.absolute(), parts.absolute()
-        rows = job.predict(directory, completed, *places, execution, id, device)
+    execution, device = flags.execution(values), device_of(values["device"])
+    with signals.interrupting():
+        # Before anything is read, which may take long.
+        outputs.is_file(out)
+        if file := files.cut(directory, data, execution, given):
+            rows, notes = files.predict(directory, file, out.absolute(), execution, device)
+            for note in notes:
+                _warn(f"{data}: {note}")
+        else:
+            imported = raw.imported(
+                directory, data, _warn, labelled=False, runner=values["runner"], **given
+            )
+            with imported as folder:
+                named = {**values, "out": out}
+                completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)
+                places = folder.absolute(), out.absolute()
+                rows = job.predict(directory, completed, *places, execution, id, device)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:

@@ -86,6 +86,19 @@ def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
     return found, words.to_numpy(zero_copy_only=False)
 
 
+def ids_of(column: Any, path: AnyPath, first: int, name: str, rows: Array | None = None) -> Any:
+    """A column of ids as texts (rows,); see :func:`classes` for the parameters.
+
+    Raises DataError (one is missing).
+    """
+    found = texts(column)
+    if found.null_count:
+        row = pc.index(pc.is_null(found), True).as_py()
+        row = row if rows is None else int(rows[row])
+        raise bad_value(path, first, name, row, "expected an id, found nothing")
+    return found
+
+
 def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> DataError:
     """The error for the row ``first + row``, counted from 1 on."""
     return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")

@@ -1,6 +1,9 @@
 """What identifies the rows of a dataset: a Parquet file of row numbers and ids, in their order."""
 
 import hashlib
+import os
+import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,16 @@ import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
-from mapreduce.data import ipc
+from kernels import dispatch
 from mapreduce.data.batch import Array
-from mapreduce.data.hashing import murmur3
-from mapreduce.data.manifest import ListedIds, Manifest, read_listed
+from mapreduce.data.manifest import ListedIds, Manifest, check_listed
 from mapreduce.errors import DataError
 
 FILE = "ids.parquet"
 _SCHEMA = pa.schema([pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False)])
 _GROUP_ROWS = 1 << 16
+#: About so many hashes are compared at once.
+_SORTED = 1 << 22
 #: Integers of 64 bits, written without leading zeros, which would be lost.
 _INTEGER = "^(?:0|-?[1-9][0-9]{0,17})$"
 
@@ -30,7 +34,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: Any = None
-        self._hashes: list[Array] = []
+        self._hashes = _Runs()
         self._kind = "integer"
 
     def __enter__(self) -> "Writer":
@@ -42,12 +46,13 @@ class Writer:
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
             self._writer.write_table(pa.table([rows, ids], schema=_SCHEMA), _GROUP_ROWS)
+            self._hashes.add(_hashes(ids))
         if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
             self._kind = "text"
-        low, high = (murmur3(ids, seed).astype(np.uint64) for seed in (0, 1))
-        self._hashes.append((high << np.uint64(32)) | low)
 
     def __exit__(self, *error: object) -> None:
+        if self._writer is None or error[0] is not None:
+            self._hashes.close()
         if self._writer is not None:
             with storage_errors("write", self._path):
                 self._writer.close()
@@ -59,15 +64,19 @@ class Writer:
         """
         if self._writer is None:
             return None
-        hashes = np.sort(np.concatenate(self._hashes))
-        if (hashes[1:] == hashes[:-1]).any():
-            self._check_unique(files)
+        if len(doubtful := self._hashes.repeated()):
+            self._check_unique(files, doubtful)
         with storage_errors("read", self._path), self._path.open("rb") as file:
             return ListedIds(FILE, hashlib.file_digest(file, "sha256").hexdigest(), self._kind)
 
-    def _check_unique(self, files: str) -> None:
-        """Two hashes are equal: look at the ids themselves."""
-        table = pq.read_table(self._path)
+    def _check_unique(self, files: str, doubtful: Array) -> None:
+        """Look at the ids themselves that have these hashes."""
+        with pq.ParquetFile(self._path) as file:
+            groups = map(file.read_row_group, range(file.num_row_groups))
+            table = pa.concat_tables(
+                group.filter(pa.array(np.isin(_hashes(group["id"].combine_chunks()), doubtful)))
+                for group in groups
+            )
         counts = pc.value_counts(table["id"])
         repeated = counts.filter(pc.greater(counts.field("counts"), 1))
         if len(repeated):
@@ -80,6 +89,52 @@ class Writer:
             )
 
 
+class _Runs:
+    """Hashes of 64 bits in a file, since memory may not hold all of them: ascending runs."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._ends = [0]
+
+    def add(self, hashes: Array) -> None:
+        """Add hashes (n,), uint64."""
+        self._file.write(np.sort(hashes).tobytes())
+        self._ends.append(self._ends[-1] + len(hashes))
+
+    def repeated(self) -> Array:
+        """Those that are there several times, ascending; afterwards all are gone."""
+        count = 1 + self._ends[-1] // _SORTED
+        edges = np.array([number * (1 << 64) // count for number in range(1, count)], np.uint64)
+        cuts, found = [], []
+        with self._file:
+            for start, stop in pairwise(self._ends):
+                inner = start + np.searchsorted(self._read(start, stop), edges)
+                cuts.append([start, *inner.tolist(), stop])
+            for number in range(count):
+                parts = [self._read(cut[number], cut[number + 1]) for cut in cuts]
+                near = np.sort(np.concatenate(parts))
+                found.append(near[1:][near[1:] == near[:-1]])
+        return np.concatenate(found)
+
+    def close(self) -> None:
+        """Forget all."""
+        self._file.close()
+
+    def _read(self, start: int, stop: int) -> Array:
+        self._file.seek(8 * start)
+        return np.frombuffer(self._file.read(8 * (stop - start)), np.uint64)
+
+
+def _hashes(texts: Any) -> Array:
+    """Hashes (n,), uint64, of texts, an Arrow array (n,)."""
+    _, offsets, data = pa.concat_arrays([texts]).cast(pa.string()).buffers()
+    sums = np.zeros(len(texts), np.uint64)
+    if len(texts):
+        bounds = np.frombuffer(offsets, np.int32, len(texts) + 1)
+        dispatch.get("add_hashes")(b"", bounds, np.frombuffer(data or b"", np.uint8), sums)
+    return sums
+
+
 def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
     """Ids (n,), an Arrow array of texts or int64, of rows (n,) in ascending order, or None.
 
@@ -88,10 +143,12 @@ def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
     if manifest.ids is None:
         return None
     path = folder / manifest.ids.file
-    content = read_listed(path, manifest.ids.sha256, "Import the data again")
+    check_listed(path, manifest.ids.sha256, "Import the data again")
     try:
         between = [("row", ">=", int(rows[0])), ("row", "<=", int(rows[-1]))]
-        table = pq.read_table(ipc.stream(content), filters=between)
+        native = pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
+        with native as file:
+            table = pq.read_table(file, filters=between)
         own = table["row"].to_numpy()
         places = np.searchsorted(own, rows)
         if (places == len(own)).any() or (own[places] != rows).any():

@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 import re
+import sys
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -261,14 +262,47 @@ def read_listed(path: AnyPath, sha256: str, advice: str) -> bytes:
             require_file(path)
             content = path.read_bytes()
         except FileNotFoundError:
-            raise MissingInputError(
-                f"{path} does not exist, though the dataset's manifest names it. {advice}"
-            ) from None
-    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+            raise _gone(path, advice) from None
+    _compare(path, hashlib.sha256(content).hexdigest(), sha256, advice)
+    return content
+
+
+def check_listed(path: AnyPath, sha256: str, advice: str) -> None:
+    """The same as :func:`read_listed` for a file that memory may not hold.
+
+    A file that this process has compared is not read again, unless it was written to since.
+    """
+    with storage_errors("read", path):
+        try:
+            require_file(path, sys.maxsize)
+            if isinstance(path, Path):
+                status = path.stat()
+                stamp: tuple[Any, ...] = status.st_size, status.st_mtime_ns
+            else:
+                stamp = (*path.stamps().values(),)
+            found = _digest(path, stamp)
+        except FileNotFoundError:
+            raise _gone(path, advice) from None
+    _compare(path, found, sha256, advice)
+
+
+@lru_cache(maxsize=4)
+def _digest(path: AnyPath, stamp: tuple[Any, ...]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _gone(path: AnyPath, advice: str) -> MissingInputError:
+    return MissingInputError(
+        f"{path} does not exist, though the dataset's manifest names it. {advice}"
+    )
+
+
+def _compare(path: AnyPath, found: str, sha256: str, advice: str) -> None:
+    if found != sha256:
         raise DataError(
             f"{path} is damaged: sha256 {found[:16]}…, the manifest says {sha256[:16]}…. {advice}"
         )
-    return content
 
 
 def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:

@@ -33,6 +33,7 @@ PROGRAMS = Registry(
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
         "moments": "mapreduce.algorithms.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",
+        "predict-file": "mapreduce.inference.files:PredictFile",
         "report": "mapreduce.inference.report:Tallies",
         "standardise": "mapreduce.algorithms.standardise:Standardise",
         "summarise": "mapreduce.algorithms.summarise:Summarise",

@@ -14,7 +14,6 @@ import numpy as np
 from hdfs_utils.atomic import temporary_name
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
-from kernels import arrays
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
@@ -24,14 +23,12 @@ from mapreduce.engine.sums import Sum
 from mapreduce.errors import DataError
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
-from mapreduce.models.base import device_errors
-from mapreduce.models.context import Context, Workspace
+from mapreduce.inference.predictor import SLICE_ROWS, Predictor
 from mapreduce.plan.fitting import TrainedOn, check_fits
 from mapreduce.runners import traits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-from mapreduce.support import blas
 
 
 def prepare(
@@ -106,48 +103,15 @@ def executor_of(
     return Chain(execution.for_paths(*paths), tasks, reducers)
 
 
-#: Rows that are scored at once. It is not an option, since the sum of losses depends on it.
-SLICE_ROWS = 512
-
-
-class Inference:
-    """A run's model with parameters (size,), which may be replaced, and data to use it on.
-
-    ``device``: Where it computes; by default where it was trained.
-    """
+class Inference(Predictor):
+    """A predictor of a run's model, and data to use it on."""
 
     def __init__(
         self, run: RunDir, data: AnyPath, params: Array, device: str | None = None
     ) -> None:
-        # Only single-threaded products have reproducible bits.
-        blas.limit()
-        self.config = run.config
-        self.model = self.config.plan.create_model(device)
-        device = self.model.device if self.model.stays_on_device else "cpu"
-        self._device, self.context = device, Context(Workspace(device))
-        self.params = params
+        super().__init__(run.config, params, device)
         self.dataset = Dataset(data)
         self._place = 0, 0
-
-    @property
-    def params(self) -> Array:
-        """The parameters, where the model keeps its arrays."""
-        return self._params
-
-    @params.setter
-    def params(self, params: Array) -> None:
-        with device_errors(self.model.device):
-            self._params: Array = arrays.to_device(params, self._device)
-
-    def logits(self, batch: Batch) -> Array:
-        """Logits (rows, classes) of a batch, which the next call may overwrite."""
-        found: Array = arrays.values(self.model.logits(self.params, batch, self.context))
-        return found
-
-    def probabilities(self, batch: Batch) -> Array:
-        """Probabilities (rows, classes) of a batch, which the next call may overwrite."""
-        found: Array = arrays.values(self.model.probabilities(self.params, batch, self.context))
-        return found
 
     @cached_property
     def _label_map(self) -> Array | None:
@@ -168,7 +132,7 @@ class Inference:
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """Errors of the device, and of a model of one's own for rows of the last batch."""
-        with device_errors(self.model.device), self.dataset.naming_rows(*self._place):
+        with super().errors(), self.dataset.naming_rows(*self._place):
             yield
 
     @cached_property

@@ -8,6 +8,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data import copying, importer
 from mapreduce.data.readers import opening
 from mapreduce.data.readers.tables import Reading
+from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import scratch
 from mapreduce.runs.directory import RunDir
@@ -36,14 +37,33 @@ def imported(
     DataError (the file does not fit the recipe).
     """
     if not data.is_file():
-        for name, value in given.items():
-            if value not in (None, (), ""):
-                raise UsageError(f"--{name} is for files of tables; {data} is not one")
+        refuse(data, given)
         yield data
         return
     with scratch(run.path / "data", runner) as out:
         make(run, data, out, warn, labelled, given)
         yield out
+
+
+def refuse(data: AnyPath, given: Mapping[str, Any]) -> None:
+    """Raise a UsageError for options that are for files only."""
+    for name, value in given.items():
+        if value not in (None, (), ""):
+            raise UsageError(f"--{name} is for files of tables; {data} is not one")
+
+
+def recipe_of(run: RunDir, data: AnyPath) -> FittedRecipe:
+    """The recipe by which a file is read.
+
+    Raises UsageError (the model was not trained on a table), DataError (somebody still writes).
+    """
+    unfinished.files_of([data])
+    if run.recipe is None:
+        raise UsageError(
+            f"{data} is a file, and {run.path} was not trained on a table that was imported from "
+            f"one: name the folder of a dataset"
+        )
+    return run.recipe
 
 
 def make(
@@ -55,13 +75,7 @@ def make(
     given: Mapping[str, Any],
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
-    unfinished.files_of([data])
-    recipe = run.recipe
-    if recipe is None:
-        raise UsageError(
-            f"{data} is a file, and {run.path} was not trained on a table that was imported from "
-            f"one: name the folder of a dataset"
-        )
+    recipe = recipe_of(run, data)
     kind = opening.format_of([data])
     wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
     source = opening.table([data], kind, wanted, recipe)

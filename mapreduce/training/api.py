@@ -32,9 +32,11 @@ from mapreduce.errors import (
     Interrupted,
     UsageError,
 )
+from mapreduce.inference import files
 from mapreduce.inference import predict as prediction_job
-from mapreduce.inference.base import SLICE_ROWS, prepare
+from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
+from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
@@ -153,7 +155,7 @@ class Run:
         """
         with self._at_work(execution) as (how, device, place):
             folder = self._imported(data, place, label=label, weights=weights)
-            shown, how = _shown_as(data), self._near(how, execution, folder)
+            shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
             completed = prepare(self._run, folder, how, True, shown=shown, device=device)
             return report(self._run, completed, folder, how, device)
 
@@ -190,10 +192,18 @@ class Run:
         with self._at_work(execution) as (how, device, place):
             if probabilities and not self.classes:
                 raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
-            folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
-            shown, how = _shown_as(data), self._near(how, execution, folder)
-            completed = prepare(self._run, folder, how, False, out, shown, device)
-            prediction_job.predict(self._run, completed, folder, out, how, id, device)
+            out, file = place / "out", None
+            if self._run.recipe is not None and _is_file(data):
+                file = files.cut(self._run, _path(data), how, {"id": id})
+            if file is not None:
+                near = self._near(how, execution, file.rows)
+                for note in files.predict(self._run, file, out, near, device)[1]:
+                    warnings.warn(note, stacklevel=2)
+            else:
+                folder = self._imported(data, place, labelled=False, id=id)
+                shown, near = _shown_as(data), self._near(how, execution, load(folder).rows)
+                completed = prepare(self._run, folder, near, False, out, shown, device)
+                prediction_job.predict(self._run, completed, folder, out, near, id, device)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
         if probabilities:
             flat = found["probabilities"].combine_chunks().flatten().to_numpy()
@@ -210,10 +220,10 @@ class Run:
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
                 yield flags.execution(given), device, Path(place)
 
-    def _near(self, how: Execution, execution: Mapping[str, Any], folder: AnyPath) -> Execution:
+    def _near(self, how: Execution, execution: Mapping[str, Any], rows: int) -> Execution:
         """The same without a job for one slice of rows, where a user has not asked for one."""
         kind = models.find(self.plan.model)
-        is_small = kind.forks_after_gradient and load(folder).rows <= SLICE_ROWS
+        is_small = kind.forks_after_gradient and rows <= SLICE_ROWS
         return how if execution or not is_small else replace(how, executor="here")
 
     def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:

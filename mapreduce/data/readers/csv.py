@@ -4,6 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,11 +21,12 @@ from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
 from mapreduce.data.readers.records import BOM, RecordEnds, fields_of, filled, first_record
-from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, preview
+from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError, UsageError
+from mapreduce.support.threads import ordered_map
 
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
@@ -52,8 +54,13 @@ def source(
     too few or too many fields, or a field cannot be used; the message names file, row and column).
     """
     recipe = recipe or Recipe()
+    return tables.source(table(paths, recipe, like), recipe, like)
+
+
+def table(paths: Sequence[AnyPath], recipe: Recipe, like: FittedRecipe | None) -> "CsvTable":
+    """The files of :func:`source` as a table."""
     known = () if like is None else [column.name for column in like.columns]
-    return tables.source(CsvTable(paths, recipe, known), recipe, like)
+    return CsvTable(paths, recipe, known)
 
 
 class CsvTable:
@@ -88,30 +95,59 @@ class CsvTable:
     def size(self) -> int:
         return sum(map(unpacked_size, self.paths))
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
+        if stretch is not None:
+            yield from self._leaves(self.paths[stretch.file], stretch.start, stretch.stop)
+            return
         for path in self.paths:
-            starts, records = True, RecordEnds(self._recipe, self._ends[path])
-            # The last record that begins in a block ends in the next, or in a later one.
-            rest: list[bytes] = []
-            with open_source(path) as file:
-                while part := file.read(BLOCK_BYTES):
-                    is_first = starts and not rest
-                    end = records.first(part.removeprefix(BOM) if is_first else part)
-                    if rest:
-                        cut = end or len(part)
-                        rest.append(part[:cut])
-                        if not end:
-                            check_line(path, sum(map(len, rest)) - BLOCK_BYTES, records.is_open)
-                            continue
-                        yield Leaf(path, starts, b"".join(rest))
-                        starts, rest, part = False, [], part[cut:]
-                    if part and records.is_between:
-                        yield Leaf(path, starts, part)
-                        starts = False
-                    elif part:
-                        rest = [part]
-            if rest:
-                yield Leaf(path, starts, b"".join(rest))
+            yield from self._leaves(path, 0, sys.maxsize)
+
+    def _leaves(self, path: AnyPath, at: int, stop: int) -> Iterator[Leaf]:
+        """The blocks of a file that begin from a byte on, where one does, up to another."""
+        starts, records = not at, RecordEnds(self._recipe, self._ends[path])
+        # The last record that begins in a block ends in the next, or in a later one.
+        rest: list[bytes] = []
+        with open_source(path) as file:
+            file.seek(at)
+            while part := file.read(min(BLOCK_BYTES - at % BLOCK_BYTES, stop - at)):
+                at += len(part)
+                is_first = starts and not rest
+                end = records.first(part.removeprefix(BOM) if is_first else part)
+                if rest:
+                    cut = end or len(part)
+                    rest.append(part[:cut])
+                    if not end:
+                        check_line(path, sum(map(len, rest)) - BLOCK_BYTES, records.is_open)
+                        continue
+                    yield Leaf(path, starts, b"".join(rest))
+                    starts, rest, part = False, [], part[cut:]
+                if part and records.is_between:
+                    yield Leaf(path, starts, part)
+                    starts = False
+                elif part:
+                    rest = [part]
+        if rest:
+            yield Leaf(path, starts, b"".join(rest))
+
+    def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
+        column = name or self.names[0]
+
+        def read(leaf: Leaf) -> tuple[Leaf, Any]:
+            try:
+                return leaf, self.parse(leaf, {}, [column])[column]
+            except BadField as error:
+                return leaf, error
+
+        number, start, first = -1, 0, 0
+        for leaf, found in ordered_map(read, self.leaves()):
+            if leaf.starts:
+                number, start, first = number + 1, 0, 0
+            if isinstance(found, BadField):
+                raise found.error(leaf.path, first)
+            digest.update(leaf.content)
+            stop = start + len(leaf.content)
+            yield Stretch(number, start, stop, len(found)), found if name else None
+            start, first = stop, first + len(found)
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         for leaf in self.leaves():

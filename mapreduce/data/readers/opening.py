@@ -104,9 +104,11 @@ def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
     return fitted.load(content, str(path))
 
 
-def open_table(paths: Sequence[AnyPath], kind: str, recipe: Recipe) -> Table:
-    """Open files of a table; see :func:`mapreduce.data.readers.csv.source` for errors."""
-    return csv.CsvTable(paths, recipe) if kind == "csv" else parquet.ParquetTable(paths)
+def open_table(
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: FittedRecipe | None = None
+) -> Table:
+    """Open files of a table; see :func:`mapreduce.data.readers.csv.source`."""
+    return csv.table(paths, recipe, like) if kind == "csv" else parquet.ParquetTable(paths)
 
 
 def table(

@@ -14,19 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts, without_views
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_sources
-from mapreduce.data.readers.tables import Leaf, preview
+from mapreduce.data.readers.tables import Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
 
+_READ_BYTES = 8 << 20
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
 #: Where Arrow keeps the schema that it has written.
@@ -62,6 +64,7 @@ class ParquetTable:
     """Parquet files of one schema."""
 
     format = "parquet"
+    has_names = True
     is_typed = True
 
     def __init__(self, paths: Sequence[AnyPath]) -> None:
@@ -94,19 +97,37 @@ class ParquetTable:
     def size(self) -> int:
         return self.rows * len(self.names) * 12
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // len(self.names)))
-        yield from self.batches(self.names, rows)
+        yield from self.batches(self.names, rows, stretch)
 
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
+    def batches(
+        self, names: Sequence[str], rows: int, stretch: Stretch | None = None
+    ) -> Iterator[Leaf]:
         """Some columns, in batches of at most so many rows that lie in one row group."""
-        for path in self.paths:
+        paths = self.paths if stretch is None else [self.paths[stretch.file]]
+        for path in paths:
             starts = True
             with opened(path) as file:
-                for group in range(file.num_row_groups):
+                groups = range(file.num_row_groups)
+                for group in groups if stretch is None else groups[stretch.start : stretch.stop]:
                     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
                         yield Leaf(path, starts, batch)
                         starts = False
+
+    def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
+        for number, path in enumerate(self.paths):
+            with storage_errors("read", path), path.open("rb") as file:
+                while part := file.read(_READ_BYTES):
+                    digest.update(part)
+            with opened(path) as file:
+                for group in range(file.num_row_groups):
+                    rows = file.metadata.row_group(group).num_rows
+                    found = None
+                    if name is not None:
+                        table = file.read_row_group(group, columns=[name])
+                        found = self._plain(name, path, table.column(name).combine_chunks())
+                    yield Stretch(number, group, group + 1, rows), found
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         found = {name: _kind(kind) for name, kind in self.types.items()}
@@ -126,20 +147,18 @@ class ParquetTable:
     ) -> dict[str, Any]:
         found = {}
         for name in (*expected, *others):
-            column = leaf.content.column(name)
-            self._check(name, leaf.path)
-            column = without_views(column)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            found[name] = column
+            found[name] = self._plain(name, leaf.path, leaf.content.column(name))
         return found
 
-    def _check(self, name: str, path: AnyPath) -> None:
+    def _plain(self, name: str, path: AnyPath, column: Any) -> Any:
+        """A column of a file without dictionaries and views, if its type is one of a table's."""
         if _kind(self.types[name]) == "unknown":
             raise DataError(
                 f"{path}: column {name} is of type {self.types[name]}: expected numbers, texts, "
                 f"dates or booleans. Leave it out: --drop {shlex.quote(name)}"
             )
+        column = without_views(column)
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 @contextmanager

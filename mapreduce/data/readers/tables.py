@@ -43,6 +43,21 @@ class Leaf(NamedTuple):
     content: Any
 
 
+class Stretch(NamedTuple):
+    """Blocks that lie together in a file, which can be read without those before.
+
+    ``file``: The number of the file.
+    ``start``, ``stop``: Where in it they begin and end: bytes of CSV, as it is unpacked, or row
+      groups of Parquet.
+    ``rows``: How many they have.
+    """
+
+    file: int
+    start: int
+    stop: int
+    rows: int
+
+
 class Misread(Exception):
     """A block whose fields are not of the kinds that were expected."""
 
@@ -71,11 +86,20 @@ class Table(Protocol):
     paths: Sequence[AnyPath]
     names: list[str]
     format: str
+    has_names: bool
     is_typed: bool
     categories: Collection[str]
 
-    def leaves(self) -> Iterator[Leaf]:
-        """The blocks, in order."""
+    def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
+        """The blocks, or those of a stretch, in order."""
+
+    def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
+        """The shortest stretches, in order, each with its column of that name, as it is.
+
+        ``digest``: A hash, which is updated with the content.
+
+        Raises DataError (a row is malformed).
+        """
 
     def parse(
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
@@ -592,6 +616,10 @@ def task_of(column: Any, path: AnyPath, name: str) -> str:
     return looks.decided(path, name)
 
 
+#: Kinds of fields and rows that a user should know about.
+_COUNTS = ("unknown", "missing", "zoned", "dropped")
+
+
 class Reading:
     """The blocks of a table as rows for the importer, and the recipe that they give."""
 
@@ -630,16 +658,20 @@ class Reading:
         is_fixed = like is not None or known is not None
         self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
         self._total: Summary | None = known and known[0]
-        self.dropped = 0
         self.remarks: list[str] = []
         self._ids: list[str] = []
-        self.unknown: dict[str, int] = {}
-        self._missing: dict[str, int] = {}
-        self._zoned: dict[str, int] = {}
+        #: How many fields of a column are for each kind of note; rows that are dropped have none.
+        self.counts: dict[str, dict[str, int]] = {kind: {} for kind in _COUNTS}
+
+    @property
+    def dropped(self) -> int:
+        """How many rows were left out."""
+        return self.counts["dropped"].get("", 0)
 
     def __iter__(self) -> Iterator[Rows]:
         fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
-        first = total = leaves = self.dropped = 0
+        first = total = leaves = 0
+        self.counts["dropped"].clear()
         misread: dict[str, str] | None = None
         wrong: DataError | None = None
         mislabelled: DataError | None = None
@@ -680,13 +712,7 @@ class Reading:
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
             elif self._like is not None:
-                for counts, found in (
-                    (self.unknown, self._like.unknown(piece.block)),
-                    (self._missing, self._like.filled(piece.block)),
-                    (self._zoned, piece.zoned),
-                ):
-                    for name, count in found.items():
-                        counts[name] = counts.get(name, 0) + count
+                self._count(self._like, piece)
             leaves += 1
             yield rows
             first += piece.rows
@@ -715,11 +741,47 @@ class Reading:
                 whole.add(node, partial)
             self._total = whole.result()
 
+    def part(self, stretch: Stretch, first: int, total: int) -> Iterator[Rows]:
+        """The rows of a stretch, by a recipe that is given.
+
+        ``first``, ``total``: Rows before them in their file, and in all files.
+
+        Raises DataError (a field cannot be used, or the file has changed since it was indexed).
+        """
+        assert self._like is not None, "kinds are known"
+        path, rows = self._table.paths[stretch.file], 0
+        for leaf in self._table.leaves(stretch):
+            try:
+                piece = self._reader.read(leaf)
+            except BadField as error:
+                raise error.error(path, first + rows) from error
+            self._count(self._like, piece)
+            yield self._rows(leaf, piece, first + rows, total + rows)
+            rows += piece.rows
+        if rows != stretch.rows:
+            raise DataError(
+                f"{path} changed while it was read: it had {stretch.rows:,} rows from row "
+                f"{first + 1:,} on, and has {rows:,} there now. Run the command again, once nobody "
+                f"writes to it"
+            )
+
+    def _count(self, like: FittedRecipe, piece: Piece) -> None:
+        """Count the fields of a block that the recipe's data had none of."""
+        unknown, missing = like.unknown(piece.block), like.filled(piece.block)
+        self.add({"unknown": unknown, "missing": missing, "zoned": piece.zoned})
+
+    def add(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Count what somebody has found, too."""
+        for kind, found in counts.items():
+            for name, count in found.items():
+                if count:
+                    self.counts[kind][name] = self.counts[kind].get(name, 0) + count
+
     def _rows(self, leaf: Leaf, piece: Piece, first: int, total: int) -> Rows:
         numbers = np.arange(piece.rows)
         if piece.keep is not None:
             numbers = np.flatnonzero(piece.keep)
-            self.dropped += piece.rows - len(numbers)
+            self.add({"dropped": {"": piece.rows - len(numbers)}})
 
         def column(name: str | None) -> Any:
             return None if name is None else piece.others[name]
@@ -733,12 +795,7 @@ class Reading:
             labels = self._labels(labels, place)
         ids = column(self._roles.id)
         if ids is not None:
-            ids = fields.texts(ids)
-            if ids.null_count:
-                row = int(numbers[pc.index(pc.is_null(ids), True).as_py()])
-                raise fields.bad_value(
-                    leaf.path, first, self._roles.id or "", row, "expected an id, found nothing"
-                )
+            ids = fields.ids_of(ids, leaf.path, first, self._roles.id or "", numbers)
         return Rows(piece.block, labels, weights, ids, numbers + total)
 
     def _labels(self, column: Any, place: tuple[AnyPath, int, Array]) -> Array:
@@ -785,19 +842,18 @@ class Reading:
         found += [
             f"column {name}: {count:,} of the fields are none of the names in the training data, "
             f"and count as other"
-            for name, count in self.unknown.items()
+            for name, count in self.counts["unknown"].items()
         ]
         found += [
             f"column {name}: {count:,} of the fields are missing, and none was in the training "
             f"data: {'no category' if self._like and self._like.is_text(name) else 'the mean'} "
             f"stands for them"
-            for name, count in self._missing.items()
+            for name, count in self.counts["missing"].items()
         ]
         found += [
             f"column {name}: {count:,} of the fields have a time zone, and none is known of the "
             f"training data: they are read as the clock of their own zone shows them"
-            for name, count in self._zoned.items()
-            if count
+            for name, count in self.counts["zoned"].items()
         ]
         if self.dropped:
             found.append(f"rows left out, since labels or fields are missing: {self.dropped:,}")

@@ -23,7 +23,7 @@ from mrjob.parse import parse_mr_job_stderr
 from hdfs_utils.errors import StorageError
 from mapreduce import compat
 from mapreduce.batches import pairs, snapshots
-from mapreduce.errors import GradreduceError, Interrupted
+from mapreduce.errors import DataError, GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import shown, text_of
 from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
@@ -166,8 +166,8 @@ def _with_class(definition: dict[str, Any], kind: str, work: Callable[[], Any]) 
 def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str, Any]:
     """The description of an exception for the driver."""
     where = None
-    if task and not isinstance(error, StorageError):
-        # No record is to blame for a full disk.
+    if task and not isinstance(error, StorageError | DataError):
+        # No record is to blame for a full disk, and what is wrong with data says where it is.
         with contextlib.suppress(Exception):  # the input may have gone meanwhile
             where = task.where()
     return {

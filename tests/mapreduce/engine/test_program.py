@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import datasets
+import mapreduce
 from mapreduce.algorithms.standardise import Standardise, SumMoments
 from mapreduce.algorithms.summarise import Summarise
 from mapreduce.data import standardisation
@@ -23,11 +24,14 @@ from mapreduce.engine.program import PROGRAMS, Layout, Phase, Program, built
 from mapreduce.errors import DataError, GradreduceError, UntrustedError, UsageError
 from mapreduce.executors.chain import Chain, read_key, spelled
 from mapreduce.executors.here import Here
+from mapreduce.inference import files
 from mapreduce.inference.evaluate import Evaluate
+from mapreduce.inference.files import PredictFile
 from mapreduce.inference.predict import Predict
 from mapreduce.inference.report import Tallies
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.training import Training
@@ -55,8 +59,22 @@ def programs(tmp_path_factory):
     moments = SumMoments(str(data.folder), data.manifest.sha256)
     statistics = standardisation.finish(total(moments, Here()), centred=True)
     described = statistics.save(folder / "out", centred=True)
+    learned = mapreduce.train(
+        path,
+        "logistic",
+        id="id",
+        weights="weight",
+        run=folder / "of-a-table",
+        progress=False,
+        runner="inline",
+        rounds=1,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
+        patch.setattr(files, "_PART_BYTES", 1 << 15)
+        of_a_table = RunDir(learned.path)
+        file = files.cut(of_a_table, path, Execution("inline"), {})
+        assert file is not None
         reader = Reader(table, recipe, roles, tables.expected(table, recipe, roles))
         made = [
             moments,
@@ -64,6 +82,7 @@ def programs(tmp_path_factory):
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
             Predict.of(*of_a_model, out=str(folder), id_name="id"),
+            PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
             Summarise.of(reader),
             Evaluate.of(*of_a_model),
             Tallies.of(*of_a_model),

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets import blobs
-from mapreduce.inference.base import SLICE_ROWS, Inference
+from mapreduce.inference.base import Inference
+from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.plan.settings import Settings
 from mapreduce.training import driver
 

@@ -10,7 +10,7 @@ from mapreduce.data import shards
 from mapreduce.data.importer import import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
-from mapreduce.inference import predict as predicting
+from mapreduce.inference import outputs
 from mapreduce.inference.predict import Predict, predict
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
@@ -96,7 +96,7 @@ def test_the_files_are_the_same_for_any_number_of_workers(folder, tmp_path):
 
 
 def test_many_shards_share_parts(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(predicting, "MOST_PARTS", 3)
+    monkeypatch.setattr(outputs, "MOST_PARTS", 3)
     tables = predicted(folder, "many", tmp_path / "out")
     assert [table.num_rows for table in tables] == [256, 256, 188]
     assert [row for table in tables for row in table["row"].to_pylist()] == [*range(ROWS)]

@@ -11,7 +11,7 @@ import pytest
 
 import mapreduce
 from mapreduce.errors import DataError, UsageError
-from mapreduce.inference.predict import parts_of
+from mapreduce.inference.outputs import is_file
 from programs import gradreduce, succeed
 
 NAMES = ("key", "size", "town", "seen", "label")
@@ -145,9 +145,8 @@ def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
         trained.predict(write(tmp_path / "new.csv", table))
     with pytest.raises(DataError, match="missing: size"):
         trained.predict(write(tmp_path / "bad.csv", table, ["key", "town", "seen", "label"]))
-    odd = pytest.raises(UsageError, match=r"ends in \.parquet or \.csv, or a folder")
-    with odd, parts_of(tmp_path / "out.csv.gz", "inline"):
-        pass
+    with pytest.raises(UsageError, match=r"ends in \.parquet or \.csv, or a folder"):
+        is_file(tmp_path / "out.csv.gz")
 
 
 def test_a_recipe_may_be_a_dictionary(tmp_path):

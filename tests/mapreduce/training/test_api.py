@@ -23,7 +23,7 @@ from mapreduce.errors import (
     UsageError,
 )
 from mapreduce.executors import chain
-from mapreduce.inference.base import SLICE_ROWS
+from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.models.layers.activation import ReLU
 from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual

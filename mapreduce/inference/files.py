@@ -1,0 +1,370 @@
+"""Prediction of a table's file: stretches of it become parts, none of which needs another."""
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of
+from hdfs_utils.publish import new_file
+from mapreduce.data import fields, ids, order
+from mapreduce.data.batch import Array, Batch, Block
+from mapreduce.data.importer import Finished, Rows
+from mapreduce.data.readers import opening
+from mapreduce.data.readers.parquet import opened
+from mapreduce.data.readers.tables import Reading, Stretch, Table
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.data.shards import rows_per_shard
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Layout, Pair, Phase, Program
+from mapreduce.errors import BadRowError, DataError, MemberError
+from mapreduce.inference import outputs, raw
+from mapreduce.inference.base import executor_of
+from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
+from mapreduce.reduction.message import Message
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+
+#: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
+_PART_BYTES = 16 << 20
+_PART_ROWS = 1 << 16
+#: Bytes of a row group of predictions in memory.
+_GROUP_BYTES = 16 << 20
+#: Where a part says how many of its fields a user should know about.
+_COUNTS = b"gradreduce.counts"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file to predict, and how it is cut into parts.
+
+    ``path``, ``shown``, ``size``: How it is opened, how errors call it, and its bytes.
+    ``recipe``: How it is read, for the recipe of the model.
+    ``parts``: In the order of the rows.
+    ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
+    ``sha256``: Digest of its content, and of how it is read.
+    ``reading``: Counts what a user should know about it.
+    """
+
+    path: AnyPath
+    shown: str
+    size: int
+    format: str
+    recipe: Recipe
+    parts: tuple[Stretch, ...]
+    ids: str
+    sha256: str
+    reading: Reading
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, those that are left out among them."""
+        return sum(part.rows for part in self.parts)
+
+
+def cut(
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any]
+) -> TableFile | None:
+    """Read a file of a table once, and cut it into parts.
+
+    None if it must be imported instead: it is a folder, or of another format, tasks could not open
+    it, or the ids that count are only those of rows that are not left out.
+
+    ``given``: See :func:`mapreduce.inference.raw.imported`.
+
+    Raises UsageError (the model was not trained on a table), DataError (the file does not fit the
+    recipe, a row is malformed, or two have one id).
+    """
+    if not data.is_file() or not (isinstance(data, RemotePath) or execution.traits.has_local_files):
+        return None
+    like, kind = raw.recipe_of(run, data), opening.format_of([data])
+    if kind not in opening.TABLES:
+        return None
+    recipe = opening.recipe_of({**given, "labelled": False}, [data], like)
+    table = opening.open_table([data], kind, recipe, like)
+    if kind == "csv":
+        # Tasks need not decide again.
+        recipe = replace(recipe, header=table.has_names)
+    name = recipe.id if recipe.id in table.names else None
+    drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
+    if name is not None and drops:
+        return None
+    reading, size = Reading(table, recipe, like), size_of(data)
+    digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256]).encode())
+    parts: list[Stretch] = []
+    rows = 0
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        with ids.Writer(Path(folder, ids.FILE)) as named:
+            for stretch, column in table.index(name, digest):
+                if name is not None:
+                    texts = fields.ids_of(column, data, rows, name)
+                    named.append(np.arange(rows, rows + stretch.rows), texts)
+                parts.append(stretch)
+                rows += stretch.rows
+        listed = named.finish(data.name)
+    if not rows:
+        raise DataError(f"{data.name}: expected at least one row, found none")
+    return TableFile(
+        path=data.absolute(),
+        shown=str(data),
+        size=size,
+        format=kind,
+        recipe=recipe,
+        parts=tuple(_joined(parts, kind)),
+        ids="" if listed is None else listed.kind,
+        sha256=digest.hexdigest(),
+        reading=reading,
+    )
+
+
+def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
+    """Neighbours as one, so that there are few enough, and none is small without need."""
+    sizes = [part.stop - part.start if kind == "csv" else part.rows for part in parts]
+    least = max(_PART_BYTES if kind == "csv" else _PART_ROWS, -(-sum(sizes) // outputs.MOST_PARTS))
+    found: list[Stretch] = []
+    filled = least
+    for part, size in zip(parts, sizes, strict=True):
+        if filled >= least:
+            found.append(part)
+            filled = size
+        else:
+            found[-1] = found[-1]._replace(stop=part.stop, rows=found[-1].rows + part.rows)
+            filled += size
+    return found
+
+
+@dataclass(frozen=True)
+class PredictFile(Program):
+    """Predicts the parts of a file, and publishes each; a block says how many rows it has.
+
+    Columns: see :class:`mapreduce.inference.predict.Predict`.
+
+    ``run``, ``completed``, ``device``: The model, and where it computes.
+    ``file``, ``shown``, ``size``, ``format``, ``recipe``, ``parts``, ``ids``: See
+      :class:`TableFile`.
+    ``out``: Folder of the parts. ``id_name``: What the ids are called.
+    ``content``: Digest of the model and the file.
+    """
+
+    run: str
+    completed: int
+    device: str
+    file: str
+    shown: str
+    size: int
+    format: str
+    recipe: str
+    parts: tuple[Stretch, ...]
+    ids: str
+    out: str
+    id_name: str
+    content: str
+
+    name = "predict-file"
+
+    @classmethod
+    def of(
+        cls, run: RunDir, completed: int, file: TableFile, device: str, out: AnyPath, content: str
+    ) -> Self:
+        return cls(
+            run=str(run.path),
+            completed=completed,
+            device=device,
+            file=str(file.path),
+            shown=file.shown,
+            size=file.size,
+            format=file.format,
+            recipe=json.dumps(file.recipe.to_json()),
+            parts=file.parts,
+            ids=file.ids,
+            out=str(out),
+            id_name=outputs.id_name(file.recipe.id),
+            content=content,
+        )
+
+    def units(self, completed: int) -> int:
+        return len(self.parts)
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return ()
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        for number in range(part.start, part.stop):
+            path = outputs.part_path(path_of(self.out), number)
+            if not path.exists():
+                # Another attempt at this task may be quicker.
+                with (
+                    self._as_shown(),
+                    contextlib.suppress(FileExistsError),
+                    new_file(path) as temporary,
+                ):
+                    self._write(number, str(temporary))
+            with opened(path) as file:
+                found = file.metadata.metadata or {}
+                counts = json.loads(found.get(_COUNTS, b"{}"))
+                yield (number,), Message({"rows": file.metadata.num_rows, "counts": counts})
+
+    @contextlib.contextmanager
+    def _as_shown(self) -> Iterator[None]:
+        """Let errors call the file as the user does: tasks work in folders of their own."""
+        try:
+            yield
+        except DataError as error:
+            raise DataError(str(error).replace(self.file, self.shown)) from error
+
+    @cached_property
+    def _run(self) -> RunDir:
+        return RunDir(path_of(self.run))
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        config = self._run.config
+        params = checkpoint.load(self._run, config.plan.create_model(), self.completed).params
+        return Predictor(config, params, self.device)
+
+    @cached_property
+    def _like(self) -> FittedRecipe:
+        found = self._run.recipe
+        assert found is not None, "the file was cut by it"
+        return found
+
+    @cached_property
+    def _table(self) -> tuple[Table, Recipe]:
+        recipe = Recipe.parse(json.loads(self.recipe))
+        return opening.open_table([path_of(self.file)], self.format, recipe, self._like), recipe
+
+    def _write(self, number: int, path: str) -> None:
+        if size_of(path_of(self.file)) != self.size:
+            raise DataError(
+                f"{self.shown} changed its size while it was read. Predict it again, once nobody "
+                f"writes to it"
+            )
+        reading = Reading(*self._table, self._like)
+        before = sum(part.rows for part in self.parts[:number])
+        blocks: Iterable[Rows] = reading.part(self.parts[number], before, before)
+        finished = reading.finish()
+        if len(self.parts) == 1:
+            # In the order of a dataset, whose predictions have the same bits.
+            blocks = [_shuffled([*blocks])]
+            length = rows_per_shard(finished.row_bytes)
+        else:
+            length = SLICE_ROWS
+        with contextlib.ExitStack() as stack:
+            writer: Any = None
+            for table in _grouped(self._predicted(rows, finished, length) for rows in blocks):
+                if writer is None:
+                    writer = pq.ParquetWriter(
+                        path, table.schema, compression="zstd", write_page_checksum=True
+                    )
+                    stack.enter_context(writer)
+                writer.write_table(table)
+            if counts := {kind: found for kind, found in reading.counts.items() if found}:
+                writer.add_key_value_metadata({_COUNTS: json.dumps(counts).encode()})
+
+    def _predicted(self, rows: Rows, finished: Finished, length: int) -> Any:
+        """The table of some rows, in the order of their numbers."""
+        assert isinstance(rows.features, Block) and rows.numbers is not None
+        if not len(rows.numbers):
+            # For the names and types of the columns.
+            return self._predicted(_any_row(rows, rows.features), finished, length).slice(0, 0)
+        batch = Batch(finished.features(rows.features), None)
+        edges = [*range(0, batch.rows, length), batch.rows]
+        slices = [
+            slice(at, min(at + SLICE_ROWS, stop))
+            for start, stop in pairwise(edges)
+            for at in range(start, stop, SLICE_ROWS)
+        ]
+        found = [self._predict(batch[part], rows.numbers[part]) for part in slices]
+        places = np.argsort(rows.numbers)
+        arrays = {name: np.concatenate([one[name] for one in found])[places] for name in found[0]}
+        named = {"row": rows.numbers[places]}
+        if self.ids:
+            kind = pa.int64() if self.ids == "integer" else pa.string()
+            named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
+        return pa.table({**named, **columns(self._predictor.config, arrays)})
+
+    def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
+        try:
+            return self._predictor.predict(batch)
+        except BadRowError as error:
+            row = int(numbers[error.row]) + 1
+            raise MemberError(f"{error}, for row {row} of {self.shown}") from error
+
+
+def _grouped(tables: Iterable[Any]) -> Iterator[Any]:
+    """Tables of a row group each: small ones together, which take less space on the disk."""
+    pending: list[Any] = []
+    for table in tables:
+        pending.append(table)
+        if sum(one.nbytes for one in pending) >= _GROUP_BYTES:
+            yield pa.concat_tables(pending)
+            pending = []
+    if pending:
+        yield pa.concat_tables(pending)
+
+
+def _any_row(rows: Rows, block: Block) -> Rows:
+    """A row of the same columns as others, all of its fields missing."""
+    texts = {name: pa.nulls(1, column.type) for name, column in block.texts.items()}
+    one = Block(np.full((1, block.numbers.shape[1]), np.nan), texts)
+    named = None if rows.ids is None else pa.array(["0"])
+    return Rows(one, None, None, named, np.zeros(1, np.int64))
+
+
+def _shuffled(blocks: list[Rows]) -> Rows:
+    """The rows of some blocks, in the order that an import gives them."""
+    numbers = np.concatenate([rows.numbers for rows in blocks])
+    places = np.argsort(order.keys_of(0, 0, numbers))
+    at = pa.array(places)
+    features = [rows.features for rows in blocks if isinstance(rows.features, Block)]
+    joined = np.concatenate([one.numbers for one in features])
+    texts = {
+        name: pa.concat_arrays([one.texts[name] for one in features]).take(at)
+        for name in features[0].texts
+    }
+    named = None
+    if blocks[0].ids is not None:
+        named = pa.concat_arrays([rows.ids for rows in blocks]).take(at)
+    return Rows(Block(joined[places], texts), None, None, named, numbers[places])
+
+
+def predict(
+    run: RunDir, file: TableFile, out: AnyPath, execution: Execution, device: str = "cpu"
+) -> tuple[int, list[str]]:
+    """Predict a file into a folder of Parquet files, or into one file.
+
+    Returns the rows, and what a user should know about the file. Parts of an attempt that was
+    stopped are kept.
+
+    Raises OutputError (the folder holds something else, or predictions of another model or of other
+    data; or the file exists), DataError (a field cannot be used, all rows are left out, or the
+    checkpoint is damaged), MissingInputError (there is no checkpoint yet), UsageError (tasks could
+    not open one of the paths).
+    """
+    run.config.plan.create_model(device)
+    completed = checkpoint.latest(run)
+    execution.check_places(run.path, file.path, out)
+    made_from = outputs.made_from(run, completed, file.sha256, device)
+    content = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    with outputs.begun(out, made_from) as parts:
+        program = PredictFile.of(run, completed, file, device, parts or out, content)
+        paths = run.path, file.path, parts or out
+        found = executor_of(execution, *paths, tasks=len(file.parts)).advance(program).blocks
+        rows = sum(block.meta["rows"] for block in found)
+        if not rows:
+            raise DataError(f"{file.shown}: expected at least one row, found none")
+    for block in found:
+        file.reading.add(block.meta["counts"])
+    return rows, file.reading.notes()

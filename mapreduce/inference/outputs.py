@@ -1,0 +1,156 @@
+"""Where predictions go: a folder of parts, or a file that these become."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.folders import first_special, remove_folder
+from hdfs_utils.paths import AnyPath, ordered
+from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent
+from mapreduce.data.readers.parquet import opened
+from mapreduce.errors import OutputError, UsageError
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+
+#: There are not more parts, however large the data are.
+MOST_PARTS = 256
+#: Columns of predictions beside the ids, which cannot have one of these names.
+_COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
+
+
+def id_name(name: str | None) -> str:
+    """What the column of ids is called: as that of the data, if no other is."""
+    return "id" if name is None or name in _COLUMNS else name
+
+
+def made_from(run: RunDir, completed: int, sha256: str, device: str) -> dict[str, str]:
+    """What predictions are made from: the model after some rounds, and data of this digest.
+
+    Raises DataError, MissingInputError (the checkpoint is damaged or gone).
+    """
+    model = run.config.plan.create_model()
+    params = checkpoint.load(run, model, completed).params
+    found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
+    return found if device == "cpu" else {**found, "device": device}
+
+
+def part_path(out: AnyPath, number: int) -> AnyPath:
+    """The file of a part."""
+    return out / f"part-{number:05d}.parquet"
+
+
+def is_file(out: AnyPath) -> bool:
+    """Whether predictions become one file, as its name says.
+
+    Raises UsageError (the name is that of a file of another kind), OutputError (it exists),
+    StorageError.
+    """
+    suffix = PurePosixPath(str(out)).suffix
+    if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
+        raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")
+    if suffix not in (".parquet", ".csv"):
+        return False
+    with storage_errors("create", out):
+        if out.exists():
+            raise _exists(out)
+    return True
+
+
+def _exists(out: AnyPath) -> OutputError:
+    return OutputError(f"{out} exists already. Name another file")
+
+
+@contextlib.contextmanager
+def begun(out: AnyPath, made_from: dict[str, str]) -> Iterator[AnyPath | None]:
+    """The folder to write the parts of predictions to, which are whole at the end of the block.
+
+    It is ``out``, or a hidden folder beside the file ``out``, which is removed when the file is
+    there. What was written by an attempt that was stopped is still in it, if it was made from the
+    same. None if the predictions are whole already.
+
+    ``made_from``: Digests of the model and the data.
+
+    Raises OutputError (there is a file, or the folder holds something else, or predictions of
+    another model or of other data), StorageError.
+    """
+    if not is_file(out):
+        _claim(out, made_from)
+        is_whole = (out / SUCCESS).exists()
+        yield None if is_whole else out
+        if not is_whole:
+            put_if_absent(out / SUCCESS, b"", sync=True)
+        return
+    folder = out.with_name(f".{out.name}.parts")
+    try:
+        _claim(folder, made_from)
+    except OutputError:
+        is_link = isinstance(folder, Path) and folder.is_symlink()
+        if is_link or not (folder / PREDICTION).exists():
+            raise
+        # Of an older model, or of other data.
+        remove_folder(folder, PREDICTION)
+        _claim(folder, made_from)
+    try:
+        yield folder
+        with new_file(out) as temporary:
+            _join(
+                ordered(folder.glob("part-*.parquet")), temporary, is_text=str(out).endswith(".csv")
+            )
+    except FileExistsError:
+        raise _exists(out) from None
+    except BaseException:
+        if not any(folder.glob("part-*.parquet")):
+            remove_folder(folder, PREDICTION)
+        raise
+    remove_folder(folder, PREDICTION)
+
+
+def _join(parts: Iterable[AnyPath], path: Path, *, is_text: bool) -> None:
+    """Write the tables of parts into one file, of CSV or of Parquet."""
+    kind: Any = csv.CSVWriter if is_text else pq.ParquetWriter
+    options = {} if is_text else {"compression": "zstd"}
+    writer: Any = None
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            with opened(part) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group).replace_schema_metadata(None)
+                    table = _flat(table) if is_text else table
+                    if writer is None:
+                        writer = stack.enter_context(kind(str(path), table.schema, **options))
+                    writer.write_table(table)
+
+
+def _flat(table: Any) -> Any:
+    """A table without lists, for a text file."""
+    names = [name for name in table.column_names if name != "probabilities"]
+    return table.select(names)
+
+
+def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
+    """Write into the folder what its predictions are made from, or find the same there."""
+    note = out / PREDICTION
+    if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(f"{out} exists, and does not contain predictions. Choose another folder")
+    found = first_special(out) if isinstance(out, Path) else None
+    if found is not None:
+        raise OutputError(
+            f"{found[0]} is {found[1]}: expected files only, since predictions are written there. "
+            f"Name another folder"
+        )
+    with storage_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
+    except ConflictError:
+        raise OutputError(
+            f"{out} contains predictions of another model or of other data, or made on another "
+            f"device. Choose another folder"
+        ) from None

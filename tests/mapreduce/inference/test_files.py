@@ -1,0 +1,365 @@
+"""Files of tables that are predicted in parts, and what is left where that was stopped."""
+
+import contextlib
+import hashlib
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapreduce
+import programs
+from mapreduce.data.readers import csv, parquet
+from mapreduce.data.readers.csv import CsvTable
+from mapreduce.data.readers.parquet import ParquetTable
+from mapreduce.data.readers.tables import Stretch
+from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.errors import DataError, OutputError
+from mapreduce.inference import files, outputs
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+from programs import succeed
+
+INLINE = Execution("inline")
+PARALLEL = Execution("parallel", 2, start_method="fork")
+DROPPING = {"missing": "drop", "drop": "key"}
+
+
+def table_of(rows, seed=0, missing=0.1):
+    """A table whose label follows from two of its columns; a share of fields is missing in one."""
+    chance = np.random.default_rng(seed)
+    size, town = chance.normal(0, 3, rows).round(3), chance.choice([*"abc"], rows)
+    columns = {
+        "key": [f"{number:05}" for number in range(rows)],
+        "size": pa.array(size, mask=chance.random(rows) < missing),
+        "town": town,
+        "label": np.where(size + 2 * (town == "a") > 1, "high", "low"),
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run, and one whose recipe leaves out rows of missing fields."""
+    folder = tmp_path_factory.mktemp("files")
+    options = {"progress": False, "runner": "inline", "optimizer": "lbfgs"}
+    for name, missing, recipe in (("run", 0.1, {"id": "key"}), ("dropping", 0.0, DROPPING)):
+        source = folder / f"{name}.csv"
+        pyarrow.csv.write_csv(table_of(400, missing=missing), source)
+        mapreduce.train(source, "logistic", run=folder / name, recipe=recipe, **options)
+    return folder
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts of a few hundred rows, blocks of a few dozen."""
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(parquet, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(files, "_PART_BYTES", 1 << 12)
+    monkeypatch.setattr(files, "_PART_ROWS", 300)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "new.csv"
+    pyarrow.csv.write_csv(table_of(2000, 1), path)
+    return path
+
+
+def predicted(run, path, out, execution=INLINE, **given):
+    """What is predicted of a file: the rows, the notes, and the tables of the parts."""
+    directory = RunDir(run)
+    file = files.cut(directory, path, execution, given)
+    found = files.predict(directory, file, out, execution)
+    parts = () if out.is_file() else sorted(out.glob("part-*.parquet"))
+    return *found, [pq.read_table(part) for part in parts]
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+def test_parts_are_what_a_dataset_gives(trained, tmp_path, small_parts, kind):
+    table, path = table_of(2000, 1), tmp_path / f"new.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=230)
+    else:
+        with pa.output_stream(path) as sink:
+            pyarrow.csv.write_csv(table, sink)
+    rows, notes, found = predicted(trained / "run", path, tmp_path / "out")
+    assert (rows, notes) == (2000, [])
+    assert len(found) > 3
+    assert all(len(part) > 100 for part in found[:-1])
+    joined = pa.concat_tables(found)
+    expected = mapreduce.open_run(trained / "run").predict(table)
+    for name in ("row", "key", "prediction"):
+        assert joined[name].to_pylist() == expected[name].to_pylist()
+    # Slices of other rows may differ in the last place.
+    for name in ("probability", "probabilities"):
+        values = [np.array(one[name].to_pylist()) for one in (joined, expected)]
+        np.testing.assert_allclose(*values, rtol=1e-6)
+
+
+def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
+    trained, tmp_path, source, small_parts
+):
+    for name, execution in (("a", INLINE), ("b", PARALLEL)):
+        predicted(trained / "run", source, tmp_path / name, execution)
+        predicted(trained / "run", source, tmp_path / f"{name}.parquet", execution)
+        predicted(trained / "run", source, tmp_path / f"{name}.csv", execution)
+    names = [path.name for path in sorted((tmp_path / "a").iterdir())]
+    assert names[-1] == "part-00010.parquet"
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    for kind in ("parquet", "csv"):
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+    whole = pa.concat_tables(pq.read_table(path) for path in sorted((tmp_path / "a").glob("part*")))
+    assert pq.read_table(tmp_path / "a.parquet") == whole
+    text = pyarrow.csv.read_csv(
+        tmp_path / "a.csv",
+        convert_options=pyarrow.csv.ConvertOptions(column_types={"key": pa.string()}),
+    )
+    assert text["key"].to_pylist() == whole["key"].to_pylist()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_is_done_is_kept_until_the_rest_is(trained, tmp_path, source, small_parts):
+    right = source.read_text()
+    lines = right.splitlines(keepends=True)
+    lines[1500] = lines[1500].replace(",", ",x", 1)
+    source.write_text("".join(lines))
+    out, hidden = tmp_path / "out.parquet", tmp_path / ".out.parquet.parts"
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"new.csv, row 1500, column size: expected a number"):
+            predicted(trained / "run", source, out)
+        done = {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")}
+        assert len(done) > 5
+    # Each was written once, as the time of the first try tells.
+    with pytest.raises(DataError, match="row 1500"):
+        predicted(trained / "run", source, out)
+    assert {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")} == done
+    # Those of another file are not taken.
+    source.write_text(right)
+    predicted(trained / "run", source, out)
+    predicted(trained / "run", source, tmp_path / "other.parquet")
+    assert out.read_bytes() == (tmp_path / "other.parquet").read_bytes()
+    assert not hidden.exists()
+    with pytest.raises(OutputError, match=r"out.parquet exists already"):
+        predicted(trained / "run", source, out)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(trained, tmp_path, source):
+    hidden = tmp_path / ".out.csv.parts"
+    hidden.mkdir()
+    (hidden / "mine").write_text("mine")
+    with pytest.raises(OutputError, match="does not contain predictions"):
+        predicted(trained / "run", source, tmp_path / "out.csv")
+    assert (hidden / "mine").read_text() == "mine"
+    elsewhere = tmp_path / "elsewhere"
+    hidden.rename(elsewhere)
+    (elsewhere / "_prediction.json").write_text("{}")
+    hidden.symlink_to(elsewhere)
+    with pytest.raises(OutputError, match="of another model or of other data"):
+        predicted(trained / "run", source, tmp_path / "out.csv")
+    assert (elsewhere / "mine").read_text() == "mine"
+
+
+def test_rows_that_are_left_out_keep_their_numbers(trained, tmp_path, small_parts):
+    table = table_of(1200, 2).drop(["key"])
+    # No row of the second part is left.
+    sizes = table["size"].to_pylist()
+    sizes[250:800] = [None] * 550
+    table = table.set_column(0, "size", pa.array(sizes, pa.float64()))
+    path = tmp_path / "new.parquet"
+    pq.write_table(table, path, row_group_size=150)
+    rows, notes, found = predicted(trained / "dropping", path, tmp_path / "out")
+    kept = [row for row, size in enumerate(sizes) if size is not None]
+    assert pa.concat_tables(found)["row"].to_pylist() == kept
+    assert (rows, notes) == (
+        len(kept),
+        [f"rows left out, since labels or fields are missing: {1200 - len(kept):,}"],
+    )
+    assert 0 in map(len, found)
+    # What is whole is counted again, not predicted.
+    assert predicted(trained / "dropping", path, tmp_path / "out")[:2] == (rows, notes)
+    assert predicted(trained / "dropping", path, tmp_path / "out.parquet")[0] == rows
+    assert pq.read_table(tmp_path / "out.parquet")["row"].to_pylist() == kept
+    empty = table.set_column(0, "size", pa.nulls(1200, pa.float64()))
+    pq.write_table(empty, path)
+    with pytest.raises(DataError, match="expected at least one row, found none"):
+        predicted(trained / "dropping", path, tmp_path / "none.parquet")
+
+
+def test_ids_are_of_one_kind_and_each_is_of_one_row(trained, tmp_path, small_parts):
+    table, path, run = table_of(900, 3), tmp_path / "new.csv", trained / "run"
+
+    def write(keys):
+        pyarrow.csv.write_csv(table.set_column(0, "key", pa.array(keys)), path)
+
+    write([*map(str, range(900))])
+    _, _, found = predicted(run, path, tmp_path / "numbers")
+    assert {part.schema.field("key").type for part in found} == {pa.int64()}
+    # The last row is in another part than the first.
+    write([*map(str, range(899)), "x"])
+    _, _, found = predicted(run, path, tmp_path / "texts")
+    assert len(found) > 1
+    assert {part.schema.field("key").type for part in found} == {pa.string()}
+    write([*map(str, range(899)), "7"])
+    with pytest.raises(DataError, match=r"the id '7' is that of rows 8 and 900"):
+        predicted(run, path, tmp_path / "twice")
+    write([*map(str, range(898)), None, "x"])
+    with pytest.raises(DataError, match=r"new.csv, row 899, column key: expected an id, found n"):
+        predicted(run, path, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts):
+    directory = RunDir(trained / "run")
+    file = files.cut(directory, source, INLINE, {})
+    text = source.read_text()
+    lines = text.splitlines(keepends=True)
+    source.write_text("".join([*lines[:500], *lines[501:]]))
+    with pytest.raises(DataError, match=r"new.csv changed its size while it was read"):
+        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+    lines[500] = "\n" * len(lines[500])
+    source.write_text("".join(lines))
+    changed = (
+        r"new.csv changed while it was read: it had \d+ rows from row \d+ on, and has \d+ there"
+    )
+    with pytest.raises(DataError, match=changed):
+        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+
+
+def test_files_of_other_filesystems(trained, tmp_path, source, root, small_parts):
+    (root / "new.csv").write_bytes(source.read_bytes())
+    predicted(trained / "run", root / "new.csv", root / "out.parquet")
+    predicted(trained / "run", source, tmp_path / "out.parquet")
+    assert (root / "out.parquet").read_bytes() == (tmp_path / "out.parquet").read_bytes()
+    assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []
+
+
+RECORDS = st.lists(
+    st.tuples(st.text('ab,"\n\r ', max_size=9), st.integers(0, 99), st.booleans()), min_size=1
+)
+
+
+@given(RECORDS, st.integers(4, 40), st.sampled_from(["\n", "\r\n"]))
+@settings(max_examples=60)
+def test_a_stretch_has_the_blocks_of_the_whole(tmp_path_factory, records, size, end):
+    path = tmp_path_factory.mktemp("stretches") / "a.csv"
+    lines = ["text,number"]
+    for text, number, blank in records:
+        quoted = text.replace('"', '""')
+        lines += [f'"{quoted}",{number}', *[""] * blank]
+    path.write_text(end.join(lines) + end, newline="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv, "BLOCK_BYTES", size)
+        table = CsvTable([path], Recipe(header=True))
+        whole = [leaf.content for leaf in table.leaves()]
+        digest = hashlib.sha256()
+        found = [*table.index("number", digest)]
+        assert digest.digest() == hashlib.sha256(path.read_bytes()).digest()
+        assert sum(stretch.rows for stretch, _ in found) == len(records)
+        numbers = [row for _, column in found for row in column.to_pylist()]
+        assert [*map(int, numbers)] == [number for _, number, _ in records]
+        for start in range(len(found)):
+            for stop in range(start + 1, len(found) + 1):
+                joined = Stretch(0, found[start][0].start, found[stop - 1][0].stop, 0)
+                leaves = [*table.leaves(joined)]
+                assert [leaf.content for leaf in leaves] == whole[start:stop]
+                assert [leaf.starts for leaf in leaves] == [
+                    start == 0,
+                    *[False] * (stop - start - 1),
+                ]
+
+
+def test_an_index_of_row_groups(tmp_path):
+    table = pa.table({"a": range(10), "b": [*"abcdefghij"]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    found = [*ParquetTable([tmp_path / "a.parquet"]).index("b", hashlib.sha256())]
+    assert [stretch for stretch, _ in found] == [
+        Stretch(0, 0, 1, 4),
+        Stretch(0, 1, 2, 4),
+        Stretch(0, 2, 3, 2),
+    ]
+    assert "".join(row for _, column in found for row in column.to_pylist()) == "abcdefghij"
+    leaves = ParquetTable([tmp_path / "a.parquet"]).leaves(Stretch(0, 1, 3, 6))
+    assert [row for leaf in leaves for row in leaf.content["a"].to_pylist()] == [*range(4, 10)]
+
+
+def test_there_are_few_parts(monkeypatch):
+    monkeypatch.setattr(files, "_PART_BYTES", 10)
+    monkeypatch.setattr(outputs, "MOST_PARTS", 4)
+    for count in (1, 4, 7, 9, 100):
+        blocks = [Stretch(0, number * 7, number * 7 + 7, 2) for number in range(count)]
+        parts = files._joined(blocks, "csv")
+        assert len(parts) <= 4
+        assert parts[0].start == 0 and parts[-1].stop == count * 7
+        assert all(one.stop == other.start for one, other in pairwise(parts))
+        assert sum(part.rows for part in parts) == 2 * count
+
+
+NOTE = "a note that says nothing of the label; but it is long"
+
+
+def write_wide(path, megabytes):
+    """A CSV file of so many MB, whose rows have a note, too."""
+    rows, size = 0, 0
+    with path.open("wb") as file:
+        while size < megabytes * 1_000_000:
+            table = table_of(500_000, rows)
+            columns = {
+                "key": pa.array([f"{number:09}" for number in range(rows, rows + len(table))]),
+                "size": table["size"],
+                "town": table["town"],
+                "note": pa.array([NOTE] * len(table)),
+            }
+            options = pyarrow.csv.WriteOptions(include_header=not rows, quoting_style="none")
+            pyarrow.csv.write_csv(pa.table(columns), file, options)
+            rows, size = rows + len(table), file.tell()
+    return rows
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "megabytes",
+    [pytest.param(50, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.long)],
+)
+def test_killed_in_the_middle(trained, tmp_path, megabytes):
+    """What was written before the command was killed is not predicted again."""
+    source, out = tmp_path / "new.csv", tmp_path / "out.parquet"
+    rows, hidden = write_wide(source, megabytes), tmp_path / ".out.parquet.parts"
+    command = ["predict", trained / "run", source, out, "--drop", "note", "--workers", 1]
+    process = programs.start(*command)
+    programs.wait_until(lambda: any(hidden.glob("part-*.parquet")) or process.poll() is not None)
+    programs.kill(process)
+    # Its workers end, too.
+    programs.wait_until(lambda: not programs.processes_of(str(source)))
+    part = min(hidden.glob("part-*.parquet"))
+    kept = pq.read_table(part)
+    place = kept.schema.get_field_index("prediction")
+    pq.write_table(kept.set_column(place, "prediction", pa.array(["kept"] * len(kept))), part)
+    process, most = programs.start(*command[:-1], 2), 0
+    while process.poll() is None:
+        for pid in [process.pid, *programs.processes_of(str(source))]:
+            with contextlib.suppress(OSError):
+                found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())
+                most = max(most, int(found[1]) if found else 0)
+        time.sleep(0.05)
+    said, err = process.communicate()
+    assert (process.returncode, f"{rows:,} predictions" in said) == (0, True), err
+    assert 0 < most < 600 << 10
+    assert not hidden.exists()
+    succeed(*command[:3], tmp_path / "other.parquet", *command[4:6])
+    with pq.ParquetFile(out) as file, pq.ParquetFile(tmp_path / "other.parquet") as other:
+        for one, right in zip(file.iter_batches(), other.iter_batches(), strict=True):
+            rest = ["row", "key", "probability", "probabilities"]
+            assert one.select(rest) == right.select(rest)
+            is_kept = np.isin(one["row"].to_numpy(), kept["row"].to_numpy())
+            expected = np.where(is_kept, "kept", right["prediction"].to_numpy(False))
+            assert one["prediction"].to_pylist() == expected.tolist()
