@@ -11,6 +11,7 @@ The folder is written under a temporary name, synced and renamed; on S3 its mark
 compared with its digests when it is read.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -23,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
 from hdfs_utils.paths import AnyPath
 from mapreduce.errors import DataError, MissingInputError
@@ -205,6 +207,15 @@ def check_result(model: Model, position: Position, result: RunEnded) -> None:
             f"the model after {position.completed:,} rounds is {digest[:16]}…, expected "
             f"{result.model_sha256[:16]}…, as in the run's result.json"
         )
+
+
+def sign(run: RunDir) -> tuple[bytes, ...]:
+    """What differs if :func:`latest` would find another model: the run, and its last checkpoint."""
+    result, known, found = run.result(), saved(run), [run.config.to_bytes()]
+    for completed in [result.completed] if result else known[-1:]:
+        with contextlib.suppress(OSError, StorageError):
+            found.append((run.checkpoints / f"{completed:08d}" / MARKER).read_bytes())
+    return tuple(found)
 
 
 def latest(run: RunDir) -> int:

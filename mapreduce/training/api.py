@@ -32,7 +32,7 @@ from mapreduce.errors import (
     Interrupted,
     UsageError,
 )
-from mapreduce.inference import files
+from mapreduce.inference import files, near
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
@@ -68,6 +68,7 @@ class Run:
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
+        self._kept = near.Near()
         _ = self._run.config
 
     @property
@@ -189,27 +190,28 @@ class Run:
         DataError
             The data do not fit the model.
         """
+        run, is_array = self._run, not (isinstance(data, _PATHS) or memory.is_table(data))
+        if probabilities and not run.config.classes:
+            raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
+        if not execution and is_array and id is None and _is_near(run, data):
+            with _quiet(run.config.numeric_profile), signals.interrupting():
+                device = plan_settings.device_of(flags.DEVICE.default)
+                return _returned(self._kept.predict(run, data, device), probabilities, is_array)
         with self._at_work(execution) as (how, device, place):
-            if probabilities and not self.classes:
-                raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
             out, file = place / "out", None
-            if self._run.recipe is not None and _is_file(data):
-                file = files.cut(self._run, _path(data), how, {"id": id})
+            if run.recipe is not None and _is_file(data):
+                file = files.cut(run, _path(data), how, {"id": id})
             if file is not None:
-                near = self._near(how, execution, file.rows)
-                for note in files.predict(self._run, file, out, near, device)[1]:
+                how = self._near(how, execution, file.rows)
+                for note in files.predict(run, file, out, how, device)[1]:
                     warnings.warn(note, stacklevel=2)
             else:
                 folder = self._imported(data, place, labelled=False, id=id)
-                shown, near = _shown_as(data), self._near(how, execution, load(folder).rows)
-                completed = prepare(self._run, folder, near, False, out, shown, device)
-                prediction_job.predict(self._run, completed, folder, out, near, id, device)
+                shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
+                completed = prepare(run, folder, how, False, out, shown, device)
+                prediction_job.predict(run, completed, folder, out, how, id, device)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
-        if probabilities:
-            flat = found["probabilities"].combine_chunks().flatten().to_numpy()
-            return flat.reshape(len(found), -1)
-        is_array = not (isinstance(data, _PATHS) or memory.is_table(data))
-        return found["prediction"].to_numpy() if is_array else found
+        return _returned(found, probabilities, is_array)
 
     @contextlib.contextmanager
     def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, str, Path]]:
@@ -487,6 +489,20 @@ def predict(
     return open_run(run, trust=trust).predict(data, **options)
 
 
+def _is_near(run: RunDir, data: Any) -> bool:
+    """Whether data are a few rows of an array, and the model was trained on arrays."""
+    kind = models.find(run.config.plan.model)
+    return kind.forks_after_gradient and run.recipe is None and near.is_near(data)
+
+
+def _returned(found: Any, probabilities: bool, is_array: bool) -> Any:
+    """What is returned of a table of predictions."""
+    if probabilities:
+        flat = found["probabilities"].combine_chunks().flatten().to_numpy()
+        return flat.reshape(len(found), -1)
+    return found["prediction"].to_numpy() if is_array else found
+
+
 class _Like(NamedTuple):
     """What data for a model have to be like: classes, and the recipe of its table."""
 
@@ -545,7 +561,7 @@ def _imported(
         given["task"] = task if is_labelled else None
         weights = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
-        given["shape"] = memory.row_shape(data)
+        given["shape"] = memory.shape(data)[1:]
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         file = Path(folder, "data")
         try:

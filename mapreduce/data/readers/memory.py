@@ -88,10 +88,10 @@ def _plain(column: Any) -> Any:
     return pa.chunked_array([without_views(part) for part in column.chunks], kind)
 
 
-def row_shape(data: Any) -> tuple[int, ...]:
-    """Shape of a row of arrays, which :func:`table` takes."""
-    shape: tuple[int, ...] = np.shape(_parts(data)[0])[1:]
-    return shape
+def shape(data: Any) -> tuple[int, ...]:
+    """Shape of the ``X`` of arrays, which :func:`table` takes."""
+    found: tuple[int, ...] = np.shape(_parts(data)[0])
+    return found
 
 
 def _parts(data: Any) -> tuple[Any, Any]:

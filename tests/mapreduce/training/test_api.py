@@ -2,9 +2,13 @@
 
 import json
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ import pytest
 
 import mapreduce
 import programs
+from mapreduce.data import importer
 from mapreduce.errors import (
     DataError,
     GradreduceError,
@@ -27,11 +32,13 @@ from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.models.layers.activation import ReLU
 from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
+from mapreduce.runs import checkpoint
 from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, RunEnded
 from mapreduce.training import api
 from quick import first_of
 
 HERE = {"runner": "inline", "progress": False}
+HERE_ALONE = {"runner": "inline"}
 
 
 def arrays(rows=90, seed=0):
@@ -240,6 +247,68 @@ class TestRun:
                 run.predict(x, **more)
         with pytest.raises(AssertionError, match="a job was run"):
             run.predict(many[: SLICE_ROWS + 1])
+
+    def test_few_rows_of_an_array_are_no_dataset(self, trained, monkeypatch):
+        """The model is kept for the next call, by each thread."""
+        run, (x, _), _ = trained
+        opened = mapreduce.open_run(run.path)
+        expected = opened.predict(x, probabilities=True, runner="inline")
+
+        def refused(*_, **__):
+            raise AssertionError("a dataset was made")
+
+        loaded, load = [], checkpoint.load
+
+        def noting(*arguments):
+            loaded.append(threading.get_ident())
+            return load(*arguments)
+
+        monkeypatch.setattr(importer, "import_rows", refused)
+        monkeypatch.setattr(checkpoint, "load", noting)
+        for data in (x, x.tolist(), (x, None), np.asfortranarray(x)):
+            found = opened.predict(data, probabilities=True)
+            assert found.tobytes() == expected.tobytes()
+        once = len(loaded)
+        assert {*loaded} == {threading.get_ident()}
+        with ThreadPoolExecutor(3) as pool:
+            found = [*pool.map(lambda _: opened.predict(x, probabilities=True), range(12))]
+        assert all(one.tobytes() == expected.tobytes() for one in found)
+        assert len(loaded) == len({*loaded}) * once <= 4 * once
+        # One that was unpickled has none.
+        again = pickle.loads(pickle.dumps(opened))
+        assert again.predict(x[:3]).tolist() == opened.predict(x[:3]).tolist()
+
+    def test_the_model_of_now_predicts_few_rows(self):
+        x, y = arrays()
+        run = mapreduce.train((x, y), rounds=2, run="now", **HERE)
+        seen = []
+        for seed in range(2):
+            found = run.predict(x, probabilities=True)
+            assert found.tobytes() == run.predict(x, probabilities=True, **HERE_ALONE).tobytes()
+            seen.append(found.tobytes())
+            shutil.rmtree("now")
+            mapreduce.train((x, y), rounds=3, seed=seed, run="now", **HERE)
+        assert seen[0] != seen[1]
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ([[1.0, 2], [3]], "X: expected an array: "),
+            (np.zeros((2, 4)), r"the data: expected 5 features, as in the training data .*found 4"),
+            (np.full((3, 5), np.nan), r"X\[0, 0\] is nan: expected finite numbers"),
+            (
+                np.full((3, 5), 1e300),
+                "the data, row 1, column X: expected finite numbers, found at place 0",
+            ),
+            (np.zeros(5), "expected rows of one number or more"),
+            (np.zeros((0, 5)), "expected rows of one number or more"),
+        ],
+    )
+    def test_few_wrong_rows(self, trained, data, message):
+        run, _, _ = trained
+        for more in ({}, HERE_ALONE):
+            with pytest.raises(DataError, match=message):
+                run.predict(data, **more)
 
     def test_tables_and_folders_give_tables(self, trained):
         run, (x, y), _ = trained
