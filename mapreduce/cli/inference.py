@@ -1,5 +1,6 @@
 """``gradreduce evaluate``, ``gradreduce predict`` and ``gradreduce export``."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -147,7 +148,9 @@ def predict(
         # Before anything is read, which may take long.
         outputs.is_file(out)
         if file := files.cut(directory, data, execution, given):
-            rows, notes = files.predict(directory, file, out.absolute(), execution, device)
+            rows, notes = files.predict(
+                directory, file, out.absolute(), execution, device, _told(values["quiet"])
+            )
             for note in notes:
                 _warn(f"{data}: {note}")
         else:
@@ -225,6 +228,16 @@ def _evaluated(
             )
     check_data(str(place), config.plan.eval_sha256)
     return place
+
+
+def _told(quiet: bool) -> Callable[[str], None]:
+    """What is called with how far a command is."""
+
+    def tell(text: str) -> None:
+        if not quiet:
+            echo(text, err=True)
+
+    return tell
 
 
 def _warn(message: str) -> None:

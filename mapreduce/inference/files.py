@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -36,10 +36,13 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.support.periodic import every
 
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
+#: Seconds between two lines that tell how far it is.
+_TELL_SECONDS = 5.0
 #: Bytes of a row group of predictions in memory.
 _GROUP_BYTES = 16 << 20
 #: Where a part says how many of its fields a user should know about.
@@ -202,7 +205,7 @@ class PredictFile(Program):
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
         for number in range(part.start, part.stop):
-            path = outputs.part_path(path_of(self.out), number)
+            path = outputs.part_path(self.place, number)
             if not path.exists():
                 # Another attempt at this task may be quicker.
                 with (
@@ -223,6 +226,11 @@ class PredictFile(Program):
             yield
         except DataError as error:
             raise DataError(str(error).replace(self.file, self.shown)) from error
+
+    @property
+    def place(self) -> AnyPath:
+        """The folder of the parts."""
+        return path_of(self.out)
 
     @cached_property
     def _run(self) -> RunDir:
@@ -341,12 +349,17 @@ def _shuffled(blocks: list[Rows]) -> Rows:
 
 
 def predict(
-    run: RunDir, file: TableFile, out: AnyPath, execution: Execution, device: str = "cpu"
+    run: RunDir,
+    file: TableFile,
+    out: AnyPath,
+    execution: Execution,
+    device: str = "cpu",
+    tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[int, list[str]]:
     """Predict a file into a folder of Parquet files, or into one file.
 
     Returns the rows, and what a user should know about the file. Parts of an attempt that was
-    stopped are kept.
+    stopped are kept. ``tell`` is called now and then with how far it is, and when it is stopped.
 
     Raises OutputError (the folder holds something else, or predictions of another model or of other
     data; or the file exists), DataError (a field cannot be used, all rows are left out, or the
@@ -361,7 +374,19 @@ def predict(
     with outputs.begun(out, made_from) as parts:
         program = PredictFile.of(run, completed, file, device, parts or out, content)
         paths = run.path, file.path, parts or out
-        found = executor_of(execution, *paths, tasks=len(file.parts)).advance(program).blocks
+        executor = executor_of(execution, *paths, tasks=len(file.parts))
+
+        def written() -> str:
+            count = sum(1 for _ in program.place.glob("part-*.parquet"))
+            return f"{count:,} of {len(file.parts):,} parts are written" if count else ""
+
+        try:
+            with every(_TELL_SECONDS, lambda: tell(written() or "no part is written yet"), "parts"):
+                found = executor.advance(program).blocks
+        except BaseException:
+            if done := written():
+                tell(f"{done}, and kept: the same command goes on with the others")
+            raise
         rows = sum(block.meta["rows"] for block in found)
         if not rows:
             raise DataError(f"{file.shown}: expected at least one row, found none")

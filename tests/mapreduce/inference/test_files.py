@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import mapreduce
 import programs
+from mapreduce.cli.main import main
 from mapreduce.data.readers import csv, parquet
 from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.parquet import ParquetTable
@@ -128,7 +129,9 @@ def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_what_is_done_is_kept_until_the_rest_is(trained, tmp_path, source, small_parts):
+def test_what_is_done_is_kept_until_the_rest_is(
+    trained, tmp_path, source, small_parts, pinned, capsys
+):
     right = source.read_text()
     lines = right.splitlines(keepends=True)
     lines[1500] = lines[1500].replace(",", ",x", 1)
@@ -143,6 +146,10 @@ def test_what_is_done_is_kept_until_the_rest_is(trained, tmp_path, source, small
     with pytest.raises(DataError, match="row 1500"):
         predicted(trained / "run", source, out)
     assert {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")} == done
+    assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
+    said = capsys.readouterr().err.splitlines()
+    assert f"{len(done)} of 11 parts are written, and kept: the same command goes on wi" in said[-2]
+    assert said[-1].startswith(f"error: {source}, row 1500, column size: expected a number, found")
     # Those of another file are not taken.
     source.write_text(right)
     predicted(trained / "run", source, out)
