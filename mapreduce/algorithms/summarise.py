@@ -6,15 +6,17 @@ the same bits as those of an import, on any runner and for any number of workers
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import opening, tables
-from mapreduce.data.readers.tables import BadField, Leaf, Misread, Reader, Roles, Table
+from mapreduce.data.readers.tables import BadField, Leaf, Misread, Reader, Roles, Stretch, Table
 from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.recipes.summary import Summary
@@ -24,20 +26,55 @@ from mapreduce.errors import DataError
 from mapreduce.executors.chain import Chain
 from mapreduce.runs.execution import Execution
 
+#: A description has not more of them.
+_MOST_MARKS = 256
+
+
+class Mark(NamedTuple):
+    """A block from which a table can be read on: its number, its file's, and where it begins."""
+
+    block: int
+    file: int
+    at: int
+
+
+def marks_of(leaves: Iterable[Leaf]) -> tuple[int, tuple[Mark, ...]]:
+    """The number of blocks, and marks at equal distances, at most 256."""
+    found: list[Mark] = []
+    count, file, step = 0, -1, 1
+    for leaf in leaves:
+        file += leaf.starts
+        if leaf.at is not None and not count % step:
+            found.append(Mark(count, file, leaf.at))
+        if len(found) > _MOST_MARKS:
+            found, step = found[::2], 2 * step
+        count += 1
+    return count, tuple(found)
+
 
 class _Blocks:
-    """The blocks of a table by number. They are read in order; only those asked for are parsed."""
+    """The blocks of a table by number: read from a mark on, and parsed by who asks for them."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, marks: Sequence[Mark]) -> None:
+        self._table, self._marks = table, marks
         self._rest: Iterator[tuple[int, Leaf]] = iter(())
         self._next = 0
 
     def __getitem__(self, wanted: int) -> Leaf:
-        if wanted < self._next or not self._next:
-            self._rest = enumerate(self._table.leaves())
+        place = bisect_right(self._marks, wanted, key=lambda mark: mark.block)
+        mark = self._marks[place - 1] if place else None
+        if not self._next or wanted < self._next or (mark and mark.block > self._next):
+            self._rest = enumerate(self._from(mark), mark.block if mark else 0)
         self._next = wanted + 1
         return next(block for number, block in self._rest if number == wanted)
+
+    def _from(self, mark: Mark | None) -> Iterator[Leaf]:
+        if mark is None:
+            yield from self._table.leaves()
+            return
+        for file in range(mark.file, len(self._table.paths)):
+            at = mark.at if file == mark.file else 0
+            yield from self._table.leaves(Stretch(file, at, sys.maxsize, 0))
 
 
 @dataclass(frozen=True)
@@ -46,7 +83,7 @@ class Summarise(Sum):
 
     ``files``, ``shown``: Their paths, and how errors call them.
     ``format``, ``recipe``, ``roles``, ``kinds``, ``detailed``: What a :class:`Reader` is made of.
-    ``blocks``: How many blocks the files have.
+    ``blocks``, ``marks``: How many blocks the files have, and where some begin.
     ``token``: Unlike that of any other job, since files may change.
     """
 
@@ -58,6 +95,7 @@ class Summarise(Sum):
     kinds: dict[str, str]
     detailed: bool
     blocks: int
+    marks: tuple[Mark, ...]
     token: str
 
     name = "summarise"
@@ -67,6 +105,7 @@ class Summarise(Sum):
     def of(cls, reader: Reader) -> "Summarise":
         """The summary of all columns that a reader reads."""
         table = reader.table
+        blocks, marks = marks_of(table.leaves())
         return cls(
             files=tuple(str(path.absolute()) for path in table.paths),
             shown=tuple(str(path) for path in table.paths),
@@ -75,7 +114,8 @@ class Summarise(Sum):
             roles=reader.roles,
             kinds=reader.kinds,
             detailed=reader.detailed,
-            blocks=sum(1 for _ in table.leaves()),
+            blocks=blocks,
+            marks=marks,
             token=secrets.token_hex(8),
         )
 
@@ -90,7 +130,7 @@ class Summarise(Sum):
 
     @cached_property
     def _blocks(self) -> _Blocks:
-        return _Blocks(self._reader.table)
+        return _Blocks(self._reader.table, self.marks)
 
     def units(self, completed: int) -> int:
         return self.blocks

@@ -383,9 +383,12 @@ def predict(
         try:
             with every(_TELL_SECONDS, lambda: tell(written() or "no part is written yet"), "parts"):
                 found = executor.advance(program).blocks
-        except BaseException:
+        except BaseException as error:
             if done := written():
                 tell(f"{done}, and kept: the same command goes on with the others")
+            if getattr(error, "exit_code", 0) == DataError.exit_code:
+                # A runner's own error says it of a task in another process.
+                raise DataError(str(error)) from error
             raise
         rows = sum(block.meta["rows"] for block in found)
         if not rows:

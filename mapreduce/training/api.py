@@ -197,9 +197,12 @@ class Run:
             with _quiet(run.config.numeric_profile), signals.interrupting():
                 device = plan_settings.device_of(flags.DEVICE.default)
                 return _returned(self._kept.predict(run, data, device), probabilities, is_array)
-        with self._at_work(execution) as (how, device, place):
+        with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             out, file = place / "out", None
-            if run.recipe is not None and _is_file(data):
+            if run.recipe is not None and memory.is_table(data):
+                path = stack.enter_context(_as_file(memory.table(data), "the table"))
+                file = files.cut(run, path, how, {"id": id})
+            elif run.recipe is not None and _is_file(data):
                 file = files.cut(run, _path(data), how, {"id": id})
             if file is not None:
                 how = self._near(how, execution, file.rows)
@@ -562,18 +565,24 @@ def _imported(
         weights = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
         given["shape"] = memory.shape(data)[1:]
+    with _as_file(rows, "the table" if is_table else "the data") as file:
+        return _made(file, "parquet", place, like, {**given, "weights": weights})
+
+
+@contextlib.contextmanager
+def _as_file(rows: Any, shown: str) -> Iterator[Path]:
+    """A Parquet file of a table in memory, which errors call what is ``shown``."""
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        file = Path(folder, "data")
+        file = Path(folder, "data.parquet")
         try:
             pq.write_table(rows, file, compression="none", use_dictionary=False)
         except pa.ArrowException as error:
             raise DataError(f"the table has a column that no file can hold: {error}") from error
         try:
-            return _made(file, "parquet", place, like, {**given, "weights": weights})
+            yield file
         except (DataError, UsageError) as error:
-            what = "the table" if is_table else "the data"
             # Not the name of a file that the user has never seen.
-            raise type(error)(str(error).replace(str(file), what)) from error
+            raise type(error)(str(error).replace(str(file), shown)) from error
 
 
 def _is_file(data: Any) -> bool:

@@ -104,7 +104,8 @@ class CsvTable:
 
     def _leaves(self, path: AnyPath, at: int, stop: int) -> Iterator[Leaf]:
         """The blocks of a file that begin from a byte on, where one does, up to another."""
-        starts, records = not at, RecordEnds(self._recipe, self._ends[path])
+        starts, begin = not at, at
+        records = RecordEnds(self._recipe, self._ends[path])
         # The last record that begins in a block ends in the next, or in a later one.
         rest: list[bytes] = []
         with open_source(path) as file:
@@ -119,15 +120,15 @@ class CsvTable:
                     if not end:
                         check_line(path, sum(map(len, rest)) - BLOCK_BYTES, records.is_open)
                         continue
-                    yield Leaf(path, starts, b"".join(rest))
-                    starts, rest, part = False, [], part[cut:]
+                    yield Leaf(path, starts, b"".join(rest), begin)
+                    starts, rest, part, begin = False, [], part[cut:], at - len(part) + cut
                 if part and records.is_between:
-                    yield Leaf(path, starts, part)
-                    starts = False
+                    yield Leaf(path, starts, part, begin)
+                    starts, begin = False, at
                 elif part:
                     rest = [part]
         if rest:
-            yield Leaf(path, starts, b"".join(rest))
+            yield Leaf(path, starts, b"".join(rest), begin)
 
     def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
         column = name or self.names[0]
@@ -138,16 +139,17 @@ class CsvTable:
             except BadField as error:
                 return leaf, error
 
-        number, start, first = -1, 0, 0
+        number, first = -1, 0
         for leaf, found in ordered_map(read, self.leaves()):
             if leaf.starts:
-                number, start, first = number + 1, 0, 0
+                number, first = number + 1, 0
             if isinstance(found, BadField):
                 raise found.error(leaf.path, first)
             digest.update(leaf.content)
-            stop = start + len(leaf.content)
-            yield Stretch(number, start, stop, len(found)), found if name else None
-            start, first = stop, first + len(found)
+            assert leaf.at is not None, "all blocks of text have a place"
+            stop = leaf.at + len(leaf.content)
+            yield Stretch(number, leaf.at, stop, len(found)), found if name else None
+            first += len(found)
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         for leaf in self.leaves():

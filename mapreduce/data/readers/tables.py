@@ -36,11 +36,13 @@ class Leaf(NamedTuple):
 
     ``starts``: Whether it is the first of its file.
     ``content``: For the table that it is from.
+    ``at``: Where it begins, as :class:`Stretch` says it; None if only those before tell.
     """
 
     path: AnyPath
     starts: bool
     content: Any
+    at: int | None = None
 
 
 class Stretch(NamedTuple):

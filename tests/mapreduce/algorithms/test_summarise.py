@@ -1,15 +1,18 @@
 """Statistics of tables by a map/reduce job: the same bits as by an import, and descriptions."""
 
 import json
+import random
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 from mapreduce.algorithms import summarise
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv, opening
+from mapreduce.data.readers import csv, opening, parquet
+from mapreduce.data.readers.records import RecordEnds
 from mapreduce.data.recipes import description, summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
@@ -153,3 +156,46 @@ def test_no_such_label(table):
     assert total.rows == 3000
     with pytest.raises(UsageError, match="no such column"):
         summarise.first_rows([table], "csv", Recipe(), kinds, "lable")
+
+
+@pytest.mark.parametrize("most", [1, 3, 256])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+def test_blocks_are_read_from_a_mark_on(tmp_path, monkeypatch, kind, most):
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(parquet, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(summarise, "_MOST_MARKS", most)
+    rows = pa.table({"n": range(90), "text": ["", "of two\nlines", "x" * 100] * 30})
+    paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
+    for path in paths:
+        if kind == "parquet":
+            pq.write_table(rows, path, row_group_size=30)
+        else:
+            with pa.output_stream(path) as sink:
+                pyarrow.csv.write_csv(rows, sink)
+    table = opening.open_table(paths, kind.partition(".")[0], Recipe(header=True))
+    whole = [*table.leaves()]
+    count, marks = summarise.marks_of(table.leaves())
+    assert count == len(whole) > 20
+    assert len(marks) <= most and bool(marks) == (kind != "parquet")
+    blocks, chance = summarise._Blocks(table, marks), random.Random(0)
+    for wanted in [0, *(chance.randrange(count) for _ in range(40)), *range(5, count)]:
+        found = blocks[wanted]
+        assert (found.path, found.starts) == (whole[wanted].path, whole[wanted].starts)
+        assert found.content == whole[wanted].content
+
+
+def test_a_task_reads_its_own_blocks(table, monkeypatch):
+    """And not those of the files before them."""
+    opened = opening.open_table([table], "csv", RECIPE)
+    count, marks = summarise.marks_of(opened.leaves())
+    blocks = summarise._Blocks(opened, marks)
+    read, first = [], RecordEnds.first
+
+    def noting(ends, part):
+        read.append(len(part))
+        return first(ends, part)
+
+    monkeypatch.setattr(RecordEnds, "first", noting)
+    for wanted in range(count - 3, count):
+        blocks[wanted]
+    assert len(read) <= 5 < count

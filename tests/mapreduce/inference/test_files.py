@@ -144,11 +144,13 @@ def test_what_is_done_is_kept_until_the_rest_is(
         assert len(done) > 5
     # Each was written once, as the time of the first try tells.
     with pytest.raises(DataError, match="row 1500"):
-        predicted(trained / "run", source, out)
-    assert {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")} == done
+        predicted(trained / "run", source, out, PARALLEL)
+    now = {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")}
+    # Another worker may have written a part behind that row.
+    assert done.items() <= now.items()
     assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
     said = capsys.readouterr().err.splitlines()
-    assert f"{len(done)} of 11 parts are written, and kept: the same command goes on wi" in said[-2]
+    assert f"{len(now)} of 11 parts are written, and kept: the same command goes on wi" in said[-2]
     assert said[-1].startswith(f"error: {source}, row 1500, column size: expected a number, found")
     # Those of another file are not taken.
     source.write_text(right)
