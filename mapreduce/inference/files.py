@@ -114,8 +114,11 @@ def cut(
                 if name is not None:
                     texts = fields.ids_of(column, data, rows, name)
                     named.append(np.arange(rows, rows + stretch.rows), texts)
-                parts.append(stretch)
                 rows += stretch.rows
+                if parts and parts[-1][:3] == stretch[:3]:
+                    # More of its rows.
+                    stretch = stretch._replace(rows=parts.pop().rows + stretch.rows)
+                parts.append(stretch)
         listed = named.finish(data.name)
     if not rows:
         raise DataError(f"{data.name}: expected at least one row, found none")

@@ -122,12 +122,13 @@ class ParquetTable:
                     digest.update(part)
             with opened(path) as file:
                 for group in range(file.num_row_groups):
-                    rows = file.metadata.row_group(group).num_rows
-                    found = None
-                    if name is not None:
-                        table = file.read_row_group(group, columns=[name])
-                        found = self._plain(name, path, table.column(name).combine_chunks())
-                    yield Stretch(number, group, group + 1, rows), found
+                    if name is None:
+                        rows = file.metadata.row_group(group).num_rows
+                        yield Stretch(number, group, group + 1, rows), None
+                        continue
+                    for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group], columns=[name]):
+                        column = self._plain(name, path, batch.column(0))
+                        yield Stretch(number, group, group + 1, len(column)), column
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         found = {name: _kind(kind) for name, kind in self.types.items()}

@@ -98,6 +98,8 @@ class Table(Protocol):
     def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
         """The shortest stretches, in order, each with its column of that name, as it is.
 
+        A large one comes several times, each time with some of its rows.
+
         ``digest``: A hash, which is updated with the content.
 
         Raises DataError (a row is malformed).

@@ -287,7 +287,7 @@ def test_a_stretch_has_the_blocks_of_the_whole(tmp_path_factory, records, size, 
                 ]
 
 
-def test_an_index_of_row_groups(tmp_path):
+def test_an_index_of_row_groups(tmp_path, monkeypatch):
     table = pa.table({"a": range(10), "b": [*"abcdefghij"]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
     found = [*ParquetTable([tmp_path / "a.parquet"]).index("b", hashlib.sha256())]
@@ -295,6 +295,12 @@ def test_an_index_of_row_groups(tmp_path):
         Stretch(0, 0, 1, 4),
         Stretch(0, 1, 2, 4),
         Stretch(0, 2, 3, 2),
+    ]
+    assert "".join(row for _, column in found for row in column.to_pylist()) == "abcdefghij"
+    monkeypatch.setattr(parquet, "_BLOCK_ROWS", 3)
+    found = [*ParquetTable([tmp_path / "a.parquet"]).index("b", hashlib.sha256())]
+    assert [stretch[1:] for stretch, _ in found] == [
+        *((0, 1, 3), (0, 1, 1), (1, 2, 3), (1, 2, 1), (2, 3, 2))
     ]
     assert "".join(row for _, column in found for row in column.to_pylist()) == "abcdefghij"
     leaves = ParquetTable([tmp_path / "a.parquet"]).leaves(Stretch(0, 1, 3, 6))
