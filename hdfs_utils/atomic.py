@@ -49,6 +49,8 @@ def temporary_name(path: _P) -> _P:
 def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
     """A temporary name, whose file takes the name of ``path`` when the block ends without an error.
 
+    Errors of the block are its own.
+
     Raises
     ------
     FileExistsError
@@ -57,24 +59,25 @@ def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
         The file could not be written; nothing is left of it.
     """
     temporary = temporary_name(path)
-    with storage_errors("write", path):
-        try:
-            yield temporary
+    try:
+        yield temporary
+        with storage_errors("write", path):
             if sync:
                 with temporary.open("rb") as file:
                     os.fsync(file.fileno())
             is_free = _link(temporary, path)
-        finally:
+            if sync and is_free:
+                sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if sync and is_free:
-            sync_folder(path.parent)
     if not is_free:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 def create(path: Path, *content: Buffer, sync: bool = False) -> None:
     """Publish a file under a name that no other has; errors are those of :func:`new_file`."""
-    with new_file(path, sync=sync) as temporary:
+    with new_file(path, sync=sync) as temporary, storage_errors("write", path):
         write_new(temporary, *content, sync=False)
 
 

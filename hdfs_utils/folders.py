@@ -148,6 +148,17 @@ def _remove_leftovers_of(path: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+def remove_ended(folder: AnyPath) -> None:
+    """As :func:`remove_leftovers`, but for what writers of this machine left that may live."""
+    if isinstance(folder, RemotePath):
+        # Nothing is written there under another name for long.
+        return
+    with storage_errors("tidy up", folder):
+        for leftover in folder.glob(".*.tmp"):
+            if leftover.name.count(".") > 3 and has_ended(leftover.name.split(".")[-3]):
+                leftover.unlink(missing_ok=True)
+
+
 def has_ended(pid: str) -> bool:
     """Whether this machine has no process of a number, which stands in a name."""
     try:

@@ -384,6 +384,18 @@ def size_of(path: AnyPath) -> int:
     return path.size() if isinstance(path, RemotePath) else path.stat().st_size
 
 
+def stamp_of(path: AnyPath) -> str:
+    """What changes if a file is written to, or replaced, as far as its filesystem tells.
+
+    Raises FileNotFoundError (there is none).
+    """
+    if isinstance(path, RemotePath):
+        path.size()
+        return repr([*path.stamps().values()])
+    status = path.stat()
+    return repr([status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino])
+
+
 def named_by(path: AnyPath) -> list[AnyPath]:
     """The files that a path with wildcards means, in order, if it is a URI, which no shell expands.
 

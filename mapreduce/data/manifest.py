@@ -17,7 +17,7 @@ from reprlib import repr as shortened
 from typing import Any
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, stamp_of
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
@@ -275,19 +275,14 @@ def check_listed(path: AnyPath, sha256: str, advice: str) -> None:
     with storage_errors("read", path):
         try:
             require_file(path, sys.maxsize)
-            if isinstance(path, Path):
-                status = path.stat()
-                stamp: tuple[Any, ...] = status.st_size, status.st_mtime_ns
-            else:
-                stamp = (*path.stamps().values(),)
-            found = _digest(path, stamp)
+            found = _digest(path, stamp_of(path))
         except FileNotFoundError:
             raise _gone(path, advice) from None
     _compare(path, found, sha256, advice)
 
 
 @lru_cache(maxsize=4)
-def _digest(path: AnyPath, stamp: tuple[Any, ...]) -> str:
+def _digest(path: AnyPath, stamp: str) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath, RemotePath, path_of, stamp_of
 from hdfs_utils.publish import new_file
 from mapreduce.data import fields, ids, order
 from mapreduce.data.batch import Array, Batch, Block
@@ -41,6 +41,10 @@ from mapreduce.support.periodic import every
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
+#: Another one gives parts other bytes, or other rows.
+_VERSION = 1
+#: Bytes of features at once.
+_CHUNK_BYTES = 16 << 20
 #: Seconds between two lines that tell how far it is.
 _TELL_SECONDS = 5.0
 #: Bytes of a row group of predictions in memory.
@@ -53,7 +57,8 @@ _COUNTS = b"gradreduce.counts"
 class TableFile:
     """A file to predict, and how it is cut into parts.
 
-    ``path``, ``shown``, ``size``: How it is opened, how errors call it, and its bytes.
+    ``path``, ``shown``: How it is opened, and how errors call it.
+    ``stamp``: See :func:`hdfs_utils.paths.stamp_of`.
     ``recipe``: How it is read, for the recipe of the model.
     ``parts``: In the order of the rows.
     ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
@@ -63,7 +68,7 @@ class TableFile:
 
     path: AnyPath
     shown: str
-    size: int
+    stamp: str
     format: str
     recipe: Recipe
     parts: tuple[Stretch, ...]
@@ -104,7 +109,7 @@ def cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if name is not None and drops:
         return None
-    reading, size = Reading(table, recipe, like), size_of(data)
+    reading, stamp = Reading(table, recipe, like), stamp_of(data)
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256]).encode())
     parts: list[Stretch] = []
     rows = 0
@@ -122,21 +127,32 @@ def cut(
         listed = named.finish(data.name)
     if not rows:
         raise DataError(f"{data.name}: expected at least one row, found none")
+    if stamp_of(data) != stamp:
+        raise _changed(str(data))
+    bounds = _joined(parts, kind)
+    digest.update(json.dumps([_VERSION, bounds]).encode())
     return TableFile(
         path=data.absolute(),
         shown=str(data),
-        size=size,
+        stamp=stamp,
         format=kind,
         recipe=recipe,
-        parts=tuple(_joined(parts, kind)),
+        parts=tuple(bounds),
         ids="" if listed is None else listed.kind,
         sha256=digest.hexdigest(),
         reading=reading,
     )
 
 
+def _changed(shown: str) -> DataError:
+    return DataError(
+        f"{shown} changed while it was read. Predict it again, once nobody writes to it"
+    )
+
+
 def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
-    """Neighbours as one, so that there are few enough, and none is small without need."""
+    """Neighbours as one, so that there are few enough, and none is small, or empty."""
+    parts = [part for part in parts if part.rows]
     sizes = [part.stop - part.start if kind == "csv" else part.rows for part in parts]
     least = max(_PART_BYTES if kind == "csv" else _PART_ROWS, -(-sum(sizes) // outputs.MOST_PARTS))
     found: list[Stretch] = []
@@ -158,7 +174,7 @@ class PredictFile(Program):
     Columns: see :class:`mapreduce.inference.predict.Predict`.
 
     ``run``, ``completed``, ``device``: The model, and where it computes.
-    ``file``, ``shown``, ``size``, ``format``, ``recipe``, ``parts``, ``ids``: See
+    ``file``, ``shown``, ``stamp``, ``format``, ``recipe``, ``parts``, ``ids``: See
       :class:`TableFile`.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``content``: Digest of the model and the file.
@@ -169,7 +185,7 @@ class PredictFile(Program):
     device: str
     file: str
     shown: str
-    size: int
+    stamp: str
     format: str
     recipe: str
     parts: tuple[Stretch, ...]
@@ -190,7 +206,7 @@ class PredictFile(Program):
             device=device,
             file=str(file.path),
             shown=file.shown,
-            size=file.size,
+            stamp=file.stamp,
             format=file.format,
             recipe=json.dumps(file.recipe.to_json()),
             parts=file.parts,
@@ -220,7 +236,14 @@ class PredictFile(Program):
             with opened(path) as file:
                 found = file.metadata.metadata or {}
                 counts = json.loads(found.get(_COUNTS, b"{}"))
-                yield (number,), Message({"rows": file.metadata.num_rows, "counts": counts})
+                rows = file.metadata.num_rows
+            expected = self.parts[number].rows
+            if rows + counts.get("dropped", {}).get("", 0) != expected:
+                raise DataError(
+                    f"{path} holds {rows:,} predictions: expected those of {expected:,} rows. "
+                    f"Remove it, then run the command again"
+                )
+            yield (number,), Message({"rows": rows, "counts": counts})
 
     @contextlib.contextmanager
     def _as_shown(self) -> Iterator[None]:
@@ -256,51 +279,53 @@ class PredictFile(Program):
         recipe = Recipe.parse(json.loads(self.recipe))
         return opening.open_table([path_of(self.file)], self.format, recipe, self._like), recipe
 
+    def _check_unchanged(self) -> None:
+        with storage_errors("read", self.shown):
+            if stamp_of(path_of(self.file)) != self.stamp:
+                raise _changed(self.shown)
+
     def _write(self, number: int, path: str) -> None:
-        if size_of(path_of(self.file)) != self.size:
-            raise DataError(
-                f"{self.shown} changed its size while it was read. Predict it again, once nobody "
-                f"writes to it"
-            )
+        self._check_unchanged()
         reading = Reading(*self._table, self._like)
         before = sum(part.rows for part in self.parts[:number])
         blocks: Iterable[Rows] = reading.part(self.parts[number], before, before)
         finished = reading.finish()
-        if len(self.parts) == 1:
-            # In the order of a dataset, whose predictions have the same bits.
+        if len(self.parts) == 1 and self.parts[0].rows <= rows_per_shard(finished.row_bytes):
+            # In the order of a dataset of one shard, whose predictions have the same bits.
             blocks = [_shuffled([*blocks])]
-            length = rows_per_shard(finished.row_bytes)
-        else:
-            length = SLICE_ROWS
         with contextlib.ExitStack() as stack:
             writer: Any = None
-            for table in _grouped(self._predicted(rows, finished, length) for rows in blocks):
-                if writer is None:
-                    writer = pq.ParquetWriter(
-                        path, table.schema, compression="zstd", write_page_checksum=True
-                    )
-                    stack.enter_context(writer)
-                writer.write_table(table)
+            for table in _grouped(self._predicted(rows, finished) for rows in blocks):
+                with storage_errors("write", path):
+                    if writer is None:
+                        writer = pq.ParquetWriter(
+                            path, table.schema, compression="zstd", write_page_checksum=True
+                        )
+                        stack.enter_context(_closing(writer, path))
+                    writer.write_table(table)
             if counts := {kind: found for kind, found in reading.counts.items() if found}:
                 writer.add_key_value_metadata({_COUNTS: json.dumps(counts).encode()})
+        self._check_unchanged()
 
-    def _predicted(self, rows: Rows, finished: Finished, length: int) -> Any:
+    def _predicted(self, rows: Rows, finished: Finished) -> Any:
         """The table of some rows, in the order of their numbers."""
         assert isinstance(rows.features, Block) and rows.numbers is not None
         if not len(rows.numbers):
             # For the names and types of the columns.
-            return self._predicted(_any_row(rows, rows.features), finished, length).slice(0, 0)
-        batch = Batch(finished.features(rows.features), None)
-        edges = [*range(0, batch.rows, length), batch.rows]
-        slices = [
-            slice(at, min(at + SLICE_ROWS, stop))
-            for start, stop in pairwise(edges)
-            for at in range(start, stop, SLICE_ROWS)
-        ]
-        found = [self._predict(batch[part], rows.numbers[part]) for part in slices]
-        places = np.argsort(rows.numbers)
+            return self._predicted(_any_row(rows, rows.features), finished).slice(0, 0)
+        numbers, count = rows.numbers, len(rows.numbers)
+        # Features may take many times the space of the fields that they are made of.
+        length = max(1, _CHUNK_BYTES // (SLICE_ROWS * finished.row_bytes)) * SLICE_ROWS
+        found = []
+        for start in range(0, count, length):
+            chunk = slice(start, min(start + length, count))
+            batch = Batch(finished.features(_part_of(rows.features, chunk)), None)
+            for at in range(0, batch.rows, SLICE_ROWS):
+                part = slice(at, min(at + SLICE_ROWS, batch.rows))
+                found.append(self._predict(batch[part], numbers[chunk][part]))
+        places = np.argsort(numbers)
         arrays = {name: np.concatenate([one[name] for one in found])[places] for name in found[0]}
-        named = {"row": rows.numbers[places]}
+        named = {"row": numbers[places]}
         if self.ids:
             kind = pa.int64() if self.ids == "integer" else pa.string()
             named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
@@ -312,6 +337,26 @@ class PredictFile(Program):
         except BadRowError as error:
             row = int(numbers[error.row]) + 1
             raise MemberError(f"{error}, for row {row} of {self.shown}") from error
+
+
+def _part_of(block: Block, rows: slice) -> Block:
+    """Some rows of a block."""
+    length = rows.stop - rows.start
+    texts = {name: column.slice(rows.start, length) for name, column in block.texts.items()}
+    return Block(block.numbers[rows], texts)
+
+
+@contextlib.contextmanager
+def _closing(writer: Any, path: str) -> Iterator[None]:
+    """Close a writer of Arrow's, whose last bytes may not fit on the disk."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            writer.close()
+        raise
+    with storage_errors("write", path):
+        writer.close()
 
 
 def _grouped(tables: Iterable[Any]) -> Iterator[Any]:
@@ -374,7 +419,7 @@ def predict(
     execution.check_places(run.path, file.path, out)
     made_from = outputs.made_from(run, completed, file.sha256, device)
     content = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-    with outputs.begun(out, made_from) as parts:
+    with outputs.begun(out, made_from, len(file.parts)) as parts:
         program = PredictFile.of(run, completed, file, device, parts or out, content)
         paths = run.path, file.path, parts or out
         executor = executor_of(execution, *paths, tasks=len(file.parts))
@@ -388,13 +433,17 @@ def predict(
                 found = executor.advance(program).blocks
         except BaseException as error:
             if done := written():
-                tell(f"{done}, and kept: the same command goes on with the others")
+                tell(
+                    f"{done}, and kept in {program.place}: the same command goes on with the others"
+                )
             if getattr(error, "exit_code", 0) == DataError.exit_code:
                 # A runner's own error says it of a task in another process.
                 raise DataError(str(error)) from error
             raise
         rows = sum(block.meta["rows"] for block in found)
         if not rows:
+            for number in range(len(file.parts)):
+                outputs.part_path(program.place, number).unlink(missing_ok=True)
             raise DataError(f"{file.shown}: expected at least one row, found none")
     for block in found:
         file.reading.add(block.meta["counts"])

@@ -1,8 +1,9 @@
 """Where predictions go: a folder of parts, or a file that these become."""
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -10,13 +11,13 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.errors import ConflictError
-from hdfs_utils.folders import first_special, remove_folder
-from hdfs_utils.paths import AnyPath, ordered
-from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent
+from hdfs_utils.errors import ConflictError, StorageError
+from hdfs_utils.folders import first_special, remove_ended
+from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, replace
 from mapreduce.data.readers.parquet import opened
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.runs import checkpoint
+from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 
 #: There are not more parts, however large the data are.
@@ -58,8 +59,11 @@ def is_file(out: AnyPath) -> bool:
     if suffix not in (".parquet", ".csv"):
         return False
     with storage_errors("create", out):
-        if out.exists():
+        if out.exists() or (isinstance(out, Path) and out.is_symlink()):
             raise _exists(out)
+        if isinstance(out, Path):
+            # Nobody has asked for its folder.
+            out.parent.stat()
     return True
 
 
@@ -68,8 +72,8 @@ def _exists(out: AnyPath) -> OutputError:
 
 
 @contextlib.contextmanager
-def begun(out: AnyPath, made_from: dict[str, str]) -> Iterator[AnyPath | None]:
-    """The folder to write the parts of predictions to, which are whole at the end of the block.
+def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPath | None]:
+    """The folder to write so many parts of predictions to, which are whole at the end of the block.
 
     It is ``out``, or a hidden folder beside the file ``out``, which is removed when the file is
     there. What was written by an attempt that was stopped is still in it, if it was made from the
@@ -78,41 +82,83 @@ def begun(out: AnyPath, made_from: dict[str, str]) -> Iterator[AnyPath | None]:
     ``made_from``: Digests of the model and the data.
 
     Raises OutputError (there is a file, or the folder holds something else, or predictions of
-    another model or of other data), StorageError.
+    another model or of other data), LeaseError (another command on this machine writes the same
+    file), StorageError.
     """
-    if not is_file(out):
-        _claim(out, made_from)
+    if is_file(out):
+        digest = hashlib.sha256(json.dumps([out.name, made_from]).encode()).hexdigest()
+        # A file may have a longer name than a folder of this name could.
+        folder = out.with_name(f".{out.name[:40]}.{digest[:16]}.parts")
+        with _in_use(folder):
+            try:
+                with _claimed(folder, made_from):
+                    yield folder
+                    with new_file(out) as temporary, storage_errors("write", out):
+                        parts = [part_path(folder, number) for number in range(count)]
+                        _join(parts, temporary, is_text=str(out).endswith(".csv"))
+            except FileExistsError:
+                _remove(folder)
+                raise _exists(out) from None
+            _remove(folder)
+        return
+    with _claimed(out, made_from):
         is_whole = (out / SUCCESS).exists()
         yield None if is_whole else out
         if not is_whole:
+            remove_ended(out)
             put_if_absent(out / SUCCESS, b"", sync=True)
+
+
+@contextlib.contextmanager
+def _in_use(folder: AnyPath) -> Iterator[None]:
+    """Keep others on this machine from a hidden folder."""
+    if isinstance(folder, RemotePath):
+        yield
         return
-    folder = out.with_name(f".{out.name}.parts")
+    if folder.is_symlink():
+        raise OutputError(f"{folder} is a symbolic link: expected nothing there, or a folder")
+    with storage_errors("create", folder):
+        folder.mkdir(exist_ok=True)
+    with lease.held(folder):
+        try:
+            yield
+        finally:
+            if not any(folder.glob("part-*")):
+                _remove(folder)
+
+
+@contextlib.contextmanager
+def _claimed(out: AnyPath, made_from: dict[str, str]) -> Iterator[None]:
+    """Write what predictions are made from into a folder, unless an error leaves it without any."""
+    is_new = not out.exists()
+    _claim(out, made_from)
     try:
-        _claim(folder, made_from)
-    except OutputError:
-        is_link = isinstance(folder, Path) and folder.is_symlink()
-        if is_link or not (folder / PREDICTION).exists():
-            raise
-        # Of an older model, or of other data.
-        remove_folder(folder, PREDICTION)
-        _claim(folder, made_from)
-    try:
-        yield folder
-        with new_file(out) as temporary:
-            _join(
-                ordered(folder.glob("part-*.parquet")), temporary, is_text=str(out).endswith(".csv")
-            )
-    except FileExistsError:
-        raise _exists(out) from None
+        yield
     except BaseException:
-        if not any(folder.glob("part-*.parquet")):
-            remove_folder(folder, PREDICTION)
+        with storage_errors("tidy up", out):
+            if not any(out.glob("part-*")):
+                (out / PREDICTION).unlink(missing_ok=True)
+                if is_new:
+                    _remove(out)
         raise
-    remove_folder(folder, PREDICTION)
 
 
-def _join(parts: Iterable[AnyPath], path: Path, *, is_text: bool) -> None:
+def _remove(folder: AnyPath) -> None:
+    """Remove a folder of parts, but for what somebody else has put there."""
+    if isinstance(folder, RemotePath):
+        # Its name is nobody's but ours.
+        with contextlib.suppress(FileNotFoundError, StorageError):
+            folder.rmtree()
+        return
+    with contextlib.suppress(FileNotFoundError), storage_errors("remove", folder):
+        ours = [folder / PREDICTION, *folder.glob("part-*.parquet"), *folder.glob(".part-*.tmp")]
+        for path in [*ours, *lease.files(folder)]:
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _join(parts: Sequence[AnyPath], path: Path, *, is_text: bool) -> None:
     """Write the tables of parts into one file, of CSV or of Parquet."""
     kind: Any = csv.CSVWriter if is_text else pq.ParquetWriter
     options = {} if is_text else {"compression": "zstd"}
@@ -137,8 +183,12 @@ def _flat(table: Any) -> Any:
 def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     """Write into the folder what its predictions are made from, or find the same there."""
     note = out / PREDICTION
-    if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(f"{out} exists, and does not contain predictions. Choose another folder")
+    if out.exists() and not note.exists():
+        leased = {path.name for path in lease.files(out)}
+        if not out.is_dir() or any(path.name not in leased for path in out.iterdir()):
+            raise OutputError(
+                f"{out} exists, and does not contain predictions. Choose another folder"
+            )
     found = first_special(out) if isinstance(out, Path) else None
     if found is not None:
         raise OutputError(
@@ -147,9 +197,14 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
         )
     with storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(made_from, indent=1).encode()
     try:
-        put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
+        put_if_absent(note, content, sync=True)
     except ConflictError:
+        if not any(out.glob("part-*")):
+            # Of a command that was killed before it had written anything.
+            replace(note, content)
+            return
         raise OutputError(
             f"{out} contains predictions of another model or of other data, or made on another "
             f"device. Choose another folder"

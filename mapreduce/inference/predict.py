@@ -127,7 +127,7 @@ def predict(
     """
     manifest = Dataset(data).manifest
     made_from = outputs.made_from(run, completed, manifest.sha256, device)
-    with outputs.begun(out, made_from) as parts:
+    with outputs.begun(out, made_from, len(first_rows(manifest))) as parts:
         if parts is not None:
             recipe = fitted_of(data, manifest)
             name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None))

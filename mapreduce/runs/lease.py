@@ -80,6 +80,11 @@ def _status(pid: int) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
+def files(run: AnyPath) -> list[AnyPath]:
+    """The files that a lease has in a folder."""
+    return [run / _FILE, run / _LOCK]
+
+
 def holder(run: AnyPath) -> Holder | None:
     """Who holds the lease of a run, dead or alive, or None."""
     content = _read(run)

@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 
 import mapreduce
 import programs
+from hdfs_utils.errors import StorageError
 from mapreduce.cli.main import main
 from mapreduce.data.readers import csv, parquet
 from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.tables import Stretch
 from mapreduce.data.recipes.recipe import Recipe
-from mapreduce.errors import DataError, OutputError
+from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError
 from mapreduce.inference import files, outputs
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from programs import succeed
@@ -136,10 +138,11 @@ def test_what_is_done_is_kept_until_the_rest_is(
     lines = right.splitlines(keepends=True)
     lines[1500] = lines[1500].replace(",", ",x", 1)
     source.write_text("".join(lines))
-    out, hidden = tmp_path / "out.parquet", tmp_path / ".out.parquet.parts"
+    out = tmp_path / "out.parquet"
     for _ in range(2):
         with pytest.raises(DataError, match=r"new.csv, row 1500, column size: expected a number"):
             predicted(trained / "run", source, out)
+        (hidden,) = tmp_path.glob(".out.parquet.*.parts")
         done = {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")}
         assert len(done) > 5
     # Each was written once, as the time of the first try tells.
@@ -150,32 +153,83 @@ def test_what_is_done_is_kept_until_the_rest_is(
     assert done.items() <= now.items()
     assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
     said = capsys.readouterr().err.splitlines()
-    assert f"{len(now)} of 11 parts are written, and kept: the same command goes on wi" in said[-2]
+    kept = f"{len(now)} of 11 parts are written, and kept in {hidden}: the same command goes on"
+    assert said[-2].startswith(kept)
     assert said[-1].startswith(f"error: {source}, row 1500, column size: expected a number, found")
     # Those of another file are not taken.
     source.write_text(right)
     predicted(trained / "run", source, out)
     predicted(trained / "run", source, tmp_path / "other.parquet")
     assert out.read_bytes() == (tmp_path / "other.parquet").read_bytes()
-    assert not hidden.exists()
+    # What the other file has left is in a folder of its own.
+    assert [*tmp_path.glob(".*.parts")] == [hidden]
     with pytest.raises(OutputError, match=r"out.parquet exists already"):
         predicted(trained / "run", source, out)
 
 
-def test_a_folder_of_somebody_else_is_left_alone(trained, tmp_path, source):
-    hidden = tmp_path / ".out.csv.parts"
-    hidden.mkdir()
+def test_what_is_somebody_else_s_is_left_alone(trained, tmp_path, source, small_parts, monkeypatch):
+    run, out = trained / "run", tmp_path / "out.csv"
+
+    def refused(*_, is_text):
+        raise DataError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "_join", refused)
+        with pytest.raises(DataError, match="stopped"):
+            predicted(run, source, out)
+    (hidden,) = tmp_path.glob(".out.csv.*.parts")
     (hidden / "mine").write_text("mine")
+    predicted(run, source, out)
+    assert [path.name for path in hidden.iterdir()] == ["mine"]
+    # Nor is it written to.
+    out.unlink()
     with pytest.raises(OutputError, match="does not contain predictions"):
-        predicted(trained / "run", source, tmp_path / "out.csv")
-    assert (hidden / "mine").read_text() == "mine"
-    elsewhere = tmp_path / "elsewhere"
-    hidden.rename(elsewhere)
-    (elsewhere / "_prediction.json").write_text("{}")
-    hidden.symlink_to(elsewhere)
+        predicted(run, source, out)
+    assert [path.name for path in hidden.iterdir()] == ["mine"]
+    hidden.rename(tmp_path / "elsewhere")
+    hidden.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="is a symbolic link: expected nothing there"):
+        predicted(run, source, out)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["mine"]
+    # A link to nothing is a name that is taken.
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere")
+    for name, message in (("link.csv", "exists already"), ("no/where.csv", "cannot create")):
+        with pytest.raises((OutputError, StorageError), match=message):
+            predicted(run, source, tmp_path / name)
+    assert not (tmp_path / "no").exists()
+
+
+def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
+    """The same is refused, and another one has a folder of its own."""
+    other, out = tmp_path / "other.csv", tmp_path / "out.csv"
+    pyarrow.csv.write_csv(table_of(1500, 9), other)
+    directory = RunDir(trained / "run")
+    file = files.cut(directory, source, INLINE, {})
+    completed = checkpoint.latest(directory)
+    made_from = outputs.made_from(directory, completed, file.sha256, "cpu")
+    with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
+        (parts / "part-00000.parquet").write_bytes(b"")
+        with pytest.raises(LeaseError, match=r"parts is in use by process \d+ on this machine"):
+            outputs.begun(out, made_from, 0).__enter__()
+        assert predicted(trained / "run", other, out)[0] == 1500
+        raise Interrupted(2)
+    assert len(out.read_bytes().splitlines()) == 1501
+    assert [*tmp_path.glob(".*.parts")] == [parts]
+
+
+def test_parts_of_other_rows_are_seen(trained, tmp_path, source, small_parts, monkeypatch):
+    """As those of another version would be, or of somebody who has edited one."""
+    run, out = trained / "run", tmp_path / "out"
+    predicted(run, source, out)
+    (out / "_SUCCESS").unlink()
+    part = out / "part-00002.parquet"
+    pq.write_table(pq.read_table(part).slice(1), part)
+    with pytest.raises(DataError, match=r"part-00002.parquet holds \d+ predictions: expected"):
+        predicted(run, source, out)
+    part.unlink()
+    monkeypatch.setattr(files, "_PART_BYTES", 1 << 13)
     with pytest.raises(OutputError, match="of another model or of other data"):
-        predicted(trained / "run", source, tmp_path / "out.csv")
-    assert (elsewhere / "mine").read_text() == "mine"
+        predicted(run, source, out)
 
 
 def test_rows_that_are_left_out_keep_their_numbers(trained, tmp_path, small_parts):
@@ -200,8 +254,30 @@ def test_rows_that_are_left_out_keep_their_numbers(trained, tmp_path, small_part
     assert pq.read_table(tmp_path / "out.parquet")["row"].to_pylist() == kept
     empty = table.set_column(0, "size", pa.nulls(1200, pa.float64()))
     pq.write_table(empty, path)
-    with pytest.raises(DataError, match="expected at least one row, found none"):
-        predicted(trained / "dropping", path, tmp_path / "none.parquet")
+    for name in ("none.parquet", "none"):
+        with pytest.raises(DataError, match="expected at least one row, found none"):
+            predicted(trained / "dropping", path, tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert [*tmp_path.glob(".*")] == []
+
+
+def test_empty_row_groups(trained, tmp_path, small_parts):
+    table, path = table_of(900, 3), tmp_path / "new.parquet"
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for part in (table[:0], table[:400], table[:0], table[400:], table[:0]):
+            writer.write_table(part)
+    assert pq.ParquetFile(path).num_row_groups == 5
+    _, _, found = predicted(trained / "run", path, tmp_path / "out")
+    assert pa.concat_tables(found)["key"].to_pylist() == table["key"].to_pylist()
+
+
+def test_features_of_many_rows_are_made_chunk_after_chunk(trained, tmp_path, source, monkeypatch):
+    """The same bits, since chunks are whole slices."""
+    monkeypatch.setattr(files, "_PART_BYTES", 1 << 15)
+    predicted(trained / "run", source, tmp_path / "a.csv")
+    monkeypatch.setattr(files, "_CHUNK_BYTES", 1)
+    predicted(trained / "run", source, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 def test_ids_are_of_one_kind_and_each_is_of_one_row(trained, tmp_path, small_parts):
@@ -227,14 +303,26 @@ def test_ids_are_of_one_kind_and_each_is_of_one_row(trained, tmp_path, small_par
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts):
+def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, monkeypatch):
     directory = RunDir(trained / "run")
     file = files.cut(directory, source, INLINE, {})
     text = source.read_text()
     lines = text.splitlines(keepends=True)
     source.write_text("".join([*lines[:500], *lines[501:]]))
-    with pytest.raises(DataError, match=r"new.csv changed its size while it was read"):
+    with pytest.raises(DataError, match=r"new.csv changed while it was read"):
         files.predict(directory, file, tmp_path / "out.csv", INLINE)
+    # Another file of the same name and size.
+    (tmp_path / "moved.csv").write_text(text)
+    (tmp_path / "moved.csv").rename(source)
+    with pytest.raises(DataError, match=r"new.csv changed while it was read"):
+        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+    source.unlink()
+    with pytest.raises(StorageError, match=r"cannot read .*new.csv: No such file"):
+        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+    # Where no stamp tells it, the number of rows does.
+    monkeypatch.setattr(files, "stamp_of", lambda path: "the same")
+    source.write_text(text)
+    file = files.cut(directory, source, INLINE, {})
     lines[500] = "\n" * len(lines[500])
     source.write_text("".join(lines))
     changed = (
@@ -348,14 +436,15 @@ def write_wide(path, megabytes):
 def test_killed_in_the_middle(trained, tmp_path, megabytes):
     """What was written before the command was killed is not predicted again."""
     source, out = tmp_path / "new.csv", tmp_path / "out.parquet"
-    rows, hidden = write_wide(source, megabytes), tmp_path / ".out.parquet.parts"
+    rows = write_wide(source, megabytes)
     command = ["predict", trained / "run", source, out, "--drop", "note", "--workers", 1]
     process = programs.start(*command)
-    programs.wait_until(lambda: any(hidden.glob("part-*.parquet")) or process.poll() is not None)
+    parts = ".out.parquet.*.parts/part-*.parquet"
+    programs.wait_until(lambda: any(tmp_path.glob(parts)) or process.poll() is not None)
     programs.kill(process)
     # Its workers end, too.
     programs.wait_until(lambda: not programs.processes_of(str(source)))
-    part = min(hidden.glob("part-*.parquet"))
+    part = min(tmp_path.glob(parts))
     kept = pq.read_table(part)
     place = kept.schema.get_field_index("prediction")
     pq.write_table(kept.set_column(place, "prediction", pa.array(["kept"] * len(kept))), part)
@@ -369,7 +458,7 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     said, err = process.communicate()
     assert (process.returncode, f"{rows:,} predictions" in said) == (0, True), err
     assert 0 < most < 600 << 10
-    assert not hidden.exists()
+    assert not part.parent.exists()
     succeed(*command[:3], tmp_path / "other.parquet", *command[4:6])
     with pq.ParquetFile(out) as file, pq.ParquetFile(tmp_path / "other.parquet") as other:
         for one, right in zip(file.iter_batches(), other.iter_batches(), strict=True):
