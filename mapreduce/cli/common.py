@@ -272,6 +272,8 @@ def own_options(context: click.Context) -> Iterator[None]:
 def quiet_mrjob() -> None:
     """Silence mrjob's own log, which is for debugging."""
     logging.getLogger("mrjob").setLevel(logging.ERROR)
+    # It names the task's input, which is the toolkit's own.
+    logging.getLogger("mrjob.inline").setLevel(logging.CRITICAL)
 
 
 def pin_profile(run: AnyPath) -> None:

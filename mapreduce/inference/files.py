@@ -95,7 +95,9 @@ def cut(
     Raises UsageError (the model was not trained on a table), DataError (the file does not fit the
     recipe, a row is malformed, or two have one id).
     """
-    if not data.is_file() or not (isinstance(data, RemotePath) or execution.traits.has_local_files):
+    is_near = isinstance(data, RemotePath) or execution.traits.has_local_files
+    # Tasks of mrjob's local runner cannot say which row is wrong.
+    if not data.is_file() or not is_near or execution.runner == "local":
         return None
     like, kind = raw.recipe_of(run, data), opening.format_of([data])
     if kind not in opening.TABLES:

@@ -89,17 +89,19 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
         digest = hashlib.sha256(json.dumps([out.name, made_from]).encode()).hexdigest()
         # A file may have a longer name than a folder of this name could.
         folder = out.with_name(f".{out.name[:40]}.{digest[:16]}.parts")
-        with _in_use(folder):
-            try:
+        try:
+            with _in_use(folder):
                 with _claimed(folder, made_from):
                     yield folder
                     with new_file(out) as temporary, storage_errors("write", out):
                         parts = [part_path(folder, number) for number in range(count)]
                         _join(parts, temporary, is_text=str(out).endswith(".csv"))
-            except FileExistsError:
                 _remove(folder)
+        except (FileExistsError, StorageError):
+            # Another command was quicker, and has removed what both wrote.
+            if out.exists():
                 raise _exists(out) from None
-            _remove(folder)
+            raise
         return
     with _claimed(out, made_from):
         is_whole = (out / SUCCESS).exists()

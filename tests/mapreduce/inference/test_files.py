@@ -29,7 +29,8 @@ from mapreduce.inference import files, outputs
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-from programs import succeed
+from programs import gradreduce, succeed
+from quick import first_of
 
 INLINE = Execution("inline")
 PARALLEL = Execution("parallel", 2, start_method="fork")
@@ -153,6 +154,7 @@ def test_what_is_done_is_kept_until_the_rest_is(
     assert done.items() <= now.items()
     assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
     said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
     kept = f"{len(now)} of 11 parts are written, and kept in {hidden}: the same command goes on"
     assert said[-2].startswith(kept)
     assert said[-1].startswith(f"error: {source}, row 1500, column size: expected a number, found")
@@ -301,6 +303,19 @@ def test_ids_are_of_one_kind_and_each_is_of_one_row(trained, tmp_path, small_par
     with pytest.raises(DataError, match=r"new.csv, row 899, column key: expected an id, found n"):
         predicted(run, path, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("runner", first_of("local", "inline", "parallel"))
+def test_a_bad_row_takes_one_line(trained, tmp_path, source, runner):
+    head, rows = source.read_text().split("\n", 1)
+    source.write_text(f"{head}\n{rows.replace(',', ',x', 1)}")
+    done = gradreduce(
+        "predict", trained / "run", source.name, "out", "-r", runner, cwd=source.parent
+    )
+    assert (done.returncode, done.stdout) == (65, "")
+    expected = f"error: {source.name}, row 1, column size: expected a number, found 'x"
+    assert done.stderr.startswith(expected) and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, monkeypatch):
