@@ -1,7 +1,10 @@
 """Running the toolkit's own jobs, on the runner that an execution names."""
 
+import contextlib
 import io
+import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +24,20 @@ class WireJob(Job):
     INPUT_PROTOCOL = WireProtocol
     INTERNAL_PROTOCOL = WireProtocol
     OUTPUT_PROTOCOL = WireProtocol
+
+
+#: Held while tasks run in this process: mrjob gives each of them the process's streams, variables
+#: and folder, which another thread's job would take away.
+_alone = threading.RLock()
+
+
+def _forget() -> None:
+    """Hold nothing in a child that another thread has forked meanwhile."""
+    global _alone
+    _alone = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def lines_of(keys: Iterable[str]) -> bytes:
@@ -50,8 +67,10 @@ def run_lines(
     override them.
     """
     own = [text for item in options.items() for text in map(str, item)]
-    job = job_class([*arguments, *execution.runner_arguments(), *own])
-    job.sandbox(stdin=io.BytesIO(lines))
-    with signals.closing(job.make_runner, job) as runner:
-        runner.run()
-        return list(job.parse_output(runner.cat_output()))
+    is_here = not execution.traits.runs_at_once
+    with _alone if is_here else contextlib.nullcontext():
+        job = job_class([*arguments, *execution.runner_arguments(), *own])
+        job.sandbox(stdin=io.BytesIO(lines))
+        with signals.closing(job.make_runner, job) as runner:
+            runner.run()
+            return list(job.parse_output(runner.cat_output()))

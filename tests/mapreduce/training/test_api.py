@@ -278,6 +278,17 @@ class TestRun:
         again = pickle.loads(pickle.dumps(opened))
         assert again.predict(x[:3]).tolist() == opened.predict(x[:3]).tolist()
 
+    def test_threads_take_turns_where_tasks_run_in_this_process(self, trained):
+        """Each of them would write to where another one reads."""
+        run, (x, _), _ = trained
+        expected = run.predict(x, probabilities=True, **HERE_ALONE).tobytes()
+
+        def call(_):
+            return mapreduce.open_run(run.path).predict(x, probabilities=True, **HERE_ALONE)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert {found.tobytes() for found in pool.map(call, range(8))} == {expected}
+
     def test_the_model_of_now_predicts_few_rows(self):
         x, y = arrays()
         run = mapreduce.train((x, y), rounds=2, run="now", **HERE)
