@@ -132,8 +132,8 @@ def predict(
     else a folder of Parquet files. There is a row for each example, in the order of the files that
     DATA comes from. The columns are row (the number of the example, from 0), the id, under the name
     of its column, and label (if DATA has them), prediction, and for a classifier probability and
-    probabilities. If you stop a command that writes a folder, run it again to complete the
-    predictions.
+    probabilities. If you stop the command, run it again to complete the predictions: those of a
+    file OUT wait in a hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw
