@@ -391,7 +391,8 @@ def stamp_of(path: AnyPath) -> str:
     """
     if isinstance(path, RemotePath):
         path.size()
-        return repr([*path.stamps().values()])
+        # Clients of one filesystem differ in fractions of milliseconds.
+        return repr([(size, time and round(time / 1e6)) for size, time in path.stamps().values()])
     status = path.stat()
     return repr([status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino])
 
