@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: Any = None
-        self._hashes = _Runs()
+        self._hashes: Any = None
         self._kind = "integer"
 
     def __enter__(self) -> "Writer":
@@ -44,6 +44,7 @@ class Writer:
         """Add rows (n,) and their ids, texts (n,)."""
         with storage_errors("write", self._path):
             if self._writer is None:
+                self._hashes = _Runs(self._path.parent)
                 self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
             self._writer.write_table(pa.table([rows, ids], schema=_SCHEMA), _GROUP_ROWS)
             self._hashes.add(_hashes(ids))
@@ -51,7 +52,7 @@ class Writer:
             self._kind = "text"
 
     def __exit__(self, *error: object) -> None:
-        if self._writer is None or error[0] is not None:
+        if self._hashes is not None and error[0] is not None:
             self._hashes.close()
         if self._writer is not None:
             with storage_errors("write", self._path):
@@ -92,8 +93,8 @@ class Writer:
 class _Runs:
     """Hashes of 64 bits in a file, since memory may not hold all of them: ascending runs."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._ends = [0]
 
     def add(self, hashes: Array) -> None:
