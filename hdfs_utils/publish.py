@@ -89,10 +89,16 @@ def new_file(path: AnyPath) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         made = Path(folder, path.name)
         yield made
-        with storage_errors("read", made), made.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        create(path, memoryview(whole))
+        with storage_errors("read", made):
+            content = mapped(made)
+        create(path, content)
+
+
+def mapped(path: Path) -> Buffer:
+    """The bytes of a file of this machine, which are read when they are used."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
 
 
 def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None:

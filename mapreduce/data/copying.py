@@ -1,7 +1,6 @@
 """Copying datasets from one filesystem to another, each file compared with its digest."""
 
 import contextlib
-import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from hdfs_utils.atomic import Buffer, storage_errors
 from hdfs_utils.folders import publish_folder
 from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.publish import mapped
 from mapreduce.data import manifest as manifests
 from mapreduce.data.manifest import MANIFEST, Manifest
 from mapreduce.errors import OutputError
@@ -85,9 +85,4 @@ def made_here(target: AnyPath, last: str | None = None) -> Iterator[Path]:
         if last is None:
             copy(made, target)
         else:
-            _publish(target, {path.name: partial(_mapped, path) for path in made.iterdir()}, last)
-
-
-def _mapped(path: Path) -> Buffer:
-    with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            _publish(target, {path.name: partial(mapped, path) for path in made.iterdir()}, last)

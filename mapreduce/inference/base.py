@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 
 from hdfs_utils.atomic import temporary_name
-from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
@@ -152,11 +151,9 @@ class Inference(Predictor):
 
 def _content(run: RunDir, completed: int, data: AnyPath) -> str:
     """Digest of a run's checkpoint after some rounds, and of a dataset."""
-    marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
     content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
     # Without a marker, the tasks report what is wrong with the checkpoint.
-    with contextlib.suppress(OSError, StorageError):
-        content.append(marker.read_bytes())
+    content.append(checkpoint.marker_of(run, completed))
     return hashlib.sha256(b"".join(content)).hexdigest()
 
 

@@ -211,11 +211,16 @@ def check_result(model: Model, position: Position, result: RunEnded) -> None:
 
 def sign(run: RunDir) -> tuple[bytes, ...]:
     """What differs if :func:`latest` would find another model: the run, and its last checkpoint."""
-    result, known, found = run.result(), saved(run), [run.config.to_bytes()]
-    for completed in [result.completed] if result else known[-1:]:
-        with contextlib.suppress(OSError, StorageError):
-            found.append((run.checkpoints / f"{completed:08d}" / MARKER).read_bytes())
-    return tuple(found)
+    result, known = run.result(), saved(run)
+    completed = [result.completed] if result else known[-1:]
+    return run.config.to_bytes(), *(marker_of(run, number) for number in completed)
+
+
+def marker_of(run: RunDir, completed: int) -> bytes:
+    """What tells a checkpoint from others: its marker; empty if that cannot be read."""
+    with contextlib.suppress(OSError, StorageError):
+        return (run.checkpoints / f"{completed:08d}" / MARKER).read_bytes()
+    return b""
 
 
 def latest(run: RunDir) -> int:
