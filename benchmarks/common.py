@@ -16,7 +16,7 @@ from mapreduce.runners.traits import available_cores
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.training import Training
-from mapreduce.training import driver
+from mapreduce.training import creating
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ class Rounds:
     """
 
     def __init__(self, run: Path, settings: Settings, data: Path, execution: Execution) -> None:
-        created = driver.create(run, settings, data, None)
+        created = creating.create(run, settings, data, None)
         self.run = created
         self._execution = execution.for_paths(run, data).with_blocks_for(
             created.config.plan.create_model()

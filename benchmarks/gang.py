@@ -37,7 +37,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners.traits import available_cores
 from mapreduce.runs.events import Event, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 ROWS, FEATURES, CLASSES, HIDDEN, BATCH, SMALL = 60_000, 784, 10, 128, 1_000, 128
 LEARNING_RATE = 0.1
@@ -95,7 +95,7 @@ class Timed:
                 if self._mesh.rank == 0:
                     notes.write_text(json.dumps(moments))
 
-        run = driver.create(self._path / f"run-{self._runs}", settings, self._data, None)
+        run = creating.create(self._path / f"run-{self._runs}", settings, self._data, None)
         # The ranks are forked, and so they have it.
         self.losses = []
         rank.Rounds = Noting  # type: ignore[misc]

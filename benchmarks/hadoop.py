@@ -27,7 +27,7 @@ from hdfs_utils.errors import DownloadError, RequirementError
 from hdfs_utils.paths import RemotePath
 from mapreduce.data.copying import copy
 from mapreduce.plan.settings import Settings
-from mapreduce.training.driver import plan
+from mapreduce.training.creating import plan
 
 MRJOB = "mrjob -r hadoop"
 TASKS = "this toolkit, --no-uber"

@@ -24,7 +24,7 @@ from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Event, Events, RoundCompleted
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 _TORCH = "GRADREDUCE_TORCH"
 NO_DATA = "GRADREDUCE_DATA names no folder with cifar10/ and mnist/"
@@ -67,7 +67,7 @@ def trained(path: Path, settings: Settings, name: str) -> tuple[RunDir, Learned]
             losses.append(event.loss)
 
     events.subscribe(note)
-    run = driver.create(path / name, settings, path / "train", None)
+    run = creating.create(path / name, settings, path / "train", None)
     driver.train(run, two_workers(), 1, events)
     scored = json.loads(gradreduce("evaluate", run.path, path / "test", "--json"))
     return run, Learned(losses, scored["accuracy"])

@@ -28,7 +28,7 @@ from mapreduce.models.context import Context
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 _TORCH = "GRADREDUCE_TORCH"
 _MODEL = "char-gru"
@@ -95,7 +95,7 @@ def characters(quick: bool) -> Result:
     )
     with folder() as path:
         _data(path, size)
-        run = driver.create(path / "run", settings, path / "train", None)
+        run = creating.create(path / "run", settings, path / "train", None)
         driver.train(run, two_workers(), 1, Events())
         ours = json.loads(gradreduce("evaluate", run.path, path / "test", "--json"))["loss"]
         with _torch(path, run, 2) as ask:
@@ -122,7 +122,7 @@ def step(quick: bool) -> Result:
     settings = Settings(_MODEL, batch_size=128, slice_rows=32, rounds=1)
     with folder() as path:
         _data(path, 20_000 if quick else 100_000)
-        run = driver.create(path / "run", settings, path / "train", None)
+        run = creating.create(path / "run", settings, path / "train", None)
         plan = run.config.plan
         model, context = plan.create_model(), Context(training=True)
         params, total = model.init(plan.seed), np.empty(model.size, model.dtype)

@@ -26,7 +26,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Evaluated, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support import trust
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 RANKS, SLICES, ROWS, FACTOR = 4, 64, 16, 4
 SLICE_SECONDS = 2e-2
@@ -209,7 +209,7 @@ def _evaluated(run: Path, settings: Settings, data: Path, test: Path) -> list[Ev
     """The evaluations of a training, one after each epoch."""
     found: list[Evaluated] = []
     events = Events(lambda event: found.append(event) if isinstance(event, Evaluated) else None)
-    driver.train(driver.create(run, settings, data, test), two_workers(), 1, events)
+    driver.train(creating.create(run, settings, data, test), two_workers(), 1, events)
     return found
 
 
@@ -343,7 +343,7 @@ def staleness(quick: bool) -> Curve:
                     limit_rows=TRAINED,
                 )
                 evaluation = path / "test"
-                run = driver.create(
+                run = creating.create(
                     path / f"{optimizer}{late}", settings, path / "train", evaluation
                 )
                 gang = Execution("parallel", 1, executor="gang")

@@ -23,7 +23,7 @@ from mapreduce.runs.state import Position
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.training import creating
 
 ROWS, SLICES, SLICE_ROWS = 2048, 4, 32
 LIMIT = 1.15
@@ -57,7 +57,7 @@ class Mapper:
             slice_rows=SLICE_ROWS,
             rounds=rounds + 1,
         )
-        run = driver.create(path / "run", settings, path / "data", None)
+        run = creating.create(path / "run", settings, path / "data", None)
         run.make_folders()
         first = Position.first(run.config.plan)
         for completed in range(rounds + 1):

@@ -45,7 +45,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.base import Strategy
 from mapreduce.strategies.training import Training
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 Array = npt.NDArray[Any]
 
@@ -388,7 +388,7 @@ def check_strategy(kind: type[Strategy], settings: Settings | None = None) -> No
         for how in (Layout(1, 1), Layout(2, 3), Layout(5, 2), jobs, gang):
             if how == gang and gang.traits.why_no_gangs:
                 continue
-            run = driver.create(Path(folder) / f"{len(found)}", settings, data, None)
+            run = creating.create(Path(folder) / f"{len(found)}", settings, data, None)
             if isinstance(how, Layout):
                 blocks = _hostile(Training.of(run), how)
                 found.append(np.concatenate([block.arrays["params"] for block in blocks]))

@@ -30,7 +30,7 @@ from mapreduce.runs.state import Position
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.training import Training
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 ARGUMENTS = ("features", "classes", "dtype", "shape")
 
@@ -82,7 +82,7 @@ def imported(
 
 def create(path: Path, data: Path, settings: Settings, evaluation: Path | None = None) -> RunDir:
     """A run that has not begun."""
-    return driver.create(path, settings, data, evaluation)
+    return creating.create(path, settings, data, evaluation)
 
 
 def trained(

@@ -33,14 +33,12 @@ class Gang:
         stages: int = 1,
     ) -> None:
         self.run = run
-        self.meeting = Meeting.prepare(run)
+        self.meeting = Meeting.prepare(run.path)
         self.errors: dict[int, BaseException] = {}
         self.statuses: list[str] = []
         self._threads: dict[int, threading.Thread] = {}
-        self._each = threads
-        token = self.meeting.token
         self._role = functools.partial(
-            Role, token=token, ranks=ranks, blocks=blocks, wait=wait, reach="", stages=stages
+            Role, ranks=ranks, blocks=blocks, wait=wait, stages=stages, threads=threads
         )
         self.ranks = ranks
 
@@ -53,9 +51,10 @@ class Gang:
 
     def _live(self, rank: int) -> None:
         training = Training.of(self.run)
-        training.context.threads = self._each
+        role, home = self._role(rank=rank), self.run.path
+        meeting = Meeting(home, self.meeting.token)
         try:
-            Rank(training, self.run, self._role(rank=rank), self.statuses.append).run()
+            Rank(training, self.run.rounds.folder, meeting, role, self.statuses.append).run()
         except BaseException as error:
             self.errors[rank] = error
 

@@ -31,7 +31,7 @@ from mapreduce.plan.settings import Settings, trust_members
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from quick import each, first_of
 
 CNN = (
@@ -176,7 +176,7 @@ def create(data, path, name, **changes):
     """A run of a plan that has not begun; two checkpoints come before its end."""
     given = {"rounds": 7, "checkpoint_every": 2, "eval_every": 3, **PLANS[name], **changes}
     folder = data / name.partition("-")[0]
-    return driver.create(path, Settings(**given), folder / "train", folder / "test")
+    return creating.create(path, Settings(**given), folder / "train", folder / "test")
 
 
 def ended(run, execution=INLINE):
@@ -388,7 +388,7 @@ def test_portable_has_the_same_bits_on_two_blas_cores(data, tmp_path):
         for core in ("SkylakeX", "Sandybridge"):
             folder = data / "rows"
             path, settings = tmp_path / f"{profile}-{core}", Settings(**PLANS["rows"], rounds=10)
-            driver.create(path, settings, folder / "train", None, profile)
+            creating.create(path, settings, folder / "train", None, profile)
             env = {**os.environ, "OPENBLAS_CORETYPE": core}
             shown = json.loads(programs.succeed("resume", path, "--json", "-q", env=env))
             hashes[profile, core] = shown["model_sha256"]

@@ -24,9 +24,9 @@ FOLDERS = [
     *("runners.parallel", "runners.hadoop", "runners.emr", "reduction"),
     *("data", "data.recipes", "data.readers", "data.splitting"),
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
+    *("executors", "executors.gang", "algorithms", "inference"),
     *("strategies", "strategies.sync", "strategies.averaging"),
-    *("strategies.tournament", "strategies.downpour"),
-    *("executors", "algorithms", "inference", "executors.gang", "training", "launch"),
+    *("strategies.tournament", "strategies.downpour", "training", "launch"),
     *("tracing", "exercises", "tracing.training", "tracing.notebook"),
     *("__init__", "testing", "cli"),
 ]

@@ -202,7 +202,7 @@ def _evaluated(
     from mapreduce.inference.base import trained_on
     from mapreduce.plan.fitting import check_fits
     from mapreduce.runs.directory import RunDir
-    from mapreduce.training.driver import check_data
+    from mapreduce.training.creating import check_data
     from mapreduce.training.start import require_named
 
     if data is not None:

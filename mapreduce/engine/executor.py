@@ -1,7 +1,8 @@
 """Who computes: an executor has the units of any program mapped, and carries the messages."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +24,70 @@ class Progress(NamedTuple):
 
     completed: int
     blocks: list[Message]
+
+
+#: Rounds that take this much longer, or shorter, than expected are a change.
+CHANGE = 1.35
+
+
+@dataclass(frozen=True)
+class Limit:
+    """When an executor hands back, if the program is not over before.
+
+    ``until``: Rounds completed then; 0 for the end of the program.
+    ``seconds``: Seconds after which it does; 0 for no limit.
+    ``worth``: But it goes on if the rest of the program takes fewer seconds.
+    ``expected``: Seconds a round; 0 if nothing is expected. It hands back when rounds take much
+      longer or shorter.
+    ``patience``: Seconds before which it does not for that reason.
+    """
+
+    until: int = 0
+    seconds: float = 0.0
+    worth: float = 0.0
+    expected: float = 0.0
+    patience: float = 0.0
+
+
+#: No limit.
+WHOLE = Limit()
+
+
+class Times(NamedTuple):
+    """Seconds of a round and of a program beside them, None where there was none; the last round.
+
+    ``mapped``, ``rest``: Seconds of the maps of all tasks together, and of all else: rounds without
+      their longest map, and publishing. The first rounds and what is beside them do not count. See
+      :func:`mapreduce.runs.amdahl.scaling`.
+    """
+
+    round: float | None = None
+    evaluation: float | None = None
+    completed: int = 0
+    mapped: float = 0.0
+    rest: float = 0.0
+
+
+class Hooks(NamedTuple):
+    """What an executor tells, in any of its threads, while it runs rounds of a state in a folder.
+
+    ``settle``: A due round was published, in so many blocks, and is deleted when this returns True:
+      called in the order of the rounds, and again until it does.
+    ``news``: A round was published, in so many blocks, which another task may delete.
+    ``profiles``: The numeric profiles of all tasks.
+    """
+
+    settle: Callable[[int, int], bool] = lambda completed, blocks: True
+    news: Callable[[int, int], object] = lambda completed, blocks: None
+    profiles: Callable[[list[dict[str, Any]]], object] = lambda profiles: None
+
+
+#: Nobody is told.
+QUIET = Hooks()
+
+
+class UnfitError(GradreduceError):
+    """Another executor could run these rounds here."""
 
 
 class Executor(Protocol):
@@ -82,13 +147,20 @@ def blocks_of(program: Program, pairs: Iterable[Pair], count: int) -> list[Messa
 
     Raises GradreduceError (not each is there once).
     """
-    found = sorted(pairs, key=lambda pair: pair[0])
+    pairs = [*pairs]
+    return require_blocks(program, pairs, range(count if program.has_state else len(pairs) or 1))
+
+
+def require_blocks(program: Program, pairs: Iterable[Pair], wanted: Iterable[int]) -> list[Message]:
+    """The blocks of these numbers, in their order; errors are those of :func:`blocks_of`."""
+    found, wanted = sorted(pairs, key=lambda pair: pair[0]), [*wanted]
     keys = [key for key, _ in found]
-    wanted = range(count if program.has_state else max(len(keys), 1))
     if keys != [(number,) for number in wanted]:
-        numbers = f"(0,) to ({count - 1},)" if program.has_state else "as (0,), (1,) and so on"
+        numbers = "as (0,), (1,) and so on"
+        if program.has_state:
+            numbers = ", ".join(f"({number},)" for number in wanted)
         raise GradreduceError(
             f"the last phase of the program {program.name} gave the blocks {keys!r:.200}: expected "
-            f"each once, {numbers}"
+            f"each once, {numbers:.200}"
         )
     return [message for _, message in found]

@@ -8,10 +8,10 @@ import json
 import zlib
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.state import Array, State
@@ -68,6 +68,45 @@ class Phase(NamedTuple):
 
     name: str
     keys: int
+
+
+class Line(Protocol):
+    """The tasks that hold a model together, from the view of one of them."""
+
+    def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
+        """Send a message to the task of the stage before, -1, or after, 1; receive one; or both.
+
+        It waits for the other task, which sends what is taken, and takes what is sent.
+        """
+
+
+class Stage(Protocol):
+    """What one task does of each unit, after the task before it and before the next one.
+
+    ``number``, ``count``: Which stage it is, from 0, and of how many.
+    ``part``: Start and stop of the elements that it has of the vectors that are mapped.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def part(self) -> tuple[int, int]: ...
+
+
+class Arriving(Protocol):
+    """A task's part in rounds whose messages are applied to the state as they arrive."""
+
+    def run(self, start: int) -> int:
+        """Take part in some rounds after ``start``, and publish this task's blocks; returns the
+        rounds completed then.
+        """
+
+    def ends(self, completed: int) -> bool:
+        """Whether what follows is to be done in another number of blocks."""
 
 
 class Program(ABC):
@@ -132,6 +171,75 @@ class Program(ABC):
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
         """Whether no round follows, by any block after ``completed`` ones: all must agree."""
         return completed >= self.most_rounds()
+
+    # What is read of a state; by default all tasks read all of it
+
+    def mapped(self) -> tuple[str, ...]:
+        """Names of the vectors of which maps read all blocks, by :meth:`State.vector`: each has the
+        length and dtype of before, cut as :meth:`bounds` says. If there are any, tasks that do not
+        reduce a block read only these and :meth:`whole`.
+        """
+        return ()
+
+    def whole(self) -> tuple[str, ...]:
+        """Names of the arrays that are equal in all blocks, and that all tasks read."""
+        return ()
+
+    def bounds(self, blocks: int) -> Sequence[tuple[int, int]]:
+        """Start and stop of each block in the vectors of :meth:`mapped`."""
+        return [(0, 0)] * blocks
+
+    def most_bytes(self) -> int:
+        """Bytes that a task sends to another in a round, at most."""
+        return 1 << 40
+
+    # Between rounds
+
+    def next_due(self, completed: int) -> int:
+        """The next round after which the state is to be on disk, and seen by the caller."""
+        return self.most_rounds()
+
+    def beside(self, completed: int, arrays: Mapping[str, Array]) -> "Program | None":
+        """A program without a state of its own, which reads the state after some rounds, too, and
+        is run before the next round; it has one block. ``arrays`` are those of :meth:`is_over`.
+        """
+        return None
+
+    def is_concluded(self, completed: int) -> bool:
+        """Whether what is to be done beside the rounds was done at this one."""
+        return False
+
+    def conclude(self, completed: int, block: Message) -> None:
+        """Keep what the program beside has made; one task does that."""
+        return
+
+    def is_out(self, completed: int) -> bool:
+        """Whether no round follows by what was concluded so far; one task asks, for all."""
+        return False
+
+    # What some executors can do, if the program can
+
+    def libraries(self) -> Mapping[str, str]:
+        """Versions of libraries that the bits depend on, beside the toolkit's own."""
+        return {}
+
+    def stages(self, count: int) -> Sequence[Stage]:
+        """What each of ``count`` tasks does of every unit.
+
+        Raises UsageError (there are none, or not as many).
+        """
+        raise UsageError(f"--stages {count}: the program {self.name} has none. Take --stages 1")
+
+    def split(self, stage: Any, line: Line) -> None:
+        """Compute by one of :meth:`stages` from now on, with the tasks before and after it."""
+        return
+
+    def arriving(self, gang: Any) -> Arriving | None:
+        """A task's part in rounds whose messages are applied as they arrive, if these are such.
+
+        ``gang``: A :class:`mapreduce.executors.gang.division.Together`.
+        """
+        return None
 
     # What tasks do
 

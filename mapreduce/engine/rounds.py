@@ -165,16 +165,18 @@ class RoundFiles:
         halves = {completed for (completed, of), n in units.items() if n < of}
         return sorted((at, of) for (at, of), n in blocks.items() if n == of and at not in halves)
 
-    def latest_whole(self, blocks: int) -> int | None:
+    def latest_whole(self, blocks: int, owners: int = 0) -> int | None:
         """The last round that is complete and undamaged in some blocks, which are read in turn.
 
-        So memory holds one of them. What units own is not read.
+        So memory holds one of them, or what one of the ``owners`` owns.
         """
         for completed, count in reversed(self.variants()):
             with contextlib.suppress(MissingInputError, DataError):
                 if count == blocks:
                     for number in range(blocks):
                         self.read(completed, number, blocks)
+                    for unit in range(owners):
+                        self.read_owned(completed, unit, owners)
                     return completed
         return None
 

@@ -16,6 +16,16 @@ Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
+def overlap(block: tuple[int, int], part: tuple[int, int]) -> tuple[slice, slice]:
+    """The elements of a block that are in a part: their places in the block, and in the part."""
+    (start, stop), (first, last) = block, part
+    low = min(max(start, first), stop)
+    high = max(min(stop, last), low)
+    size = max(last - first, 0)
+    place = min(max(low - first, 0), size)
+    return slice(low - start, high - start), slice(place, place + high - low)
+
+
 class State(ABC):
     """The arrays of each block after a round, and of units: programs read, executors publish.
 

@@ -4,31 +4,31 @@ Runners that start processes of their own run ``python -m mapreduce.executors.ch
 tasks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
-from hdfs_utils.errors import ConflictError
-from hdfs_utils.paths import AnyPath, path_of
-from hdfs_utils.publish import put_if_absent
-from mapreduce.engine.executor import Progress, blocks_of, grouped, publish_first
+from hdfs_utils.paths import RemotePath, path_of
+from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times, grouped
 from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
-from mapreduce.engine.program import Key, Layout, Phase, Program, kept
+from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, kept
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory, State
-from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.errors import GradreduceError
 from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
+from mapreduce.executors.resumable import Resumable
 from mapreduce.job import MRStep
 from mapreduce.reduction.message import Message
-from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.support import blas
+from mapreduce.support.periodic import every
 
 Pairs = Iterator[tuple[str, Message]]
 
-#: The description of a program, beside its rounds.
-_DESCRIPTION = "program"
+#: Seconds between two looks for new published rounds.
+_LOOK_SECONDS = 0.2
 
 
 def spelled(key: Key) -> str:
@@ -182,101 +182,65 @@ def _reduced(pairs: Pairs, reduce: Callable[..., Pairs], completed: int, phase: 
         yield from reduce(completed, phase, key, iter(messages))
 
 
-class Chain:
-    """See :class:`mapreduce.engine.executor.Executor`.
+class Chain(Resumable):
+    """Runs rounds as the steps of mrjob jobs.
 
     ``tasks``: Map tasks; by default as many as the execution has workers.
     ``reducers``: Reduce tasks; by default one for each block.
-    ``place``: Folder of the rounds of a program with a state, which goes on with them.
-    ``driver``: See :func:`mapreduce.engine.program.kept`.
-    ``label``: mrjob's option by which jobs are called; by default by the program.
     """
 
+    name = "chain"
+    JOB = ChainJob
+
     def __init__(
-        self,
-        execution: Execution,
-        tasks: int = 0,
-        reducers: int = 0,
-        *,
-        place: AnyPath | None = None,
-        job_class: type[ChainJob] = ChainJob,
-        driver: str = "",
-        label: Iterable[str] = (),
+        self, execution: Execution, tasks: int = 0, reducers: int = 0, **more: Any
     ) -> None:
-        self._execution = execution
-        # Tasks work in folders of their own.
-        self._place = None if place is None else path_of(str(place)).absolute()
+        super().__init__(execution, **more)
         self._tasks, self._reducers = tasks or execution.workers, reducers
-        self._job_class, self._driver, self._label = job_class, driver, label
 
-    def advance(self, program: Program) -> Progress:
-        """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
-        rounds of another program).
-        """
-        if not program.has_state:
-            pairs = self.run(program, 0, 1)
-            return Progress(1, blocks_of(program, pairs, 1))
-        if self._place is None:
-            raise UsageError(f"the program {program.name} needs a folder for its rounds")
-        self._place.mkdir(parents=True, exist_ok=True)
-        # Workers trust what is trusted when they start.
-        program.describe()
-        with lease.held(self._place), self.workers():
-            self._claim(program)
-            files, count = RoundFiles(self._place), program.blocks_for(self._execution.blocks)
-            if begun := files.variants():
-                # In as many blocks as before.
-                count = begun[-1][1]
-            state = InFolder(files, count, program.owners())
-            completed = files.latest_whole(count)
-            if completed is None:
-                publish_first(program, state)
-                completed = 0
-            files.prune(completed, count)
-            completed = self._go_on(program, state, files, completed)
-            return Progress(completed, [state.block(completed, number) for number in range(count)])
+    def once(self, program: Program) -> list[Pair]:
+        return self.run(program, 0, 1)
 
-    def _go_on(self, program: Program, state: State, files: RoundFiles, completed: int) -> int:
-        """Run jobs to the end; returns the number of completed rounds."""
-        costly, rounds = self._execution.traits.joins_rounds, 1
-        while not program.is_over(completed, state.block(completed, 0).arrays):
-            most = self._execution.rounds_per_job
-            if program.ends_early and costly:
-                # Each step after the end would start tasks for nothing.
-                most, rounds = min(rounds, most), 2 * rounds
-            stop = min(completed + most, program.most_rounds())
+    def go_on(
+        self,
+        program: Program,
+        state: State,
+        completed: int,
+        limit: Limit = WHOLE,
+        hooks: Hooks = QUIET,
+    ) -> Times:
+        """Run a job of rounds, up to the next one that is due."""
+        execution = self._execution
+        stops = [program.next_due(completed), completed + execution.rounds_per_job]
+        if limit.until:
+            stops.append(limit.until)
+        if program.ends_early and execution.traits.joins_rounds:
+            # Each step after the end would start tasks for nothing: 1, 2, 4, ... rounds.
+            stops.append(2 * completed + 1)
+        stop, started = min(stops), time.monotonic()
+        with self._watching(RoundFiles(path_of(state.place)), hooks):
             self.run(program, completed, stop, state.count)
-            found = files.latest_whole(state.count)
-            if found is None or found <= completed:
-                raise GradreduceError(
-                    f"the job ended, but the last whole round in {self._place} is {found}: "
-                    f"expected one up to {stop}"
-                )
-            completed = found
-        return completed
+        return Times((time.monotonic() - started) / (stop - completed), completed=stop)
 
-    def _claim(self, program: Program) -> None:
-        """Note whose rounds the place has."""
-        assert self._place is not None
-        try:
-            put_if_absent(self._place / _DESCRIPTION, program.to_json().encode(), sync=True)
-        except ConflictError as error:
-            raise UsageError(
-                f"{self._place} has the rounds of another program than this {program.name}, or of "
-                f"other data. Name another folder"
-            ) from error
+    def _watching(self, files: RoundFiles, hooks: Hooks) -> AbstractContextManager[None]:
+        """Tell of rounds as they are published while a job runs, whatever the runner.
 
-    def workers(self, most: int = 0) -> AbstractContextManager[Any]:
-        """Workers that outlive the jobs, where the runner has any.
-
-        ``most``: How many; by default those of the execution.
+        An exception are rounds in another filesystem while tasks run in this process: mrjob changes
+        the environment for each task, which the filesystem's client reads in its own threads.
         """
-        how = self._execution
-        return how.traits.kept(most or how.workers, how.start_method, [self._job_class])
+        is_elsewhere = isinstance(files.folder, RemotePath)
+        if hooks is QUIET or (is_elsewhere and not self._execution.traits.runs_at_once):
+            return nullcontext()
 
-    def run(
-        self, program: Program, start: int, stop: int, blocks: int = 0
-    ) -> Iterable[tuple[Key, Message]]:
+        def look() -> None:
+            # Errors are ignored here: they are found when the job has ended.
+            with suppress(Exception):
+                if rounds := files.complete():
+                    hooks.news(max(rounds), rounds[max(rounds)])
+
+        return every(_LOOK_SECONDS, look, "watch")
+
+    def run(self, program: Program, start: int, stop: int, blocks: int = 0) -> list[Pair]:
         """Run the rounds after the first ``start`` ones, up to ``stop``, in one job.
 
         The state after round ``start`` must be published in so many ``blocks``, by default as many
@@ -287,13 +251,9 @@ class Chain:
         StepFailedException, GradreduceError
             As the runner does.
         """
+        self._check(program)
         execution, tasks = self._execution, self._tasks
-        if program.name.startswith("__main__:") and not execution.forks_here:
-            raise UsageError(
-                f"the program {program.name} is defined in the script that was started, which "
-                f"tasks of -r {execution.runner} do not import: define it in a module of its own"
-            )
-        blocks = blocks or program.blocks_for(execution.blocks)
+        blocks = blocks or program.blocks_for(execution.blocks or 1)
         is_alone = tasks == blocks == 1 and program.has_state
         options = {
             "--program": program.describe(),
@@ -311,9 +271,8 @@ class Chain:
         # Hadoop's streaming loses an empty argument.
         given = {name: value for name, value in options.items() if value not in (None, "")}
         lines = lines_of(each.to_key() for each in leaf_ranges(start, program.units(start), tasks))
-        label = self._label or ["--label", program.name.rpartition(":")[2]]
         with blas.in_one_thread():
-            found = run_lines(self._job_class, given, lines, execution, label)
+            found = run_lines(self._job_class, given, lines, execution, self._label(program))
         return [(read_key(key), message) for key, message in found]
 
 

@@ -1,16 +1,21 @@
 """Evaluation: accuracy and loss on a dataset, as sums over all of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import total
-from mapreduce.engine.sums import Monoid
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Line, Pair
+from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import NonFiniteError
 from mapreduce.inference.base import Inference, SliceSum, executor_of
 from mapreduce.models.base import Model
+from mapreduce.models.layers.stages import Stage
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated
@@ -72,6 +77,54 @@ class Evaluate(SliceSum):
 
     name = "evaluate"
     MONOID = SCORES
+
+    def lift(self, completed: int, unit: int) -> Score:
+        return score_of(self.inference, unit)
+
+
+@dataclass(frozen=True)
+class EvaluateRounds(Sum):
+    """Scores the parameters of a training's state, to the bits of its checkpoint's score.
+
+    ``run``: Its folder. ``content``: Digest of what that has.
+    """
+
+    run: str
+    content: str
+
+    name = "evaluate-rounds"
+    MONOID = SCORES
+
+    @cached_property
+    def inference(self) -> Inference:
+        """The data, and the model or what this task has of it."""
+        run = RunDir(path_of(self.run))
+        assert run.config.evaluation is not None
+        return Inference(run, path_of(run.config.evaluation), np.empty(0))
+
+    def units(self, completed: int) -> int:
+        return self.inference.leaves
+
+    def split(self, stage: Stage, line: Line) -> None:
+        vars(self).update(_stage=stage, _line=line)
+        self.inference.model = stage.network
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        inference = self.inference
+        inference.params = self.state.vector(part.completed, "params")
+        stage, line = vars(self).get("_stage"), vars(self).get("_line")
+        if stage is None or line is None:
+            return super().map(part)
+        if stage.number:
+            stage.network.source = lambda: line.swap(-1, None, True).arrays["outputs"]
+        if stage.number == stage.count - 1:
+            return super().map(part)
+        # Only the last one scores what becomes of the rows.
+        for unit in range(part.start, part.stop):
+            rows = inference.leaf(unit)
+            for _, going in stage.network.passes(inference.params, rows, inference.context):
+                line.swap(1, Message({}, {"outputs": going.outputs}), False)
+        return iter(())
 
     def lift(self, completed: int, unit: int) -> Score:
         return score_of(self.inference, unit)

@@ -378,7 +378,7 @@ def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | None]:
     if not traits.of(job.options.runner).can_adopt:
         yield None
         return
-    from mapreduce.runners.hadoop import submissions
+    from mapreduce.runners import applications
 
     found, path = report.current() or (Report(report.new_id(), arguments[0]), None)
     folder = path.parent if path else jobs() / found.id
@@ -393,7 +393,7 @@ def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | None]:
         yield None
         return
     try:
-        with submissions.told_to(found.id, note.submitted):
+        with applications.told_to(found.id, note.submitted):
             yield note
     except BaseException as error:
         ended = error

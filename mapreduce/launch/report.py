@@ -126,9 +126,9 @@ def begin(job: Any, *, prints: bool = False) -> contextlib.ExitStack:
                 "by itself cannot read"
             )
         if traits.of(found.runner).names_applications:
-            from mapreduce.runners.hadoop import submissions
+            from mapreduce.runners import applications
 
-            stack.enter_context(submissions.told_to(found.id, _submitted))
+            stack.enter_context(applications.told_to(found.id, _submitted))
         _changed()
     return stack
 

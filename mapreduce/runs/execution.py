@@ -57,6 +57,11 @@ class Execution:
             return True
         return self.traits.forks and self.start_method == "fork"
 
+    @property
+    def fallback(self) -> str | None:
+        """The executor to go on with if the chosen one cannot run; None if there is none."""
+        return "chain" if self.gang_fallback == "chain" or "executor" in self.auto else None
+
     def for_arrivals(self, run: AnyPath) -> "Execution":
         """The same for asynchronous rounds, which only a gang has: nothing else is tried.
 

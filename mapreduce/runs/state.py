@@ -98,13 +98,3 @@ def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
     blocks = min(blocks, pages)
     edges = [pages * i // blocks * PAGE for i in range(blocks)] + [size]
     return list(pairwise(edges))
-
-
-def overlap(block: tuple[int, int], part: tuple[int, int]) -> tuple[slice, slice]:
-    """The elements of a block that are in a part: their places in the block, and in the part."""
-    (start, stop), (first, last) = block, part
-    low = min(max(start, first), stop)
-    high = max(min(stop, last), low)
-    size = max(last - first, 0)
-    place = min(max(low - first, 0), size)
-    return slice(low - start, high - start), slice(place, place + high - low)

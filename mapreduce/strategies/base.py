@@ -9,10 +9,11 @@ carries messages between them: the chain makes a step of each phase, the gang an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from mapreduce.engine.leaf_ranges import LeafRange, block_key
 from mapreduce.engine.program import Layout as Layout
+from mapreduce.engine.program import Line as Line
 from mapreduce.engine.program import Phase as Phase
 from mapreduce.errors import UsageError
 from mapreduce.models.layers.stages import Stage
@@ -27,16 +28,6 @@ from mapreduce.strategies.task_context import TaskContext
 
 #: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
-
-
-class Line(Protocol):
-    """The tasks that hold a model together, from the view of one of them."""
-
-    def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
-        """Send a message to the task of the stage before, -1, or after, 1; receive one; or both.
-
-        It waits for the other task, which sends what is taken, and takes what is sent.
-        """
 
 
 class Traffic(NamedTuple):

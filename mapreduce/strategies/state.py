@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from kernels import dispatch
 from mapreduce.engine import state
+from mapreduce.engine.state import Array, overlap
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message
-from mapreduce.runs.state import Array, block_bounds, overlap
+from mapreduce.runs.state import block_bounds
 from mapreduce.strategies.task_context import TaskContext
 
 _first_non_finite = dispatch.get("first_non_finite")

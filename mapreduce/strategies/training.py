@@ -1,15 +1,20 @@
 """The program of a training: the rounds of a run's plan, as its strategy maps and reduces them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any, ClassVar
 
 from hdfs_utils.paths import path_of
 from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of
-from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, kept
+from mapreduce.engine.program import Arriving, Key, Layout, Line, Pair, Phase, Program, kept
 from mapreduce.engine.state import Array
 from mapreduce.engine.state import State as Published
+from mapreduce.errors import UsageError
+from mapreduce.inference.evaluate import EvaluateRounds, check_finite, from_message
+from mapreduce.models.layers.sequential import ROWS
+from mapreduce.models.layers.stages import Stage, stages_of
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message
@@ -45,6 +50,8 @@ class Training(Program):
 
     name = "training"
     has_state = True
+    #: Of the tasks that hold the model together, what this one does.
+    _stage: ClassVar[Any] = None
 
     @classmethod
     def of(cls, run: RunDir) -> "Training":
@@ -60,7 +67,11 @@ class Training(Program):
     @cached_property
     def context(self) -> TaskContext:
         """The run's plan, model and data."""
-        return TaskContext(RunDir(path_of(self.run)).config, 1)
+        return TaskContext(self._folder.config, 1)
+
+    @cached_property
+    def _folder(self) -> RunDir:
+        return RunDir(path_of(self.run))
 
     @property
     def plan(self) -> Plan:
@@ -85,7 +96,7 @@ class Training(Program):
 
     @cached_property
     def _first(self) -> Position:
-        return checkpoint.first(RunDir(path_of(self.run)))
+        return checkpoint.first(self._folder)
 
     def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
         return self._first.in_blocks(blocks)
@@ -101,11 +112,84 @@ class Training(Program):
             arrays["memory"]
         )
 
+    def mapped(self) -> tuple[str, ...]:
+        return ("params", *self._kind.mapped_arrays(self.plan))
+
+    def whole(self) -> tuple[str, ...]:
+        return ("memory",)
+
+    def bounds(self, blocks: int) -> Sequence[tuple[int, int]]:
+        return block_bounds(self.context.model.size, blocks)
+
+    def most_bytes(self) -> int:
+        # A message has at most three vectors of float64 or int64, and descriptions and scalars.
+        most, model = self._kind.most_messages(self.plan, 0), self.context.model
+        total = most * 24 * model.size + (self.layout.blocks << 20)
+        if self._stage is not None:
+            # What goes from stage to stage is smaller than all that a slice becomes.
+            total += max(self.plan.slice_rows, ROWS) * model.row_bytes
+        return total
+
+    # Between rounds
+
+    def next_due(self, completed: int) -> int:
+        return self.plan.next_stop(completed)
+
+    def beside(self, completed: int, arrays: Mapping[str, Array]) -> Program | None:
+        is_done = self.context.optimizer.is_done(arrays["memory"])
+        if self.context.config.evaluation is None:
+            return None
+        return self._evaluation if is_done or self.plan.is_evaluation(completed) else None
+
+    @cached_property
+    def _evaluation(self) -> EvaluateRounds:
+        return EvaluateRounds(self.run, self.content)
+
+    def is_concluded(self, completed: int) -> bool:
+        return self._folder.evaluation(completed) is not None
+
+    def conclude(self, completed: int, block: Message) -> None:
+        """Publish the score of the evaluation."""
+        score = from_message(block)
+        check_finite(score, completed, self._evaluation.inference.dataset.folder)
+        self._folder.write_json(f"evaluations/{completed:08d}.json", vars(score))
+
+    def is_out(self, completed: int) -> bool:
+        return self._folder.is_out_of_patience(completed)
+
+    # What a gang can do
+
+    def libraries(self) -> Mapping[str, str]:
+        return self.context.model.libraries
+
+    def stages(self, count: int) -> Sequence[Stage]:
+        if not self._kind.takes_stages:
+            raise UsageError(
+                f"--stages {count}: expected --strategy sync, found {self.plan.strategy}, whose "
+                f"tasks need the whole model. Take --stages 1"
+            )
+        return stages_of(self.context.model, count)
+
+    def split(self, stage: Stage, line: Line) -> None:
+        vars(self).update(_stage=stage)
+        self.strategy.split(stage, line)
+
+    def arriving(self, gang: Any) -> Arriving | None:
+        if not self.plan.asynchronous:
+            return None
+        # Only the tasks of a gang need it.
+        from mapreduce.strategies.arrivals import Arrivals
+
+        return Arrivals(self._folder, self.strategy, gang)
+
+    # What tasks do
+
     def begin(self, state: Published, layout: Layout) -> None:
         super().begin(state, layout)
         self.context.threads = layout.threads
         # Of an earlier state.
         vars(self).pop("strategy", None)
+        vars(self).pop("_stage", None)
 
     @cached_property
     def strategy(self) -> Strategy:

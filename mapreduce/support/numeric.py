@@ -131,3 +131,17 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def mixed(profiles: list[dict[str, Any]], pinned: bool) -> list[str]:
+    """How the numeric profiles of tasks differ from that of the first, in words.
+
+    If the profiles are ``pinned``, the processors themselves do not matter.
+    """
+    ignored = {"cpu", "cpu_features"} if pinned else set()
+    kept = [{name: p[name] for name in p if name not in ignored} for p in profiles]
+    return [
+        f"rank {rank}: {change}"
+        for rank, profile in enumerate(kept)
+        for change in difference(kept[0], profile)
+    ]

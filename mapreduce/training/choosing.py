@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from hdfs_utils.paths import path_of
 from mapreduce.data.manifest import load
-from mapreduce.executors.gang.rendezvous import Times
-from mapreduce.executors.gang.segment import Segment
+from mapreduce.engine.executor import WHOLE, Limit, Times
+from mapreduce.executors.registry import EXECUTORS
 from mapreduce.models.context import Context
 from mapreduce.plan import strategies
 from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
@@ -60,8 +60,9 @@ class Chooser:
     """Chooses the execution of the next rounds.
 
     ``given``: What the user has chosen; ``given.auto`` names what not. ``context``: The driver's
-    own, with compiled kernels. ``can_gang``: Whether the rounds are the toolkit's own, which a gang
-    can run. ``emit``: Receives the events of what was tried and chosen.
+    own, with compiled kernels. ``can_gang``: Whether the rounds are the toolkit's own: a gang does
+    not call the methods of somebody's own job. ``emit``: Receives the events of what was tried and
+    chosen.
     """
 
     def __init__(
@@ -100,22 +101,22 @@ class Chooser:
         """The largest number of workers that may be chosen."""
         return max([way.workers for way in self._ways], default=self._given.workers)
 
-    def next(self, completed: int, left: int) -> tuple[Execution, Segment]:
+    def next(self, completed: int, left: int) -> tuple[Execution, Limit]:
         """How to run the rounds after ``completed`` ones, of which ``left`` are left."""
         self._from = completed
         if not self._ways:
-            return self._given.with_blocks_for(self._context.model), Segment()
-        self._way, segment = self._tuner.choose(left)
+            return self._given.with_blocks_for(self._context.model), WHOLE
+        self._way, limit = self._tuner.choose(left)
         assert self._traits.costs is not None
-        if not segment.seconds or (self._told is None and self._traits.costs.job > _SOON):
+        if not limit.seconds or (self._told is None and self._traits.costs.job > _SOON):
             self._tell(completed, left)
-        if self._way.executor == "chain":
-            # A chain's job does not look at the clock.
+        if "limit" not in EXECUTORS.load(self._way.executor).can:
+            # It does not look at the clock.
             expected, until = self._tuner.seconds(self._way), 0
-            if segment.seconds and left * expected >= segment.worth:
-                until = completed + max(math.ceil(segment.seconds / expected), 1)
-            segment = Segment(until=until)
-        return self._execution(self._way), segment
+            if limit.seconds and left * expected >= limit.worth:
+                until = completed + max(math.ceil(limit.seconds / expected), 1)
+            limit = Limit(until=until)
+        return self._execution(self._way), limit
 
     def _execution(self, way: Way) -> Execution:
         return replace(self._given, **way._asdict()).with_blocks_for(self._context.model)
@@ -127,9 +128,10 @@ class Chooser:
             way = str(self._way)
             self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
 
-    def without_gangs(self) -> None:
-        """Choose among chains from now on, since the tasks of a gang cannot all run."""
-        self._given = replace(self._given, executor="chain")
+    def fall_back(self) -> None:
+        """Choose among the ways of the fallback from now on, since the executor cannot run."""
+        assert self._given.fallback is not None
+        self._given = replace(self._given, executor=self._given.fallback)
         if self._ways:
             self._choose_from(False)
 

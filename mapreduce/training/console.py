@@ -24,7 +24,7 @@ from mapreduce.support.commands import resume
 from mapreduce.support.printable import echo
 
 if TYPE_CHECKING:
-    from mapreduce.executors.chain import ChainJob
+    from mapreduce.job import Job
     from mapreduce.runs.directory import RunDir
 
 #: Seconds between two lines, and on a terminal, where they replace each other.
@@ -34,20 +34,19 @@ _LINE_SECONDS, _TERMINAL_SECONDS = 5.0, 0.1
 _BURST_SECONDS = 0.1
 
 
-def start(values: Mapping[str, Any], job_class: "type[ChainJob] | None" = None) -> None:
+def start(values: Mapping[str, Any], job_class: "type[Job] | None" = None) -> None:
     """Start a training from the values of all options, and print its progress and its result.
 
     ``values`` are those of :func:`mapreduce.training.start.start`, and ``dry_run``, ``quiet`` and
     ``as_json``. The steps of ``job_class`` are the rounds; by default it is the toolkit's own.
     """
     numeric.pin(values["numeric_profile"])
-    from mapreduce.executors.chain import ChainJob
     from mapreduce.training import start as starting
 
     if values["dry_run"]:
         _show_plan(values)
         return
-    follow(values, lambda events: starting.start(values, events, job_class or ChainJob))
+    follow(values, lambda events: starting.start(values, events, job_class))
 
 
 def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, RunEnded]]") -> None:
@@ -99,10 +98,10 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
 def _show_plan(values: Mapping[str, Any]) -> None:
     from mapreduce.plan import flags as plan_flags
     from mapreduce.runs import flags
-    from mapreduce.training import driver
+    from mapreduce.training import creating
 
     flags.execution(values)
-    plan = driver.plan(plan_flags.settings(values), values["data"], values["evaluation"])
+    plan = creating.plan(plan_flags.settings(values), values["data"], values["evaluation"])
     content: dict[str, Any] = {
         "model": plan.model,
         "optimizer": plan.optimizer,

@@ -17,7 +17,7 @@ from mapreduce.models.linear import LinearModel
 from mapreduce.models.softmax import Softmax
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
-from mapreduce.training.driver import check_data
+from mapreduce.training.creating import check_data
 
 FORMATS = (".npz", ".safetensors")
 

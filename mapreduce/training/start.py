@@ -6,7 +6,7 @@ from typing import Any
 from hdfs_utils.errors import KerberosError
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import DataError, MissingInputError, UsageError
-from mapreduce.executors.chain import ChainJob
+from mapreduce.job import Job
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runners import traits
 from mapreduce.runs import flags
@@ -14,19 +14,19 @@ from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
 from mapreduce.support.commands import command
 from mapreduce.support.printable import printable
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 
 def start(
-    values: Mapping[str, Any], events: Events, job_class: type[ChainJob] = ChainJob
+    values: Mapping[str, Any], events: Events, job_class: type[Job] | None = None
 ) -> tuple[RunDir, RunEnded]:
     """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
 
     ``values`` holds all options of a plan and of its execution, and the paths ``run``, ``data`` and
-    ``evaluation``, which may be None. The steps of ``job_class`` are the rounds.
+    ``evaluation``, which may be None. The steps of ``job_class`` are the rounds, if it is given.
     """
     settings, execution = plan_flags.settings(values), flags.execution(values)
-    run = driver.create(
+    run = creating.create(
         values["run"],
         settings,
         values["data"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from mapreduce.executors.gang.segment import CHANGE, Segment
+from mapreduce.engine.executor import CHANGE, WHOLE, Limit
 from mapreduce.runners.traits import Costs
 
 #: Seconds that a round costs a gang beside its gradients: of one worker, more for each other one
@@ -127,7 +127,7 @@ class Tuner:
     def _with_evaluations(self, way: Way) -> float:
         return self.seconds(way) + self._work.evaluation / self._at_once(way)
 
-    def choose(self, left: int) -> tuple[Way, Segment]:
+    def choose(self, left: int) -> tuple[Way, Limit]:
         """The way to go on with when ``left`` rounds are left, and until when."""
         self._is_steady = False
         # What threads cost each other depends on the model: they are never the first guess.
@@ -145,7 +145,7 @@ class Tuner:
             if self._pays(way, best, left):
                 return way, self._trial()
         self._is_steady = True
-        steady = Segment(expected=self.measured[best], patience=self._patience)
+        steady = Limit(expected=self.measured[best], patience=self._patience)
         if not self._is_disturbed:
             return best, steady
         # What has slowed another way down may be over after a while.
@@ -156,10 +156,10 @@ class Tuner:
         # Of equal ways, the smaller.
         return start + left * self._with_evaluations(way) * (1 + _EQUAL * (self._at_once(way) > 1))
 
-    def _trial(self) -> Segment:
+    def _trial(self) -> Limit:
         if len(self._ways) == 1:
-            return Segment()
-        return Segment(seconds=_TRIAL * self._costs.job, worth=_WORTH * self._costs.job)
+            return WHOLE
+        return Limit(seconds=_TRIAL * self._costs.job, worth=_WORTH * self._costs.job)
 
     def _pays(self, way: Way, best: Way, left: int) -> bool:
         """Whether a way is worth a trial: there and back."""

@@ -16,7 +16,7 @@ from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan.settings import Settings, make
 from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 ROWS, SYNC = 512, Settings("conv:4x5,relu,pool:2,dense:8,relu", batch_size=64, epochs=2)
 AVERAGING = replace(SYNC, strategy="averaging", replicas=2, local_steps=4)
@@ -104,7 +104,7 @@ def test_a_peer_has_our_losses(data, tmp_path, kind):
     if isinstance(program, str):
         pytest.skip(program)
     settings = AVERAGING if kind == "averaging" else SYNC
-    run = driver.create(tmp_path / "run", settings, data, None)
+    run = creating.create(tmp_path / "run", settings, data, None)
     plan, losses = run.config.plan, []
 
     def note(event):

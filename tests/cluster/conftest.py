@@ -12,7 +12,7 @@ from mapreduce.runners.hadoop import installation
 from mapreduce.runners.hadoop.rest import Yarn
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 from drills import SETTINGS  # isort: skip
 
@@ -30,14 +30,14 @@ def drill_data(cluster, tmp_path_factory):
 @pytest.fixture(scope="session")
 def expected(drill_data):
     """The hash that an undisturbed training has inline."""
-    run = driver.create(drill_data[0] / "run", SETTINGS, drill_data[0] / "train", None)
+    run = creating.create(drill_data[0] / "run", SETTINGS, drill_data[0] / "train", None)
     return driver.train(run, Execution("inline"), 2, Events()).model_sha256
 
 
 @pytest.fixture
 def run(drill_data, request):
     path = drill_data[1] / request.node.name
-    return driver.create(path, SETTINGS, drill_data[1] / "train", None)
+    return creating.create(path, SETTINGS, drill_data[1] / "train", None)
 
 
 @pytest.fixture

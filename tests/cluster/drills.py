@@ -10,7 +10,7 @@ from pathlib import Path
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import health
 from mapreduce.plan.settings import Settings
-from mapreduce.runners.hadoop import submissions
+from mapreduce.runners import applications
 from mapreduce.runners.hadoop.rest import Yarn
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted
@@ -101,7 +101,7 @@ def masters(cluster, application: str) -> list[dict]:
 
 def live(yarn: Yarn, run: RunDir) -> list[str]:
     """Applications of a training that wait or run."""
-    return yarn.live(submissions.mark(str(run.path)))
+    return yarn.live(applications.mark(str(run.path)))
 
 
 def name_node(cluster, bean: str) -> dict:

@@ -14,7 +14,7 @@ from mapreduce.errors import DataError
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from programs import wait_until
 
 from drills import INLINE, SAVING, SETTINGS, hdfs, train  # isort: skip
@@ -60,10 +60,10 @@ def test_replicas_are_corrupted(cluster, drill_data, expected):
     blocks = added()
     for number, block in enumerate(blocks[:2]):
         damage(block)
-        run = driver.create(folder / f"run-{number}", SETTINGS, folder / "train", None)
+        run = creating.create(folder / f"run-{number}", SETTINGS, folder / "train", None)
         assert train(run, execution=INLINE) == expected
     damage(blocks[2])
-    run = driver.create(folder / "run", SETTINGS, folder / "train", None)
+    run = creating.create(folder / "run", SETTINGS, folder / "train", None)
     with pytest.raises((DataError, StorageError), match=entry.file):
         train(run, execution=INLINE)
     assert run.read_json("result.json") is None
@@ -83,7 +83,7 @@ def quota(cluster, folder: RemotePath, size: int) -> Iterator[None]:
 def test_the_quota_is_reached(cluster, drill_data, expected):
     """Row 14."""
     folder = drill_data[1] / "quota"
-    run = driver.create(folder / "run", SAVING, drill_data[1] / "train", None)
+    run = creating.create(folder / "run", SAVING, drill_data[1] / "train", None)
 
     def full(event):
         if isinstance(event, CheckpointSaved) and event.completed == 1:

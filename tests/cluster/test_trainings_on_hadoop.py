@@ -24,7 +24,7 @@ from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 from drills import kill_one, tasks  # isort: skip
 import programs
@@ -66,7 +66,7 @@ def data(cluster, tmp_path_factory):
 def create(place, settings) -> RunDir:
     path = place / f"run-{secrets.token_hex(4)}"
     evaluation = place / "train" if settings.eval_every else None
-    return driver.create(path, settings, place / "train", evaluation)
+    return creating.create(path, settings, place / "train", evaluation)
 
 
 def trained(place, settings, execution):
@@ -184,7 +184,7 @@ def test_the_secret_is_for_its_owner_alone(cluster, data, scheme):
     run = RunDir(root / f"run-{secrets.token_hex(4)}")
     run.path.mkdir()
     for _ in range(2):
-        meeting = Meeting.prepare(run)
+        meeting = Meeting.prepare(run.path)
         done = programs.ran(
             sys.executable,
             "-c",

@@ -12,14 +12,13 @@ import pytest
 import programs
 from builders import blobs_in, killed
 from gangs import ranks
-from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import pushes
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.strategies import replicas
-from mapreduce.training import driver
+from mapreduce.strategies import arrivals, replicas
+from mapreduce.training import creating, driver
 from mapreduce.training.replaying import replay
 
 pytestmark = pytest.mark.fault
@@ -68,7 +67,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     print(f"seed {seed}")
     chance, victims = random.Random(seed), []
     settings = replace(SETTINGS, rounds=100, checkpoint_every=40)
-    run = driver.create(tmp_path / "run", settings, data, None)
+    run = creating.create(tmp_path / "run", settings, data, None)
     # A task that is lost four times ends its job.
     moments = sorted(chance.sample(range(1, 300), 3))
 
@@ -97,7 +96,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
 def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    run, chance = driver.create(tmp_path / "run", SETTINGS, data, None), random.Random(seed)
+    run, chance = creating.create(tmp_path / "run", SETTINGS, data, None), random.Random(seed)
 
     def how():
         workers, blocks = chance.randint(2, 4), chance.randint(1, 3)
@@ -117,7 +116,7 @@ def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
 def test_a_full_disk_loses_nothing(data, tmp_path):
     with programs.mounted(tmp_path / "disk", "1500k") as disk:
         settings = replace(SETTINGS, model="softmax", replicas=8, slice_rows=4, rounds=2000)
-        run = driver.create(disk / "run", replace(settings, checkpoint_every=2000), data, None)
+        run = creating.create(disk / "run", replace(settings, checkpoint_every=2000), data, None)
         filler = disk / "filler"
         filler.write_bytes(bytes(1400 << 10))
         full = programs.gradreduce("resume", run.path, "--workers", 2)

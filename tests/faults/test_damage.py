@@ -17,7 +17,7 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RunStarted, Warned
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("pinned")]
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory):
     datasets.blobs(folder / "train")
     datasets.blobs(folder / "test", (60,), seed=1)
     for name, settings in (("plain", SETTINGS), ("patient", PATIENT)):
-        train(driver.create(folder / name, settings, folder / "train", folder / "test"))
+        train(creating.create(folder / name, settings, folder / "train", folder / "test"))
     return folder
 
 
@@ -183,7 +183,7 @@ def test_what_came_after_a_fall_back_does_not_count_until_it_is_reached(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver._Training, "_advance", stop)
+        patch.setattr(driver.Driver, "advance", stop)
         with pytest.raises(KeyboardInterrupt):
             train(run)
     assert run.summary()["completed"] == back_to
@@ -236,7 +236,7 @@ def test_an_evaluation_that_is_read_from_a_stopped_run(data, tmp_path, capsys):
     assert main(["evaluate", str(run.path), str(data / "test")]) == 65
     follow(capsys.readouterr().err, capsys)
     shutil.rmtree(run.path)
-    driver.create(run.path, SETTINGS, data / "train", data / "test")
+    creating.create(run.path, SETTINGS, data / "train", data / "test")
     assert main(["evaluate", str(run.path), str(data / "test")]) == 66
     follow(capsys.readouterr().err, capsys)
     assert main(["evaluate", str(run.path), str(data / "test")]) == 0

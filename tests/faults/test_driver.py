@@ -22,7 +22,7 @@ from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -37,7 +37,7 @@ data = blobs_in(train=(200, 170, 97), test=(60,))
 
 def create(data: Path, run: Path, **changes) -> RunDir:
     settings = Settings(**{**vars(SETTINGS), **changes})
-    return driver.create(run, settings, data / "train", data / "test")
+    return creating.create(run, settings, data / "train", data / "test")
 
 
 def hash_of(run: RunDir, execution: Execution | None = None) -> str:

@@ -17,7 +17,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -35,7 +35,7 @@ data = blobs_in(train=(200, 170, 97), test=(60,))
 
 
 def create(data: Path, path: Path) -> RunDir:
-    return driver.create(path, SETTINGS, data / "train", data / "test")
+    return creating.create(path, SETTINGS, data / "train", data / "test")
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +115,14 @@ def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
     """kill -9 of one rank of each stage, of two groups: nobody else has its parameters."""
     monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
     plan = replace(SETTINGS, model="dense:900,tanh,dense:30,dropout:0.1", rounds=400)
-    one = driver.create(tmp_path / "one", plan, data / "train", data / "test")
+    one = creating.create(tmp_path / "one", plan, data / "train", data / "test")
     expected = driver.train(one, Execution("inline", executor="gang"), 3, Events())
     victims = iter([0, 3])
 
     def kill():
         os.kill(sorted(ranks())[next(victims)], signal.SIGKILL)
 
-    run = driver.create(tmp_path / "run", plan, data / "train", data / "test")
+    run = creating.create(tmp_path / "run", plan, data / "train", data / "test")
     disturbed = Disturbed(run, [20, 100], kill)
     assert disturbed.train(4, 3, stages=2) == expected.model_sha256
     assert len(disturbed.generations) == 2
@@ -133,7 +133,7 @@ def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
     """Two blocks of a larger model, which all ranks have mapped when one is killed."""
     monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
     plan = replace(SETTINGS, model="mlp:1500", batch_size=48)
-    chain = driver.create(tmp_path / "one", plan, data / "train", data / "test")
+    chain = creating.create(tmp_path / "one", plan, data / "train", data / "test")
     expected = driver.train(chain, Execution("inline", executor="gang"), 3, Events())
     maps = []
 
@@ -142,7 +142,7 @@ def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
         maps.append([Path(f"/proc/{pid}/maps").read_text() for pid in found])
         os.kill(found[1], signal.SIGKILL)
 
-    run = driver.create(tmp_path / "run", plan, data / "train", data / "test")
+    run = creating.create(tmp_path / "run", plan, data / "train", data / "test")
     disturbed = Disturbed(run, [20, 500], kill)
     assert disturbed.train(2, 2) == expected.model_sha256
     # It has no name, so it is gone with them.

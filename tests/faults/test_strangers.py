@@ -19,7 +19,7 @@ from mapreduce.runners.hadoop import installation
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -36,7 +36,7 @@ def made(tmp_path_factory):
     settings = Settings(
         "softmax", optimizer="momentum", batch_size=96, rounds=4, checkpoint_every=2, eval_every=2
     )
-    run = driver.create(folder / "run", settings, folder / "train", folder / "test")
+    run = creating.create(folder / "run", settings, folder / "train", folder / "test")
     driver.train(run, Execution("inline", workers=2), 0, Events())
     shutil.copytree(folder / "run", folder / "ended")
     (folder / "run/result.json").unlink()
@@ -236,7 +236,7 @@ def test_the_path_of_a_run_may_be_a_link(run, made, tmp_path):
 
 def test_the_path_of_a_run_may_be_no_unicode(made, tmp_path):
     path = tmp_path / os.fsdecode(b"l\xe4ufe")
-    run = driver.create(path, Settings("softmax", rounds=2), made / "train", None)
+    run = creating.create(path, Settings("softmax", rounds=2), made / "train", None)
     assert driver.train(run, Execution("inline"), 0, Events()).completed == 2
 
 

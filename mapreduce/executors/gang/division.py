@@ -5,9 +5,11 @@ have the same slices. Without stages each rank is a group. What is sent to whom 
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from mapreduce.engine.program import Stage
+from mapreduce.engine.state import State
 from mapreduce.executors.gang.transport import Mesh, pack
-from mapreduce.models.layers.stages import Stage
 from mapreduce.reduction.message import Message
 
 
@@ -72,8 +74,20 @@ class Neighbours:
         self._mesh = mesh
 
     def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
-        """See :class:`mapreduce.strategies.base.Line`."""
+        """See :class:`mapreduce.engine.program.Line`."""
         peer = self._mesh.rank + step
         parcels = {} if given is None else {peer: pack([given])}
         found = self._mesh.exchange(parcels, [peer] if takes else [])
         return found[0] if found else None
+
+
+class Together(NamedTuple):
+    """What a rank does its part with.
+
+    ``slowness``: A factor by which its maps take longer, for experiments.
+    """
+
+    mesh: Mesh
+    division: Division
+    state: State
+    slowness: float

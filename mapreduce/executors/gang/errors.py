@@ -1,5 +1,6 @@
 """What can go wrong between the tasks of a gang."""
 
+from mapreduce.engine.executor import UnfitError
 from mapreduce.errors import GradreduceError
 
 
@@ -12,8 +13,8 @@ class NewerGenerationError(LostPeerError):
 
 
 class OverError(GradreduceError):
-    """There is nothing left to do: the training has ended, or another rank has failed."""
+    """There is nothing left to do: the job has ended, or another rank has failed."""
 
 
-class TooSmallError(GradreduceError):
+class TooSmallError(UnfitError):
     """Not all ranks of a gang came in time."""

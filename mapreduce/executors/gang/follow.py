@@ -1,13 +1,15 @@
-"""The driver's side of a gang at work: checkpoints and reports of what its ranks publish."""
+"""The driver's side of a gang at work: it settles what the ranks publish, and tells of it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from hdfs_utils.errors import StorageError
-from mapreduce.executors.gang.rendezvous import DRIVER, Meeting, mixed
+from hdfs_utils.paths import AnyPath
+from mapreduce.engine.executor import Hooks
+from mapreduce.engine.program import Program
+from mapreduce.engine.rounds import RoundFiles
+from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
 from mapreduce.runs import lease
-from mapreduce.runs.directory import RunDir
-from mapreduce.runs.state import Position
 from mapreduce.support.periodic import every
 
 #: Seconds between two looks at what the ranks have published.
@@ -15,32 +17,29 @@ _SECONDS = 0.02
 
 
 class Follower:
-    """Follows the rounds that a gang publishes, in their order.
+    """Follows the rounds that a gang of ``ranks`` publishes, in their order.
 
-    The gang starts from the round ``start``, which is settled. ``settle`` saves and reports a round
-    where a checkpoint or an evaluation is due; it returns False if the evaluation is not published
-    yet, and is called again then. ``report`` reports the rounds up to a position, whose parameters
-    may be missing.
+    The gang starts from the round ``start``, which is settled. ``home`` is the folder whose lease
+    must be held for anything to be deleted.
     """
 
     def __init__(
         self,
-        run: RunDir,
+        program: Program,
+        files: RoundFiles,
         meeting: Meeting,
         ranks: int,
         start: int,
-        settle: Callable[[Position], bool],
-        report: Callable[[Position], None],
-        warn: Callable[[str], None],
+        hooks: Hooks,
+        home: AnyPath,
     ) -> None:
-        self._run = run
-        self._plan = run.config.plan
+        self._program = program
+        self._files = files
         self._meeting = meeting
         self._ranks = ranks
         self._start = self._settled = start
-        self._settle = settle
-        self._report = report
-        self._warn = warn
+        self._hooks = hooks
+        self._home = home
         self._compared = False
         self._failed: Exception | None = None
 
@@ -58,46 +57,35 @@ class Follower:
             try:
                 self.look()
             except Exception as error:
-                # The ranks have to end, since nobody saves what they publish.
+                # The ranks have to end, since nobody settles what they publish.
                 self._failed = error
                 with contextlib.suppress(StorageError):
                     self._meeting.fail(error, DRIVER)
 
     def look(self) -> None:
-        """Settle what is published and due, report the rest, and delete what is not needed."""
+        """Settle what is published and due, tell of the rest, and delete what is not needed."""
         self._compare_profiles()
-        rounds = self._run.rounds.complete()
+        rounds = self._files.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
-            is_due = self._plan.is_checkpoint(completed) or self._plan.is_evaluation(completed)
+            is_due = completed and self._program.next_due(completed - 1) == completed
             if completed > self._settled and is_due:
-                if not self._settle(self._run.read_round(completed, blocks)):
+                if not self._hooks.settle(completed, blocks):
                     return
                 self._settled = completed
         for completed, blocks in rounds.items():
             # The ranks delete the rounds that nothing is made from. The first one may need files of
             # the rounds before it, which a chain has left: the driver deletes them at the end.
             if self._start <= completed <= self._settled and completed < newest:
-                lease.check(self._run.path)
+                lease.check(self._home)
                 for number in range(blocks):
-                    self._run.rounds.path(completed, number, blocks).unlink(missing_ok=True)
-                self._run.rounds.remove_owned(completed)
+                    self._files.path(completed, number, blocks).unlink(missing_ok=True)
+                self._files.remove_owned(completed)
         if newest > self._settled:
-            seen = self._run.history(newest, rounds[newest])
-            if seen is not None:
-                self._report(seen)
+            self._hooks.news(newest, rounds[newest])
 
     def _compare_profiles(self) -> None:
-        """Warn if the ranks have different processors or libraries."""
         profiles = None if self._compared else self._meeting.profiles(self._ranks)
-        if profiles is None:
-            return
-        self._compared = True
-        changes = mixed(profiles, self._run.config.numeric_profile == "portable")
-        if changes:
-            self._run.write_json("mixed_profiles.json", {"changes": changes}, once=False)
-            self._warn(
-                f"the tasks have different numeric profiles ({'; '.join(changes)}): in another "
-                f"placement the last bits may differ. For one hash, train with "
-                f"--numeric-profile portable, or on equal machines"
-            )
+        if profiles is not None:
+            self._compared = True
+            self._hooks.profiles(profiles)

@@ -1,9 +1,10 @@
-"""The gang's job: map tasks, one for each rank, that stay until the training ends.
+"""The gang: one job for many rounds of a program, whose map tasks, the ranks, stay to its end.
 
 Runners that start processes of their own run ``python -m mapreduce.executors.gang.job`` as their
-tasks; the driver calls :func:`run_gang`.
+tasks.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 
@@ -11,35 +12,42 @@ from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
 
 from hdfs_utils.filesystem import name_nodes
-from hdfs_utils.paths import path_of
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
+from mapreduce.engine.program import Pair, Program, kept
+from mapreduce.engine.rounds import RoundFiles
+from mapreduce.engine.state import State
 from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.executors.chain import read_key, spelled
 from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rank import Rank, Role
-from mapreduce.executors.gang.rendezvous import DRIVER, Meeting, Times
-from mapreduce.executors.gang.segment import Segment
-from mapreduce.executors.jobs import label_of, run_lines
-from mapreduce.job import Job, MRStep
+from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
+from mapreduce.executors.jobs import WireJob, run_lines
+from mapreduce.executors.resumable import Resumable
+from mapreduce.job import MRStep
+from mapreduce.reduction.message import Message
 from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
-from mapreduce.runs.directory import RunDir
-from mapreduce.runs.execution import Execution
+from mapreduce.runs import lease
 from mapreduce.runs.flags import slow_worker
-from mapreduce.strategies.training import Training
-
-#: The rest of the training.
-_WHOLE = Segment()
+from mapreduce.support import signals
 
 
-class GangJob(Job):
-    """One step without reducer; its input is a line for each rank, with the rank's number."""
+class GangJob(WireJob):
+    """One step without reducer; its input is a line for each rank, with the rank's number.
+
+    Its output is the blocks of a program without a state.
+    """
 
     WARM = True
     INPUT_PROTOCOL = RawValueProtocol
-    OUTPUT_PROTOCOL = RawValueProtocol
 
     def configure_args(self) -> None:
         super().configure_args()
-        self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--program", help="description of the program")
+        self.add_passthru_arg("--place", default="", help="folder of its rounds")
+        self.add_passthru_arg("--home", help="folder where the ranks meet")
         self.add_passthru_arg("--token", help="part of the names of the job's files")
         self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
         self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
@@ -47,13 +55,13 @@ class GangJob(Job):
         self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
         for option, text in (
             ("--ranks", "tasks of the gang"),
-            ("--threads", "slices that a rank computes at once"),
-            ("--blocks", "blocks of the parameters"),
-            ("--stages", "ranks that hold the model together"),
+            ("--threads", "units that a rank computes at once"),
+            ("--blocks", "blocks of the state"),
+            ("--stages", "ranks that hold a state together"),
         ):
             self.add_passthru_arg(option, type=int, default=1, help=text)
-        for part in fields(Segment):
-            option = f"--segment-{part.name}"
+        for part in fields(Limit):
+            option = f"--limit-{part.name}"
             self.add_passthru_arg(option, type=type(part.default), default=part.default)
 
     def steps(self) -> list[MRStep]:
@@ -70,89 +78,130 @@ class GangJob(Job):
             return None
         return "org.apache.hadoop.mapred.lib.NLineInputFormat"
 
-    def take_part(self, _: None, line: str) -> Iterator[tuple[None, str]]:
-        """Be the rank that the line names, to the end of the training."""
+    def take_part(self, _: None, line: str) -> Iterator[tuple[str, Message]]:
+        """Be the rank that the line names, to the end of the job."""
         options = self.options
         rank = int(line.rpartition("\t")[2])
         slow, factor = slow_worker(options.slow_worker) or (rank, 1.0)
-        role = Role(
-            options.token,
-            rank,
-            options.ranks,
-            options.blocks,
-            options.wait,
-            options.reach,
-            Segment(
-                **{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}
-            ),
-            stages=options.stages,
-            slowness=factor if rank == slow else 1.0,
-        )
-        driver = options.driver or options.token
-        run = RunDir(path_of(options.run_dir))
-        training = Training.kept(run, driver)
-        training.context.threads = options.threads
-        Rank(training, run, role, self.set_status).run()
-        yield from ()
+        limit = Limit(**{one.name: getattr(options, f"limit_{one.name}") for one in fields(Limit)})
+        how = options.ranks, options.blocks, options.wait, options.reach, limit, options.stages
+        role = Role(rank, *how, options.threads, factor if rank == slow else 1.0)
+        program = kept(options.program, options.driver or options.token)
+        meeting = Meeting(path_of(options.home), options.token)
+        ranks = Rank(program, path_of(options.place), meeting, role, self.set_status)
+        for key, block in ranks.run():
+            yield spelled(key), block
 
 
-def run_gang(
-    run: RunDir,
-    meeting: Meeting,
-    execution: Execution,
-    segment: Segment = _WHOLE,
-    driver: str = "",
-) -> Times:
-    """Run the rounds after the last published one, until the segment ends, in one job.
+class Gang(Resumable):
+    """Runs rounds by tasks that stay, and exchange messages by themselves.
 
-    The meeting must be prepared for this job, and the state published in as many blocks as
-    ``execution`` asks for. Returns what the rounds took. For ``driver`` see
-    :func:`mapreduce.engine.program.kept`.
-
-    Raises TooSmallError (not all tasks ran at once within the time that ``execution`` gives them),
-    StepFailedException, GradreduceError (as the runner does).
+    They meet in the folder ``home``, which a program without a state needs, too.
     """
-    ranks = execution.workers
-    options: dict[str, object] = {
-        "--run-dir": run.path,
-        "--token": meeting.token,
-        "--ranks": ranks,
-        "--threads": execution.threads,
-        "--blocks": execution.blocks,
-        "--stages": execution.stages,
-        "--wait": execution.gang_wait,
-        "--driver": driver,
-        **{f"--segment-{name}": value for name, value in asdict(segment).items()},
-    }
-    # Hadoop's streaming loses an empty argument.
-    if execution.slow_worker is not None:
-        options["--slow-worker"] = execution.slow_worker
-    if not execution.traits.has_local_files and (reach := _reach(run)):
-        options["--reach"] = reach
-    at_once = execution.traits.gang_option
-    arguments = label_of(run.path, "gang") + ([at_once, str(ranks)] if at_once else [])
-    lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
-    try:
-        run_lines(GangJob, options, lines, execution, arguments)
-    except StepFailedException as error:
-        raise _explained(error, meeting) from error
-    return meeting.times()
+
+    name = "gang"
+    JOB = GangJob
+    can = frozenset({"arrivals", "limit", "stages"})
+
+    def once(self, program: Program) -> list[Pair]:
+        if self._home is None:
+            raise UsageError(f"the program {program.name} needs a folder, where its tasks meet")
+        self._home.mkdir(parents=True, exist_ok=True)
+        meeting = Meeting.prepare(self._home)
+        try:
+            return self._run(program, meeting, program.blocks_for(self._execution.blocks or 1))
+        finally:
+            meeting.clear()
+
+    def go_on(
+        self,
+        program: Program,
+        state: State,
+        completed: int,
+        limit: Limit = WHOLE,
+        hooks: Hooks = QUIET,
+    ) -> Times:
+        """Run rounds until the program ends, or the limit.
+
+        Raises TooSmallError (not all tasks ran at once within the time that the execution gives
+        them).
+        """
+        home, files = self._home, RoundFiles(path_of(state.place))
+        assert home is not None
+        lease.check(home)
+        meeting, ranks = Meeting.prepare(home), self._execution.workers
+        follower = Follower(program, files, meeting, ranks, completed, hooks, home)
+        try:
+            with follower.at_work():
+                self._run(program, meeting, state.count, state.place, limit)
+            return meeting.times()
+        except TooSmallError:
+            raise
+        except BaseException:
+            # Settle what was published before the error.
+            with signals.deferred(), contextlib.suppress(Exception):
+                follower.look()
+            raise
+        finally:
+            with signals.deferred():
+                lease.check(home)
+                meeting.clear()
+
+    def _run(
+        self,
+        program: Program,
+        meeting: Meeting,
+        blocks: int,
+        place: str = "",
+        limit: Limit = WHOLE,
+    ) -> list[Pair]:
+        """Run one job; returns the blocks of a program without a state."""
+        self._check(program)
+        execution, home = self._execution, self._home
+        assert home is not None
+        ranks = execution.workers
+        options: dict[str, object] = {
+            "--program": program.describe(),
+            "--place": place,
+            "--home": home,
+            "--token": meeting.token,
+            "--ranks": ranks,
+            "--threads": execution.threads,
+            "--blocks": blocks,
+            "--stages": execution.stages,
+            "--wait": execution.gang_wait,
+            "--driver": self._driver,
+            "--slow-worker": execution.slow_worker,
+            **{f"--limit-{name}": value for name, value in asdict(limit).items()},
+        }
+        if not execution.traits.has_local_files:
+            options["--reach"] = _reach(home)
+        # Hadoop's streaming loses an empty argument.
+        given = {name: value for name, value in options.items() if value not in (None, "")}
+        at_once = execution.traits.gang_option
+        arguments = [*self._label(program), *([at_once, str(ranks)] if at_once else [])]
+        lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
+        try:
+            found = run_lines(self._job_class, given, lines, execution, arguments)
+        except StepFailedException as error:
+            raise _explained(error, meeting) from error
+        return [(read_key(key), message) for key, message in found]
 
 
-def _reach(run: RunDir) -> str:
-    """A name node, which all ranks can reach since it serves the run's directory.
+def _reach(home: AnyPath) -> str:
+    """A name node, which all ranks can reach since it serves the folder where they meet.
 
     Empty for a directory of this machine, on which all ranks run then.
 
     Raises UsageError (the URI names no host).
     """
-    scheme, remote, place = str(run.path).partition("://")
+    scheme, remote, place = str(home).partition("://")
     found = [place.partition("/")[0]] if remote else [""]
     if scheme == "hdfs":
         found = name_nodes(found[0])
     if not found or scheme == "s3" or (remote and ":" not in found[0]):
         raise UsageError(
-            f"{run.path}: the ranks of a gang choose their addresses by the name node that serves "
+            f"{home}: the ranks of a gang choose their addresses by the name node that serves "
             f"the run's directory. Name one as hdfs://HOST:PORT/PATH, or train with --executor "
             f"chain"
         )

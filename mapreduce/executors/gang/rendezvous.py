@@ -1,4 +1,4 @@
-"""How the ranks of a gang find each other: small files in the run's directory.
+"""How the ranks of a gang find each other: small files in a folder.
 
 ::
 
@@ -8,7 +8,7 @@
                                    profile, and from rank 0 the round that all start from
     gang/TOKEN.times.json          what rank 0 has measured, when the job's rounds are done
     gang/TOKEN.error.json          the error that ended the job
-    gang/TOKEN.over                the training has ended, and no rank is needed any more
+    gang/TOKEN.over                the job has ended, and no rank is needed any more
 
 A generation is complete when all its ranks have a file. A task that lost a peer joins the next
 generation. A new attempt of a killed task joins the latest one, or the next if the file of its
@@ -21,15 +21,14 @@ import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from hdfs_utils.errors import StorageError
-from hdfs_utils.paths import RemotePath, ordered
+from hdfs_utils.paths import AnyPath, RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
+from mapreduce.engine.executor import Times
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
-from mapreduce.runs.directory import RunDir
-from mapreduce.support import numeric
 
 #: Seconds between two looks at the folder: at first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25
@@ -45,39 +44,26 @@ _ANY_PORT = 9
 class Announcement:
     """What a rank publishes about itself when it joins a generation.
 
-    Rank 0 adds the round from which all go on, and whether the evaluation after it is published.
+    Rank 0 adds the round from which all go on, and whether what is beside it is concluded.
     """
 
     address: str
     profile: dict[str, Any]
     start: int | None = None
-    is_evaluated: bool = False
-
-
-class Times(NamedTuple):
-    """Seconds of a round and of an evaluation, None where there was none, and the last round.
-
-    For ``mapped`` and ``rest`` see :class:`mapreduce.executors.gang.segment.Stopwatch`.
-    """
-
-    round: float | None = None
-    evaluation: float | None = None
-    completed: int = 0
-    mapped: float = 0.0
-    rest: float = 0.0
+    is_concluded: bool = False
 
 
 class Meeting:
     """The folder where the ranks of one job meet; the names of its files begin with ``token``."""
 
-    def __init__(self, run: RunDir, token: str) -> None:
-        self._folder = run.path / "gang"
+    def __init__(self, home: AnyPath, token: str) -> None:
+        self._folder = home / "gang"
         self.token = token
 
     @classmethod
-    def prepare(cls, run: RunDir) -> "Meeting":
-        """Make the folder ready for a job, with a new secret."""
-        meeting = cls(run, secrets.token_hex(4))
+    def prepare(cls, home: AnyPath) -> "Meeting":
+        """Make the folder in ``home`` ready for a job, with a new secret."""
+        meeting = cls(home, secrets.token_hex(4))
         folder = meeting._folder
         if isinstance(folder, RemotePath):
             folder.make_private()
@@ -153,7 +139,7 @@ class Meeting:
         """The ranks of each generation.
 
         Raises NewerGenerationError (there is a later one than ``generation``, unless that is
-        negative), OverError (the training has ended, or failed).
+        negative), OverError (the job has ended, or failed).
         """
         names = self._names()
         if "over" in names or "error.json" in names:
@@ -188,7 +174,7 @@ class Meeting:
         return Times()
 
     def end(self) -> None:
-        """Publish that the training has ended."""
+        """Publish that the job has ended."""
         put_if_absent(self._path("over"), b"")
 
     def fail(self, error: BaseException, rank: int) -> None:
@@ -234,17 +220,3 @@ def interface(reach: str) -> str:
         probe.connect((parts.hostname or "", parts.port or _ANY_PORT))
         address: str = probe.getsockname()[0]
     return address
-
-
-def mixed(profiles: list[dict[str, Any]], pinned: bool) -> list[str]:
-    """How the numeric profiles of ranks differ from that of rank 0, in words.
-
-    If the profiles are ``pinned``, the processors themselves do not matter.
-    """
-    ignored = {"cpu", "cpu_features"} if pinned else set()
-    kept = [{name: p[name] for name in p if name not in ignored} for p in profiles]
-    return [
-        f"rank {rank}: {change}"
-        for rank, profile in enumerate(kept)
-        for change in numeric.difference(kept[0], profile)
-    ]

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mapreduce.runners import applications
 from mapreduce.runners.emr import clients
 from mapreduce.runners.emr.errors import aws_errors, boto3, code_of
-from mapreduce.runners.hadoop import submissions
 
 log = logging.getLogger("mrjob.emr")
 
@@ -112,7 +112,7 @@ def end_left_behind(run: str, cluster: str) -> list[str]:
     Returns the cluster, if there was anything. Raises ClusterError (EMR does not answer, or
     refuses).
     """
-    mark = submissions.mark(run)
+    mark = applications.mark(run)
     region = clients.default_region()
     with aws_errors(f"EMR in {region}: the cluster {cluster}, which the last driver used"):
         clients.set_up()

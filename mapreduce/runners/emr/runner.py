@@ -21,9 +21,9 @@ from mrjob.parse import is_s3_uri, parse_s3_uri
 from hdfs_utils.errors import ClusterError, IncompleteOutputError
 from hdfs_utils.publish import SUCCESS, check_part_names
 from mapreduce.errors import MissingInputError, OutputError, UsageError
+from mapreduce.runners import applications
 from mapreduce.runners.emr import clients, clusters, logs
 from mapreduce.runners.emr.errors import ClientError, aws_errors, code_of, s3_errors
-from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.failures import Failure, JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.task import PACKAGES
@@ -306,7 +306,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         if self._opts["pool_clusters"]:
             # Only now it is known that none of the pool is free.
             self._confirm()
-        for mark in submissions.marks():
+        for mark in applications.marks():
             self._opts["tags"] = {**self._opts["tags"], clusters.TAG: mark}
         return str(super()._create_cluster(persistent))
 
@@ -316,7 +316,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         self._since = time.monotonic()
         if self._shared:
             self._shared.started(cluster_id, self.make_emr_client, self._tell_cost)
-        submissions.tell(cluster_id)
+        applications.tell(cluster_id)
         super()._add_tags(tags, cluster_id)
 
     def _run(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
-from mapreduce.runners.hadoop import failures, submissions, waiting
+from mapreduce.runners import applications
+from mapreduce.runners.hadoop import failures, waiting
 from mapreduce.runners.hadoop.failures import Failure
 from mapreduce.runners.hadoop.programs import Program, counters, fail_attempt, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
@@ -87,7 +88,7 @@ class Client:
         Raises RestError (the resource manager does not answer; the application is left as it is).
         """
         self.application = application
-        submissions.tell(application)
+        applications.tell(application)
         log.info("%s: %s, of a driver that was killed", self.what, application)
         queue = waiting.Queue(self.yarn, self.what, self.queue_wait)
         ended, answered = "", time.monotonic()
@@ -142,7 +143,7 @@ class Client:
             self._said = [*self._said[-_KEPT_LINES:], *message.splitlines()]
         if match := _SUBMITTED.search(message):
             self.application = match[1]
-            submissions.tell(match[1])
+            applications.tell(match[1])
             page = f"{self.yarn.installation.resource_managers[0]}/proxy/{match[1]}/"
             log.info("%s: %s, %s", self.what, match[1], page)
         elif match := _PROGRESS.search(message):

@@ -7,7 +7,8 @@ from mrjob.parse import is_uri
 
 from mapreduce import compat
 from mapreduce.errors import MissingInputError, UsageError
-from mapreduce.runners.hadoop import shipping, submissions
+from mapreduce.runners import applications
+from mapreduce.runners.hadoop import shipping
 from mapreduce.support import numeric, trust, unfinished
 from mapreduce.support.suggest import missing, names_in
 
@@ -107,7 +108,7 @@ class OnYarn:
         label = self._label()  # type: ignore[attr-defined]
         names = {"mapreduce.job.name": f"{label}{of}"}
         tags = ",".join(
-            filter(None, [self._tag, *submissions.marks(), given.get("mapreduce.job.tags")])
+            filter(None, [self._tag, *applications.marks(), given.get("mapreduce.job.tags")])
         )
         if self._references and step_num == 0:
             # As many map tasks as can run at once; there are no more than lines.

@@ -28,7 +28,8 @@ from hdfs_utils.paths import RemotePath
 from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.runners.hadoop import installation, shipping, submissions, uber
+from mapreduce.runners import applications
+from mapreduce.runners.hadoop import installation, shipping, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
@@ -310,7 +311,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         that name).
         """
         known = {step.application for step in left.steps}
-        tagged = {one for run in left.marks for one in self._yarn.tagged(submissions.mark(run))}
+        tagged = {one for run in left.marks for one in self._yarn.tagged(applications.mark(run))}
         # At most one application was submitted that is not on record.
         *_, last = ["", *sorted(tagged - known, key=lambda one: (len(one), one))]
         steps, ends = [], []

@@ -1,62 +1,18 @@
-"""Reports submitted applications to listeners, and marks them so that they are found again."""
+"""What YARN is asked about applications: those of a run, and for how many tasks it has room."""
 
-import contextlib
-import hashlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from mapreduce.runners import applications
 from mapreduce.runners.hadoop.uber import AM_MEMORY, number
 from mapreduce.runners.traits import available_cores
 
 #: Memory in MiB and cores.
 Size = tuple[int, int]
 
-Listener = Callable[[str], None]
-
-#: A run's tag, who is told of its applications, and who of their waiting.
-_listeners: list[tuple[str, Listener, Listener | None]] = []
-
 #: Seconds that an application may take to end when it is killed.
 _END_SECONDS = 20.0
-
-
-def mark(run: str) -> str:
-    """The tag of all applications of a run, by its folder's full name."""
-    return f"gradreduce-{hashlib.sha256(os.fsencode(run)).hexdigest()[:16]}"
-
-
-@contextlib.contextmanager
-def told_to(run: str, listener: Listener, waits: Listener | None = None) -> Iterator[None]:
-    """Give applications submitted meanwhile a run's mark, and report their names to a function.
-
-    ``waits`` is told, from another thread, what they wait for.
-    """
-    entry = mark(run), listener, waits
-    _listeners.append(entry)
-    try:
-        yield
-    finally:
-        _listeners.remove(entry)
-
-
-def marks() -> list[str]:
-    """The tags that an application submitted now gets."""
-    return [tag for tag, _, _ in _listeners]
-
-
-def tell(application: str) -> None:
-    """Report a submitted application to the listeners."""
-    for _, listener, _ in list(_listeners):
-        listener(application)
-
-
-def tell_waiting(message: str) -> None:
-    """Report to the listeners what an application waits for."""
-    for *_, waits in list(_listeners):
-        if waits is not None:
-            waits(message)
 
 
 def end_left_behind(run: str) -> list[str]:
@@ -67,11 +23,11 @@ def end_left_behind(run: str) -> list[str]:
     from mapreduce.runners.hadoop import installation, rest
 
     yarn = rest.Yarn(installation.find())
-    found = yarn.live(mark(run))
+    found = yarn.live(applications.mark(run))
     for application in found:
         yarn.kill(application)
     end = time.monotonic() + _END_SECONDS
-    while yarn.live(mark(run)) and time.monotonic() < end:
+    while yarn.live(applications.mark(run)) and time.monotonic() < end:
         time.sleep(0.2)
     return found
 

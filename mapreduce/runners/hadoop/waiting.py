@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mapreduce.runners.applications import tell_waiting
 from mapreduce.runners.hadoop.failures import Failure
 from mapreduce.runners.hadoop.rest import RestError, Yarn
-from mapreduce.runners.hadoop.submissions import fits, of_queue, tell_waiting
+from mapreduce.runners.hadoop.submissions import fits, of_queue
 
 log = logging.getLogger("mrjob.hadoop")
 

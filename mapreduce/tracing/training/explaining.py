@@ -25,7 +25,7 @@ from mapreduce.support.commands import command
 from mapreduce.tracing.training import filters, replay, tracing
 from mapreduce.tracing.training.model import BlockNote, ParameterNote, RoundTrace
 from mapreduce.tracing.training.tracing import norm
-from mapreduce.training.driver import check_training_data
+from mapreduce.training.creating import check_training_data
 
 
 def traced(

@@ -21,7 +21,7 @@ from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from programs import gradreduce, succeed
 from reading import source_of
 
@@ -125,7 +125,7 @@ def folder(tmp_path_factory):
         import_rows(source, folder / f"like {name}", 0, train.classes)
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
         plan = Settings("logistic", rounds=1)
-        run = driver.create(folder / name, plan, folder / "train", evaluation)
+        run = creating.create(folder / name, plan, folder / "train", evaluation)
         driver.train(run, Execution("inline"), 0, Events())
     return folder
 

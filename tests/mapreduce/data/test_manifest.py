@@ -16,7 +16,7 @@ from mapreduce.errors import DataError, MissingInputError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
@@ -130,7 +130,7 @@ def test_what_a_manifest_announces_must_fit_the_shards(copy, features, count):
     run = copy.parent / "run"
     with pytest.raises(DataError, match="it was truncated or replaced"):
         driver.train(
-            driver.create(run, Settings("softmax"), copy, None), Execution("inline"), 0, Events()
+            creating.create(run, Settings("softmax"), copy, None), Execution("inline"), 0, Events()
         )
 
 

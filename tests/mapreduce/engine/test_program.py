@@ -37,7 +37,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.strategies.training import Training
 from mapreduce.support import trust
 from mapreduce.testing import Roots, check_program
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from raw_tables import write_generated
 
 TWO_BLOCKS = Settings("mlp:2000", batch_size=800, slice_rows=200, rounds=2)
@@ -48,7 +48,7 @@ def programs(tmp_path_factory):
     """An instance of each program of the toolkit, by its name."""
     folder = tmp_path_factory.mktemp("programs")
     data = datasets.blobs(folder / "data", (900, 700, 1300))
-    run = driver.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
+    run = creating.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
     driver.train(run, Execution("inline"), 1, Events())
     of_a_model = run, 2, data.folder, "cpu"
     path = write_generated(folder / "table.csv", 2000)
@@ -86,7 +86,7 @@ def programs(tmp_path_factory):
             Summarise.of(reader),
             Evaluate.of(*of_a_model),
             Tallies.of(*of_a_model),
-            Training.of(driver.create(folder / "begun", TWO_BLOCKS, data.folder, None)),
+            Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, None)),
         ]
         yield {program.name: program for program in made}
 

@@ -352,6 +352,6 @@ def test_what_breaks_a_law_is_named(kind, message, workers, tmp_path, forgotten)
     with pytest.raises(GradreduceError, match=message):
         Chain(Execution("inline", workers, blocks=3), place=tmp_path).advance(kind())
     with pytest.raises(
-        GradreduceError, match=r"gave the blocks .*: expected each once, \(0,\) to \(2,\)"
+        GradreduceError, match=r"gave the blocks .*: expected each once, \(0,\), \(1,\), \(2,\)"
     ):
         Here(InMemory(3)).advance(kind())

@@ -11,7 +11,7 @@ from mapreduce.runners import traits
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.training import Training
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)
 
@@ -27,7 +27,7 @@ def trained(folder, name, settings, execution):
             found.append(super().steps())
             return found[-1]
 
-    run = driver.create(folder.parent / name, settings, folder, None)
+    run = creating.create(folder.parent / name, settings, folder, None)
     ended = driver.train(run, execution, 2, Events(), job_class=Watched)
     return ended.model_sha256, found
 
@@ -66,7 +66,9 @@ def test_rounds_of_several_tasks_or_blocks_have_a_reducer(data, monkeypatch, wor
 
 @pytest.mark.parametrize(("tasks", "maps"), [(1, 1), (3, 3), (9, 6)])
 def test_a_step_asks_for_no_more_map_tasks_than_there_are_ranges(data, tasks, maps):
-    run = driver.create(data.parent / f"maps-{tasks}", replace(SETTINGS, slice_rows=16), data, None)
+    run = creating.create(
+        data.parent / f"maps-{tasks}", replace(SETTINGS, slice_rows=16), data, None
+    )
     program = Training.of(run).describe()
     job = ChainJob(["--program", program, "--stop", "2", "--tasks", str(tasks)])
     for step in job.steps():

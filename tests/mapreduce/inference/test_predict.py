@@ -15,7 +15,7 @@ from mapreduce.inference.predict import Predict, predict
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from reading import source_of
 
 ROWS = 700
@@ -44,7 +44,7 @@ def folder(values, tmp_path_factory):
             patch.setattr(shards, "BATCH_BYTES", 8)
             patch.setattr(shards, "SHARD_BYTES", rows * 8)
             import_rows(source_of("csv", files), folder / name, seed)
-    run = driver.create(folder / "run", Settings("logistic", epochs=1), folder / "many", None)
+    run = creating.create(folder / "run", Settings("logistic", epochs=1), folder / "many", None)
     driver.train(run, INLINE, 0, Events())
     return folder
 

@@ -14,7 +14,7 @@ from mapreduce.inference import base, metrics, report
 from mapreduce.inference.base import Inference
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating
 from programs import gradreduce, succeed
 
 HERE = {"progress": False, "runner": "inline"}
@@ -173,7 +173,7 @@ def test_more_scores_than_bins_are_counted_by_their_leading_bits(monkeypatch):
 
 def test_tasks_and_runners_give_the_same_bits(folder):
     data = blobs(folder / "data")
-    run = driver.create(folder / "run", Settings("softmax"), data.folder, None)
+    run = creating.create(folder / "run", Settings("softmax"), data.folder, None)
     inference = Inference(run, data.folder, np.random.default_rng(0).normal(size=39))
     leaves, bits = inference.leaves, []
     for cuts in ([0, leaves], [0, 1, 5, leaves], range(leaves + 1)):
@@ -209,7 +209,7 @@ def test_the_command_on_every_runner(folder):
 
 def test_without_labels(folder):
     data = blobs(folder / "data")
-    run = driver.create(folder / "run", Settings("softmax"), data.folder, None)
+    run = creating.create(folder / "run", Settings("softmax"), data.folder, None)
     manifest = replace(data.manifest, target=None, classes=None, class_rows=None)
     (folder / "data" / "manifest.json").write_text(manifest.to_json())
     with pytest.raises(DataError, match="expected labels to compare"):

@@ -20,7 +20,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import SparseVector
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 SPECS = ("linear", "logistic", "svm", "hinge-svm")
 DTYPES = ("float32", "float64")
@@ -214,7 +214,7 @@ def data(request, tmp_path_factory):
 
 def train(data, path, kind, **settings):
     chosen = {"dtype": "float64", **settings}
-    run = driver.create(path, Settings(**chosen), data / f"train-{kind}", data / f"test-{kind}")
+    run = creating.create(path, Settings(**chosen), data / f"train-{kind}", data / f"test-{kind}")
     seen = []
     driver.train(run, Execution("inline", rounds_per_job=8), 0, Events(seen.append))
     return run, params_of(run), seen

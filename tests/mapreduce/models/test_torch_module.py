@@ -21,7 +21,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support import trust
 from mapreduce.testing import check_model
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
 
@@ -343,7 +343,7 @@ def data(tmp_path_factory):
 
 def train(data, path, name, execution=None, **changes):
     settings = Settings(f"torch:torch_networks:{name}", batch_size=32, rounds=3, **changes)
-    run = driver.create(path, settings, data, None)
+    run = creating.create(path, settings, data, None)
     return run, driver.train(run, execution or Execution("inline"), 3, Events())
 
 

@@ -18,7 +18,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from optimizers import Blocks
 from quick import first_of
 
@@ -412,7 +412,7 @@ CHAIN, GANG = Execution("inline"), Execution("parallel", 2, executor="gang")
 
 
 def train(path, data, model, execution=CHAIN, **settings):
-    run = driver.create(path, Settings(model, optimizer="lbfgs", **settings), data, None)
+    run = creating.create(path, Settings(model, optimizer="lbfgs", **settings), data, None)
     return run, driver.train(run, execution, 3, Events())
 
 
@@ -455,7 +455,7 @@ def test_float32_ends_as_soon_as_float64(tmp_path):
 def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tmp_path, execution):
     """Softmax has no estimate of its curvature. To go on says the same."""
     data = made(tmp_path / "data", "nanoseconds since 1970")
-    run = driver.create(tmp_path / "run", Settings("softmax", optimizer="lbfgs"), data, None)
+    run = creating.create(tmp_path / "run", Settings("softmax", optimizer="lbfgs"), data, None)
     for _ in range(2):
         with pytest.raises(NonFiniteError, match="no point better than the first") as error:
             driver.train(run, execution, 3, Events())

@@ -12,7 +12,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.amdahl import scaling, speedup
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 
 def timed(workers, mapped, rest):
@@ -52,7 +52,7 @@ def test_a_run_without_such_times(events):
 def test_a_run_is_shown_with_it(executor, tmp_path, capsys):
     datasets.blobs(tmp_path / "train")
     settings = Settings("softmax", batch_size=60, slice_rows=15, rounds=6)
-    run = driver.create(tmp_path / "run", settings, tmp_path / "train", None)
+    run = creating.create(tmp_path / "run", settings, tmp_path / "train", None)
     driver.train(run, Execution("parallel", 2, executor=executor), 0, Events())
     assert main(["runs", "show", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scaling"]

@@ -20,7 +20,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 #: Holds a lease until it is killed; a new process namespace gives it numbers of its own.
 HOLDER = """
@@ -39,7 +39,7 @@ ENDED = 2**22 + 1
 def run(tmp_path):
     datasets.blobs(tmp_path / "train")
     settings = Settings("softmax", batch_size=96, rounds=6, checkpoint_every=2)
-    return driver.create(tmp_path / "run", settings, tmp_path / "train", None)
+    return creating.create(tmp_path / "run", settings, tmp_path / "train", None)
 
 
 def write(run, **changes):

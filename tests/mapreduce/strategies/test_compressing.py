@@ -18,7 +18,7 @@ from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 #: Three pages of parameters, and nine rounds in an epoch, of which the last one has fewer slices.
 SETTINGS = Settings(
@@ -121,7 +121,7 @@ def test_accuracy_on_digits_is_within_a_point(tmp_path):
     for text in (None, *FORMATS):
         found = []
         changed = replace(settings, compress=text)
-        run = driver.create(
+        run = creating.create(
             tmp_path / f"{text}", changed, tmp_path / "data/train", tmp_path / "data/test"
         )
         driver.train(run, replace(GANG, workers=1), 0, Events(found.append))

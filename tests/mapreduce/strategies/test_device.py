@@ -19,7 +19,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from quick import each
 
 TESTS = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_a_device_that_is_gone_in_the_tasks(tmp_path, monkeypatch, model, runner
     monkeypatch.setattr(dispatch, "lacking", lambda: None)
     datasets.blobs(tmp_path / "data", (40,), 5, 2)
     chosen = Settings(model=model, device="cuda", rounds=1)
-    run = driver.create(tmp_path / "run", chosen, tmp_path / "data", None)
+    run = creating.create(tmp_path / "run", chosen, tmp_path / "data", None)
     failures = (DeviceError, TaskFailedException)
     with pytest.raises(failures, match=r"^--device cuda: .*expected an NVIDIA GPU"):
         driver.train(run, Execution(runner), 0, Events())

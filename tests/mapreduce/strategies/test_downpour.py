@@ -33,7 +33,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.downpour.downpour import Downpour
 from mapreduce.strategies.downpour.schedule import pushes
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.training import creating
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
 SETTINGS = Settings(
@@ -53,7 +53,7 @@ data = blobs_in(train=(56, 48), features=50)
 
 @pytest.fixture(scope="module")
 def plan(data):
-    return driver.plan(SETTINGS, data, None)
+    return creating.plan(SETTINGS, data, None)
 
 
 class TestSchedule:
@@ -154,8 +154,8 @@ def test_one_replica_without_staleness_is_synchronous_training(tmp_path, change)
 
 
 def test_the_default_is_the_least_staleness(data):
-    assert driver.plan(replace(SETTINGS, staleness=None), data, None).staleness == 2
-    assert driver.plan(Settings(), data, None).staleness is None
+    assert creating.plan(replace(SETTINGS, staleness=None), data, None).staleness == 2
+    assert creating.plan(Settings(), data, None).staleness is None
 
 
 def test_batch_norm_moves_its_moments_once_a_push(tmp_path):

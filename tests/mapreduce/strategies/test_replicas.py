@@ -12,7 +12,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.training import creating
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has six.
 SETTINGS = Settings(
@@ -59,7 +59,7 @@ class TestTheStepsOfRounds:
 
     def test_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
         settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
-        plan = driver.plan(settings, data / "train", None)
+        plan = creating.plan(settings, data / "train", None)
         assert plan.rounds == 2 * 2
         seen = [one for completed in range(2) for one in plan.slices(completed)]
         assert len(seen) == len({*seen}) == 280 // 4
@@ -163,7 +163,7 @@ class TestOneStepIsALargeBatch:
 
 def test_slices_are_small_enough_for_the_replicas(data, tmp_path):
     settings = replace(SETTINGS, batch_size=64, slice_rows=None, replicas=16)
-    plan = driver.plan(settings, data / "train", None)
+    plan = creating.plan(settings, data / "train", None)
     assert plan.slices_per_step == 16
 
 

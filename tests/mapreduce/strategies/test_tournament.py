@@ -22,7 +22,7 @@ from mapreduce.runs.events import Events, RoundCompleted, TournamentDecided, rea
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, pairs
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 #: Three pages of parameters. Of 70 slices 5 are held out; rounds have eight slices a local step,
 #: the last one of an epoch has one.
@@ -50,7 +50,7 @@ def train(path, data, settings, execution=INLINE):
 
 @pytest.fixture(scope="module")
 def plan(data):
-    return driver.plan(SETTINGS, data, None)
+    return creating.plan(SETTINGS, data, None)
 
 
 class TestHeldOutRows:
@@ -77,10 +77,10 @@ class TestHeldOutRows:
         assert other != {*counts}
 
     def test_about_five_percent_in_whole_slices(self, data):
-        assert driver.plan(replace(SETTINGS, held_out=None), data, None).held_out == 16
+        assert creating.plan(replace(SETTINGS, held_out=None), data, None).held_out == 16
 
     def test_other_plans_are_as_before(self, data):
-        plan = driver.plan(Settings(batch_size=32, slice_rows=4, rounds=9), data, None)
+        plan = creating.plan(Settings(batch_size=32, slice_rows=4, rounds=9), data, None)
         drawn = np.sort(order.permutation(plan.seed, 1, 70)[:8])
         # Shards of 32, 22 and 16 slices.
         starts = [0, 32, 54]
@@ -259,11 +259,11 @@ def test_the_most_rows_that_can_be_held_out_are_named(data, change, most):
     """Of 70 slices of 4 rows a step of 32 rows takes 8, and one of all has one for each replica."""
     settings = replace(SETTINGS, **change)
     with pytest.raises(UsageError, match=f"Hold out at most {most} rows, or take a smaller"):
-        driver.plan(replace(settings, held_out=most + 1), data, None)
-    assert driver.plan(replace(settings, held_out=most), data, None).held_out_slices == most // 4
+        creating.plan(replace(settings, held_out=most + 1), data, None)
+    assert creating.plan(replace(settings, held_out=most), data, None).held_out_slices == most // 4
 
 
 def test_a_single_slice_cannot_be_held_out(data):
     settings = replace(SETTINGS, limit_rows=4, batch_size=0, replicas=2)
     with pytest.raises(UsageError, match=r"of 1 slices .* takes 2\. Take a smaller --batch-size"):
-        driver.plan(settings, data, None)
+        creating.plan(settings, data, None)

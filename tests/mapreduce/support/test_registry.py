@@ -23,7 +23,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners.hadoop import shipping
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import trust
-from mapreduce.training import driver
+from mapreduce.training import creating
 from quick import first_of
 
 MINE = '''\
@@ -229,7 +229,7 @@ class TestTrust:
 def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
     """The digests of plans that earlier versions made."""
     settings = Settings("mlp:7", optimizer="momentum", schedule="step:5+cosine", rounds=9)
-    plan = driver.plan(settings, made / "train", None)
+    plan = creating.plan(settings, made / "train", None)
     assert "sources" not in plan.to_dict()
     assert plan.sha256 == "45e9e7f4fd16fca7047259bc9d9f5ea2a2cb9386dbff2f2a98f7c481208eff6f"
 

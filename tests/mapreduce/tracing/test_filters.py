@@ -27,7 +27,7 @@ from mapreduce.tracing.page import page
 from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.report import view
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 SETTINGS = Settings(
     "conv:10x3:stride=2:padding=1,relu,pool:2",
@@ -44,7 +44,7 @@ def explained(folder, shape, **changes):
     pixels = np.random.default_rng(0).integers(0, 256, (80, *shape), np.uint8)
     rows = Rows(pixels.reshape(80, -1), np.array(["a", "b"])[np.arange(80) % 2])
     import_rows(Source([rows], shape, 1 / 255, 0, {}), folder / "data", 0)
-    run = driver.create(folder / "run", replace(SETTINGS, **changes), folder / "data", None)
+    run = creating.create(folder / "run", replace(SETTINGS, **changes), folder / "data", None)
     driver.train(run, Execution("inline"), 0, Events())
     return run, traced(run.path, 2, None, None, None)
 

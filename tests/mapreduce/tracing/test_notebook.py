@@ -10,7 +10,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.tracing import summary
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     datasets.blobs(folder / "data")
     settings = Settings("softmax", batch_size=120, slice_rows=20, rounds=2)
-    run = driver.create(folder / "run", settings, folder / "data", None)
+    run = creating.create(folder / "run", settings, folder / "data", None)
     driver.train(run, Execution(runner="inline"), 0, Events())
     return run.path
 

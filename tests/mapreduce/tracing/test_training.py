@@ -30,7 +30,7 @@ from mapreduce.tracing.page import page
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.model import RoundTrace
 from mapreduce.tracing.training.report import drawn, report, view
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 pytestmark = pytest.mark.usefixtures("pinned")
 
@@ -43,7 +43,7 @@ THREE = Execution(runner="inline", workers=3)
 
 
 def trained(folder, settings, execution=THREE):
-    run = driver.create(folder, settings, folder.parent / "data", None)
+    run = creating.create(folder, settings, folder.parent / "data", None)
     driver.train(run, execution, 0, Events())
     return run
 
@@ -332,7 +332,7 @@ class TestCommand:
         assert message in capsys.readouterr().err
 
     def test_a_run_without_a_round(self, folder, tmp_path):
-        run = driver.create(tmp_path / "run", SOFTMAX, folder / "data", None)
+        run = creating.create(tmp_path / "run", SOFTMAX, folder / "data", None)
         with pytest.raises(UsageError, match="has not finished a round yet"):
             traced(run.path, None, None, None, None)
 
@@ -352,7 +352,7 @@ class TestCommand:
         root = path_of(s3)
         for path in (folder / "data").iterdir():
             (root / "data" / path.name).write_bytes(path.read_bytes())
-        run = driver.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
+        run = creating.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
         driver.train(run, Execution(runner="inline"), 0, Events())
         assert main(["explain", f"{s3}/run", "--round", "1", "--json"]) == 0
         content = json.loads(capsys.readouterr().out)

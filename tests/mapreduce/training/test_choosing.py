@@ -7,14 +7,16 @@ import pytest
 import mapreduce
 from builders import blobs_in
 from mapreduce.errors import UsageError
+from mapreduce.executors.chain import ChainJob
 from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.job import Gang
 from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, ExecutionChosen, ExecutionTried, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import cores
-from mapreduce.training import choosing, driver
+from mapreduce.training import choosing, creating, driver
 from programs import gradreduce, succeed
 
 SETTINGS = Settings(model="mlp:9", batch_size=96, slice_rows=12, rounds=8)
@@ -24,13 +26,13 @@ data = blobs_in(train=(200, 170, 97))
 
 @pytest.fixture(scope="module")
 def expected(data, tmp_path_factory):
-    run = driver.create(tmp_path_factory.mktemp("reference") / "run", SETTINGS, data, None)
+    run = creating.create(tmp_path_factory.mktemp("reference") / "run", SETTINGS, data, None)
     return driver.train(run, Execution("inline"), 3, Events()).model_sha256
 
 
 def train(data, path, execution):
     seen = []
-    run = driver.create(path, SETTINGS, data, None)
+    run = creating.create(path, SETTINGS, data, None)
     return seen, driver.train(run, execution, 3, Events(seen.append)).model_sha256
 
 
@@ -52,11 +54,11 @@ def test_other_runners_have_chains(runner):
 
 
 def test_somebodys_own_steps_are_a_chain(data, expected, tmp_path):
-    class Mine(driver.ChainJob):
+    class Mine(ChainJob):
         def end_round(self, *arguments):
             yield from super().end_round(*arguments)
 
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    run = creating.create(tmp_path / "run", SETTINGS, data, None)
     seen, execution = [], flags.execution({"runner": "parallel", "workers": 1})
     events = Events(seen.append)
     assert driver.train(run, execution, 3, events, job_class=Mine).model_sha256 == expected
@@ -65,10 +67,10 @@ def test_somebodys_own_steps_are_a_chain(data, expected, tmp_path):
 
 
 def test_a_gang_that_the_driver_chose_falls_back_by_itself(data, expected, tmp_path, monkeypatch):
-    def too_small(*_):
+    def too_small(*_, **__):
         raise TooSmallError("1 of 2 tasks of the gang came within 60 s")
 
-    monkeypatch.setattr(driver, "run_gang", too_small)
+    monkeypatch.setattr(Gang, "_run", too_small)
     seen, found = train(data, tmp_path / "run", flags.execution({"runner": "parallel"}))
     assert found == expected
     (warned,) = [event.message for event in seen if isinstance(event, Warned)]
@@ -89,7 +91,7 @@ def test_no_room_for_a_gang_is_a_chain(data, expected, tmp_path, monkeypatch):
 
 
 def test_what_a_gradient_takes_is_not_asked_of_a_broken_model(data, tmp_path, monkeypatch):
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    run = creating.create(tmp_path / "run", SETTINGS, data, None)
     context = driver.Training.kept(run, "test").context
     assert 0 < choosing.work_of(context).gradients < 1
 

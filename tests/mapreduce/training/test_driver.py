@@ -26,14 +26,14 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 
 def train(data, run, evaluation=False, keep=0, **settings):
     """Train inline; the run, its events and how it ended."""
-    created = driver.create(
+    created = creating.create(
         run, Settings("softmax", **settings), data / "train", data / "test" if evaluation else None
     )
     seen = []
@@ -133,7 +133,7 @@ def test_rounds_that_are_over_are_removed(data, tmp_path):
 
 
 def test_another_numeric_profile_is_a_warning(data, tmp_path):
-    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
+    created = creating.create(tmp_path / "run", Settings("softmax"), data / "train", None)
     created.write_json("profile.json", {"cpu": "z80"})
     seen = []
     driver.train(created, Execution("inline"), 0, Events(seen.append))
@@ -167,7 +167,7 @@ STEEP = {"model": "logistic", "batch_size": 12, "slice_rows": 4, "rounds": 12}
 @pytest.mark.parametrize(("optimizer", "l1"), [("sgd", 0.0), ("momentum", 0.01), ("adam", 0.0)])
 def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path, optimizer, l1):
     settings = Settings(**STEEP, optimizer=optimizer, non_finite="skip", l1=l1)
-    run = driver.create(tmp_path / "run", settings, extreme, None)
+    run = creating.create(tmp_path / "run", settings, extreme, None)
     plan = run.config.plan
     bad = {
         step for step in range(plan.rounds) if any(rows.start == 24 for rows in plan.slices(step))
@@ -200,7 +200,7 @@ def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
 def test_an_error_names_where_a_gradient_is_not_finite(extreme, tmp_path, runner):
     """Row 13."""
-    run = driver.create(tmp_path / "run", Settings(**STEEP), extreme, None)
+    run = creating.create(tmp_path / "run", Settings(**STEEP), extreme, None)
     plan = run.config.plan
     slices = [plan.slices(step) for step in range(plan.rounds)]
     starts = [[rows.start for rows in drawn] for drawn in slices]
@@ -215,7 +215,7 @@ def test_an_error_names_where_a_gradient_is_not_finite(extreme, tmp_path, runner
 
 
 def test_clipping_does_not_hide_what_is_not_finite(extreme, tmp_path):
-    run = driver.create(tmp_path / "run", Settings(**STEEP, clip_norm=1.0), extreme, None)
+    run = creating.create(tmp_path / "run", Settings(**STEEP, clip_norm=1.0), extreme, None)
     with pytest.raises(NonFiniteError, match="of parameter weight is -inf"):
         driver.train(run, Execution("inline"), 0, Events())
 
@@ -270,7 +270,7 @@ class TestBlocks:
 
     def test_of_a_search(self, data, tmp_path):
         """A round writes one pair of vectors; old files go when no array in them is needed."""
-        created = driver.create(
+        created = creating.create(
             tmp_path / "run",
             Settings("softmax", optimizer="lbfgs", history_size=2, rounds=9, tol=0.0),
             data / "train",

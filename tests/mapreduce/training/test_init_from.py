@@ -13,7 +13,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from programs import gradreduce, succeed
 
 HERE = Execution("inline")
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def train(path, data, **settings):
-    run = driver.create(path, Settings("mlp:3", **settings), data, None)
+    run = creating.create(path, Settings("mlp:3", **settings), data, None)
     return run, driver.train(run, HERE, 3, Events())
 
 
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_made(folder):
 
 def test_a_changed_file_is_found(folder):
     train(folder / "first", folder / "data", rounds=1)
-    run = driver.create(
+    run = creating.create(
         folder / "run", Settings("mlp:3", rounds=2, init_from="first"), folder / "data", None
     )
     path = run.path / "initial.safetensors"

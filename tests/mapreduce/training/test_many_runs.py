@@ -14,7 +14,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 EXECUTIONS = [Execution("inline"), Execution("parallel", 2), Execution("inline", executor="gang")]
 
@@ -24,7 +24,7 @@ data = blobs_in(train=(200, 170, 97), test=(90,))
 def trained(data, path, execution, **settings):
     """A run's digest and the losses of its evaluations."""
     chosen = Settings("softmax", **{"rounds": 6, "eval_every": 2, "patience": 2, **settings})
-    run = driver.create(path, chosen, data / "train", data / "test")
+    run = creating.create(path, chosen, data / "train", data / "test")
     # A filesystem may give a removed file's inode to the next one: here it always does.
     kept = path.with_name(f"{path.name}.json")
     if kept.exists():
@@ -58,7 +58,7 @@ def test_a_run_of_the_same_plan_from_elsewhere(data, tmp_path):
     plan = {"rounds": 6, "checkpoint_every": 3}
     ends = []
     for name in ("fresh", "used"):
-        run = driver.create(tmp_path / name, Settings("softmax", **plan), data / "train", None)
+        run = creating.create(tmp_path / name, Settings("softmax", **plan), data / "train", None)
         if name == "used":
             driver.train(run, Execution("inline"), 0, Events())
         model = run.config.plan.create_model()
@@ -78,7 +78,7 @@ def test_a_run_of_the_same_plan_from_elsewhere(data, tmp_path):
 def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tmp_path):
     from mapreduce.inference.evaluate import evaluate
 
-    run = driver.create(tmp_path / "run", Settings("softmax", rounds=2), data / "train", None)
+    run = creating.create(tmp_path / "run", Settings("softmax", rounds=2), data / "train", None)
     driver.train(run, Execution("inline"), 0, Events())
     copy = tmp_path / "copy"
     shutil.copytree(data / "test", copy)
@@ -95,9 +95,9 @@ def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tm
 
 def test_a_run_directory_that_is_kept_sees_the_new_run(data, tmp_path):
     path = tmp_path / "run"
-    first = driver.create(path, Settings("softmax", rounds=2), data / "train", None)
+    first = creating.create(path, Settings("softmax", rounds=2), data / "train", None)
     driver.train(first, Execution("inline"), 0, Events())
     shutil.rmtree(path)
-    driver.create(path, Settings("softmax", rounds=4), data / "train", None)
+    creating.create(path, Settings("softmax", rounds=4), data / "train", None)
     assert driver.train(first, Execution("inline"), 0, Events()).completed == 4
     assert checkpoint.saved(RunDir(path)) == [4]

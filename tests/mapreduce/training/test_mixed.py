@@ -17,7 +17,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Evaluated, Events, Warned
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from optimizers import Blocks
 
 ELEMENTWISE = [name for name in optim.OPTIMIZERS if "learning_rate" in optim.find(name).takes]
@@ -140,7 +140,7 @@ def steep(tmp_path_factory):
 
 
 def train(data, path, evaluation=None, **changes):
-    run = driver.create(path, Settings(**{**PLAN, **changes}), data, evaluation)
+    run = creating.create(path, Settings(**{**PLAN, **changes}), data, evaluation)
     seen = []
     ended = driver.train(run, Execution("inline"), 0, Events(seen.append))
     model = run.config.plan.create_model()
@@ -200,6 +200,6 @@ class TestBadInput:
 )
 def test_the_first_scale_is_that_of_a_mean(steep, rows, scale):
     settings = Settings(**{**PLAN, "batch_size": 96, "slice_rows": 12})
-    plan = replace(driver.plan(settings, steep, None), slice_rows=rows)
+    plan = replace(creating.plan(settings, steep, None), slice_rows=rows)
     assert plan.first_loss_scale == scale
     assert replace(plan, precision="full").first_loss_scale is None

@@ -32,7 +32,7 @@ from mapreduce.runs import checkpoint, events, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events, RunStarted
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 SETTINGS = Settings("mlp:8", optimizer="adam", batch_size=128, rounds=12, checkpoint_every=4)
 
@@ -51,7 +51,7 @@ def train(run, *subscribers, runner="inline", take_over=False, **execution):
 
 
 def create(path, folder, settings=SETTINGS):
-    return driver.create(path, settings, folder / "train", folder / "test")
+    return creating.create(path, settings, folder / "train", folder / "test")
 
 
 class Stop(Exception):

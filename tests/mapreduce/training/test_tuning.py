@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from mapreduce.executors.gang import segment
-from mapreduce.executors.gang.segment import Segment, Stopwatch
+from mapreduce.engine.executor import CHANGE, Limit
+from mapreduce.executors.gang import stopwatch
+from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.runners.traits import Costs
 from mapreduce.training.tuning import Tuner, Way, Work, ways
 
@@ -28,10 +29,10 @@ def simulated(cost, tuner, rounds, noise=0.02, seed=0):
             if wanted.seconds and total - began >= wanted.seconds:
                 if (rounds - done) * seconds >= wanted.worth:
                     break
-                wanted = Segment()
+                wanted = Limit()
             if wanted.expected and total - began > wanted.patience:
                 ratio = seconds / wanted.expected
-                changed = 0 if 1 / segment.CHANGE < ratio < segment.CHANGE else changed + 1
+                changed = 0 if 1 / CHANGE < ratio < CHANGE else changed + 1
                 if changed > 20:
                     break
         tuner.add(way, seconds, done - first)
@@ -98,7 +99,7 @@ def test_one_core_has_one_way():
     (only,) = choices(cores=1)
     assert only == Way("gang", 1)
     tuner = Tuner([only], COSTS, 1, Work(1.0, 0.0, 4, 4000))
-    assert tuner.choose(100) == (only, Segment())
+    assert tuner.choose(100) == (only, Limit())
 
 
 def test_ways_that_a_user_has_pinned_are_the_only_ones():
@@ -136,14 +137,14 @@ def test_a_choice_is_told_in_words():
 class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(segment.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(stopwatch.time, "monotonic", lambda: self.now)
 
 
 class TestStopwatch:
     """A rank's clock, which is the system's monotonic one: a clock that is set does not matter."""
 
     def rounds(self, clock, watch, seconds, count):
-        """Make rounds; the number of those after which the segment was over, or None."""
+        """Make rounds; the number of those after which the job ended, or None."""
         for number in range(1, count + 1):
             clock.now += seconds
             over = watch.is_over(number)
@@ -154,19 +155,19 @@ class TestStopwatch:
         return None
 
     def test_it_ends_at_a_round(self, monkeypatch):
-        clock, watch = Clock(monkeypatch), Stopwatch(Segment(until=7), 100)
+        clock, watch = Clock(monkeypatch), Stopwatch(Limit(until=7), 100)
         watch.start()
         assert self.rounds(clock, watch, 0.1, 50) == 7
 
     def test_it_ends_after_seconds_unless_little_is_left(self, monkeypatch):
         clock = Clock(monkeypatch)
         for worth, over in ((0.0, 10), (89.0, 10), (91.0, None)):
-            watch = Stopwatch(Segment(seconds=10, worth=worth), 100)
+            watch = Stopwatch(Limit(seconds=10, worth=worth), 100)
             watch.start()
             assert self.rounds(clock, watch, 1.0, 50) == over
 
     def test_the_first_rounds_and_evaluations_do_not_count(self, monkeypatch):
-        clock, watch = Clock(monkeypatch), Stopwatch(Segment(), 100)
+        clock, watch = Clock(monkeypatch), Stopwatch(Limit(), 100)
         watch.start()
         assert (watch.seconds, watch.evaluation) == (None, None)
         self.rounds(clock, watch, 9.0, 2)
@@ -181,7 +182,7 @@ class TestStopwatch:
     def test_it_ends_when_rounds_have_changed_for_a_while(self, monkeypatch):
         clock = Clock(monkeypatch)
         for seconds, is_over in ((0.1, False), (0.13, False), (0.15, True), (0.07, True)):
-            watch = Stopwatch(Segment(expected=0.1, patience=3.0), 1000)
+            watch = Stopwatch(Limit(expected=0.1, patience=3.0), 1000)
             watch.start()
             before = clock.now
             assert (self.rounds(clock, watch, seconds, 200) is not None) == is_over

@@ -13,7 +13,6 @@ from gangs import Gang, initial, train
 from hdfs_utils.errors import StorageError
 from mapreduce.cli.main import main
 from mapreduce.errors import DataError, NonFiniteError, UsageError
-from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import pushes
 from mapreduce.runs.directory import RunDir
@@ -21,9 +20,9 @@ from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
 from mapreduce.runs.state import block_bounds
-from mapreduce.strategies import replicas
+from mapreduce.strategies import arrivals, replicas
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 from mapreduce.training.replaying import replay
 from quick import first_of
 
@@ -59,7 +58,7 @@ def slow_clock(monkeypatch):
 
 
 def create(data, path, **changes):
-    return driver.create(path, replace(SETTINGS, **changes), data / "train", None)
+    return creating.create(path, replace(SETTINGS, **changes), data / "train", None)
 
 
 def stretches(run):
@@ -162,7 +161,7 @@ def test_the_staleness_keeps_its_bound(data, tmp_path, most):
 
 
 def test_rounds_are_reported_with_their_rows(data, tmp_path):
-    run = driver.create(
+    run = creating.create(
         tmp_path / "run", replace(SETTINGS, eval_every=4), data / "train", data / "test"
     )
     events = []
@@ -179,7 +178,7 @@ def test_rounds_are_reported_with_their_rows(data, tmp_path):
 @pytest.mark.parametrize("workers", first_of(5, 1, 2))
 def test_a_replay_on_other_workers_has_the_same_hash(data, tmp_path, workers):
     settings = replace(SETTINGS, model=CNN, optimizer="momentum", replicas=4, learning_rate=0.01)
-    run = driver.create(tmp_path / "run", settings, data / "images", None)
+    run = creating.create(tmp_path / "run", settings, data / "images", None)
     ended = driver.train(run, GANG, 3, Events())
     assert ended.completed == 10
     again = Execution("parallel", workers, executor="gang")

@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 
 from builders import blobs_in, left_by
 from gangs import train
+from mapreduce.engine.executor import Limit
 from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
 from mapreduce.errors import UsageError
-from mapreduce.executors.gang import job, rounds
+from mapreduce.executors.gang import exchange, job
 from mapreduce.executors.gang.balance import Balance
-from mapreduce.executors.gang.segment import Segment, Stopwatch
+from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution, slow_worker
-from mapreduce.training import driver
+from mapreduce.testing import Roots
+from mapreduce.training import creating, driver
 
 SPEEDS = st.floats(1e-6, 1e6)
 
@@ -208,7 +210,7 @@ data = blobs_in(train=(120, 97), test=(60, 31), features=400, classes=4)
 
 
 def create(data, path, plan="sync"):
-    return driver.create(path, PLANS[plan], data / "train", data / "test")
+    return creating.create(path, PLANS[plan], data / "train", data / "test")
 
 
 @pytest.fixture(scope="module")
@@ -262,12 +264,10 @@ def test_a_slow_worker_sleeps_and_says_so(factor, slept, monkeypatch):
         yield (0,), Message({}, {})
 
     monkeypatch.setattr(
-        rounds, "time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=pass_by)
+        exchange, "time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=pass_by)
     )
-    rank = SimpleNamespace(
-        _slowness=factor, _group=3, _stage=None, _training=SimpleNamespace(map=mapped)
-    )
-    pairs = rounds.Rounds._map(rank, LeafRange(0, 4, 9))
+    rank = SimpleNamespace(_slowness=factor, _group=3, _is_timed=True)
+    pairs = exchange.Exchange._map(rank, SimpleNamespace(map=mapped), LeafRange(0, 4, 9))
     assert clock.now == 2 + slept
     assert [key for key, _ in pairs][:-1] == [(0,)]
     assert pairs[-1][1].meta == {"rank": 3, "units": 5, "seconds": 2 + slept}
@@ -277,15 +277,14 @@ def test_the_rank_that_is_named_is_slow(monkeypatch):
     roles = []
 
     class Noted:
-        def __init__(self, training, run, role, status):
+        def __init__(self, program, folder, meeting, role, status):
             roles.append(role)
 
         def run(self):
-            pass
+            return []
 
     monkeypatch.setattr(job, "Rank", Noted)
-    monkeypatch.setattr(job.Training, "kept", lambda *_: SimpleNamespace(context=SimpleNamespace()))
-    given = ["--run-dir", "/run", "--token", "t", "--ranks", "3"]
+    given = ["--program", Roots(3).describe(), "--home", "/run", "--token", "t", "--ranks", "3"]
     for more in (["--slow-worker", "1:2.5"], []):
         made = job.GangJob(args=[*given, *more])
         for rank in range(3):
@@ -320,9 +319,9 @@ def test_the_watch_sums_maps_and_all_else(monkeypatch):
     """Three rounds after those that warm up; evaluations do not count, publishing does."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(
-        "mapreduce.executors.gang.segment.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "mapreduce.executors.gang.stopwatch.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
-    watch = Stopwatch(Segment(), 9)
+    watch = Stopwatch(Limit(), 9)
     watch.start()
     for _ in range(5):
         watch.note_maps([2.0, 3.0])

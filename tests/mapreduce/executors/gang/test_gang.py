@@ -10,18 +10,21 @@ import programs
 from builders import GANG, INLINE, advanced, blobs_in
 from gangs import Gang, initial, train
 from mapreduce import models
+from mapreduce.engine.executor import Hooks
 from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.executors.gang import job
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
-from mapreduce.executors.gang.rounds import GangState
+from mapreduce.executors.gang.state import GangState
 from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, PhasesTimed, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
-from mapreduce.training import driver
+from mapreduce.strategies.training import Training
+from mapreduce.training import creating, driver
 
 # Three pages of parameters.
 SETTINGS = Settings(model="mlp:90", batch_size=96, slice_rows=12, rounds=3, learning_rate=0.05)
@@ -31,7 +34,7 @@ data = blobs_in(train=(200, 170, 97), test=(60, 31), features=400, classes=4)
 
 def create(data: Path, path: Path, evaluation: bool = False, **changes) -> RunDir:
     chosen = Settings(**{**vars(SETTINGS), **changes})
-    return driver.create(path, chosen, data / "train", data / "test" if evaluation else None)
+    return creating.create(path, chosen, data / "train", data / "test" if evaluation else None)
 
 
 @pytest.mark.parametrize("patience", [0, 2])
@@ -108,10 +111,10 @@ def test_the_error_of_one_rank_ends_all_and_is_told_by_it_alone(data, tmp_path):
 
 
 def test_a_gang_that_is_too_small_goes_on_as_a_chain_if_asked(data, tmp_path, monkeypatch):
-    def too_small(*_):
+    def too_small(*_, **__):
         raise TooSmallError("1 of 2 tasks of the gang came within 60 s")
 
-    monkeypatch.setattr(driver, "run_gang", too_small)
+    monkeypatch.setattr(job.Gang, "_run", too_small)
     how = {"runner": "inline", "executor": "gang"}
     with pytest.raises(TooSmallError):
         driver.train(create(data, tmp_path / "error"), Execution(**how), 3, Events())
@@ -140,7 +143,7 @@ def test_mixed_profiles_are_told_and_noted(data, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Meeting, "announce", other_processor)
     for name, profile, warnings in (("native", "native", 1), ("portable", "portable", 0)):
-        run = driver.create(tmp_path / name, SETTINGS, data / "train", None, profile)
+        run = creating.create(tmp_path / name, SETTINGS, data / "train", None, profile)
         seen.clear()
         driver.train(run, Execution("parallel", 2, executor="gang"), 3, Events(seen.append))
         found = [event.message for event in seen if isinstance(event, Warned)]
@@ -209,11 +212,11 @@ def test_options_that_make_no_sense(change, message):
 
 def test_the_secret_is_for_its_owner_alone(data, tmp_path):
     run = create(data, tmp_path / "run")
-    meeting = Meeting.prepare(run)
+    meeting = Meeting.prepare(run.path)
     assert (run.path / "gang").stat().st_mode & 0o777 == 0o700
     assert len(meeting.secret) == 64
-    assert Meeting.prepare(run).secret != meeting.token
-    assert np.unique([Meeting.prepare(run).secret for _ in range(3)]).size == 3
+    assert Meeting.prepare(run.path).secret != meeting.token
+    assert np.unique([Meeting.prepare(run.path).secret for _ in range(3)]).size == 3
 
 
 def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch):
@@ -231,11 +234,12 @@ def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch
 def test_files_that_the_first_round_needs_are_kept(data, tmp_path):
     """A chain's block names the rounds that wrote what it has not changed, as L-BFGS's pairs."""
     settings = Settings(model="softmax", optimizer="lbfgs", batch_size=0, rounds=9)
-    run = driver.create(tmp_path / "run", settings, data / "train", None)
+    run = creating.create(tmp_path / "run", settings, data / "train", None)
     execution = Execution("inline", rounds_per_job=6)
     position = advanced(run, execution, 6)
     assert run.rounds.read(6, 0, 1).rounds() > {6}
-    Follower(run, Meeting.prepare(run), 1, 6, bool, bool, bool).look()
+    meeting, program = Meeting.prepare(run.path), Training.of(run)
+    Follower(program, run.rounds, meeting, 1, 6, Hooks(), run.path).look()
     assert run.read_round(6, 1).params.tobytes() == position.params.tobytes()
 
 
@@ -249,6 +253,6 @@ def test_a_rank_without_units_may_be_slow_to_read_the_first_round(data, tmp_path
 
     monkeypatch.setattr(GangState, "vector", slow_vector)
     settings = Settings(model="softmax", batch_size=8, slice_rows=8, rounds=20)
-    run = driver.create(tmp_path / "run", settings, data / "train", None)
+    run = creating.create(tmp_path / "run", settings, data / "train", None)
     driver.train(run, Execution("parallel", 2, executor="gang"), 3, Events())
     assert run.result().completed == 20

@@ -18,7 +18,7 @@ from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, crea
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
-from mapreduce.training import driver
+from mapreduce.training import creating
 
 SIZE = 1 << 16
 
@@ -209,7 +209,7 @@ def test_a_training_without_shared_memory_goes_by_the_sockets(
     monkeypatch.setattr(Mesh, "share", noting)
     if where is not None:
         monkeypatch.setattr(where, name, patched)
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    run = creating.create(tmp_path / "run", SETTINGS, data, None)
     train(run, 3, blocks)
     assert seen == [is_shared] * 3
     assert left_by(run) == expected

@@ -24,7 +24,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
-from mapreduce.training import driver
+from mapreduce.training import creating, driver
 
 PLANS = {
     # The second stage has no parameters in the first pages, and the last one ends within a page.
@@ -55,7 +55,7 @@ def data(tmp_path_factory):
 def create(data, path, name, **changes):
     place = data / {"gru": "text", "numbers": "numbers"}.get(name, "images")
     settings = Settings(**{**vars(PLANS[name]), **SHARED, **changes})
-    return driver.create(path, settings, place / "train", place / "test")
+    return creating.create(path, settings, place / "train", place / "test")
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +143,9 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
     ended = {}
     for stages in (1, 4):
         run = create(data, tmp_path / str(stages), "dense", **changes)
-        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16), "reach": ""}
-        role |= {"token": Meeting.prepare(run).token, "wait": programs.PATIENCE}
-        command = [sys.executable, gang_rank.__file__, run.path]
+        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16)}
+        role |= {"wait": programs.PATIENCE}
+        command = [sys.executable, gang_rank.__file__, run.path, Meeting.prepare(run.path).token]
         # Beside that file there is a folder with the package's name.
         env = {**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)}
         processes = [

@@ -12,10 +12,10 @@ from gangs import together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError, NewerGenerationError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface, mixed
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.reduction.message import Message
-from mapreduce.runs.directory import RunDir
+from mapreduce.support import numeric
 
 DTYPES = st.sampled_from(["<f4", "<f8", "<i4", "|u1", "|b1"])
 ARRAYS = DTYPES.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0)))
@@ -107,7 +107,7 @@ def test_a_lost_peer_is_told_and_a_cancelled_read_ends():
 
 def test_generations(tmp_path):
     """Who lost a peer goes to the next one; a new attempt to the latest that lacks its rank."""
-    meeting = Meeting.prepare(RunDir(tmp_path))
+    meeting = Meeting.prepare(tmp_path)
     one = Announcement("a", {"cpu": "x", "numpy": "2"}, 0)
     assert meeting.join(0, 0) == 1
     meeting.announce(1, 0, one)
@@ -128,9 +128,9 @@ def test_generations(tmp_path):
 
 def test_profiles_that_differ_are_described():
     profiles = [{"cpu": "a", "numpy": "2.0"}, {"cpu": "b", "numpy": "2.0"}]
-    assert mixed(profiles, pinned=False) == ["rank 1: cpu: a, now b"]
-    assert mixed(profiles, pinned=True) == []
-    assert mixed([profiles[0]] * 3, pinned=False) == []
+    assert numeric.mixed(profiles, pinned=False) == ["rank 1: cpu: a, now b"]
+    assert numeric.mixed(profiles, pinned=True) == []
+    assert numeric.mixed([profiles[0]] * 3, pinned=False) == []
 
 
 def test_the_interface_is_that_which_leads_there():

@@ -22,8 +22,8 @@ import datasets
 from hdfs_utils.errors import ClusterError, IncompleteOutputError, StorageError
 from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
 from mapreduce.launch import run as launch
+from mapreduce.runners import applications
 from mapreduce.runners.emr import clusters
-from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.bootstrap import PACKED
 from mapreduce.runners.hadoop.failures import JobFailedException
 from programs import COUNT, FAILING, gradreduce, wait_until
@@ -308,7 +308,7 @@ def test_a_cluster_that_does_not_start(emr, script, text):
 
 def test_what_a_killed_driver_left_is_ended(emr, s3):
     cluster = started(emr)
-    mark = submissions.mark(f"{s3}/run")
+    mark = applications.mark(f"{s3}/run")
     client = emr.client()
     assert clusters.end_left_behind(f"{s3}/run", cluster.id) == []
     arguments = ["hadoop-streaming", "-input", f"{s3}/in", "-mapper", "sleep 60"]

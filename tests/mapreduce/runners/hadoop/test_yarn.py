@@ -22,7 +22,7 @@ from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.cli.main import main
 from mapreduce.errors import OutputError
-from mapreduce.runners import traits
+from mapreduce.runners import applications, traits
 from mapreduce.runners.hadoop import (
     bootstrap,
     client,
@@ -336,7 +336,7 @@ class TestRest:
         assert "no attempt failed" not in said
 
     def test_what_a_killed_driver_left_is_ended(self, yarn, monkeypatch):
-        tag = submissions.mark("hdfs://h/run")
+        tag = applications.mark("hdfs://h/run")
         query = f"/ws/v1/cluster/apps?applicationTags={tag}&states=NEW,NEW_SAVING,SUBMITTED,"
         Manager.answers[query + "ACCEPTED,RUNNING"] = {"apps": {"app": [{"id": APPLICATION}]}}
         monkeypatch.setattr(submissions, "_END_SECONDS", 0)
@@ -539,7 +539,7 @@ class TestGoingOn:
             ends, steps=(self.FIRST, self.SECOND), tagged=(), there=("step2",), published=False
         ):
             states = {name: {"app": {"finalStatus": end}} for name, end in ends.items()}
-            query = f"/ws/v1/cluster/apps?applicationTags={submissions.mark('job')}"
+            query = f"/ws/v1/cluster/apps?applicationTags={applications.mark('job')}"
             Manager.answers = {f"/ws/v1/cluster/apps/{name}": app for name, app in states.items()}
             Manager.answers[query] = {"apps": {"app": [{"id": name} for name in tagged]}}
             place = SimpleNamespace

@@ -23,11 +23,9 @@ from itertools import accumulate, chain
 import numpy as np
 
 from mapreduce.engine.leaf_ranges import block_of
-from mapreduce.engine.state import State
 from mapreduce.errors import DataError
-from mapreduce.executors.gang.division import Division
+from mapreduce.executors.gang.division import Together
 from mapreduce.executors.gang.post import Call, Post
-from mapreduce.executors.gang.transport import Mesh
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import Array, Message
@@ -233,20 +231,10 @@ class ServedBlock:
 
 
 class Arrivals:
-    """The part of a rank in asynchronous rounds, as worker and as server.
+    """The part of a rank in asynchronous rounds, as worker and as server."""
 
-    ``slowness`` is a factor by which the rank's maps take longer, for experiments.
-    """
-
-    def __init__(
-        self,
-        run: RunDir,
-        strategy: Strategy,
-        state: State,
-        mesh: Mesh,
-        division: Division,
-        slowness: float = 1.0,
-    ) -> None:
+    def __init__(self, run: RunDir, strategy: Strategy, gang: Together) -> None:
+        mesh, division, state, slowness = gang
         self._strategy = strategy
         self._state = state
         self._run = run
@@ -303,6 +291,11 @@ class Arrivals:
             self._state.publish(stop, number, made)
         self._blocks = {}
         return stop
+
+    def ends(self, completed: int) -> bool:
+        """Whether the log goes on in another number of blocks."""
+        count = self._state.count
+        return pushes.starts(self._run, completed).get(completed, count) != count
 
     def _script(self, stretch: Stretch) -> Script:
         try:

@@ -1,53 +1,32 @@
-"""Part of a training that one job of a gang runs: when it ends, and how long its rounds took."""
+"""When a job of a gang ends, and how long its rounds took."""
 
 import contextlib
 import statistics
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from mapreduce.engine.executor import CHANGE, Limit
 
 #: Rounds of which the median is taken, the least of them, and the first ones, which warm up.
 _WINDOW, _LEAST, _WARM_UP = 64, 5, 2
-
-#: Rounds that take this much longer, or shorter, than expected are a change.
-CHANGE = 1.35
 
 #: Seconds between two comparisons with what was expected, and how many in a row must show a change.
 _COMPARE_SECONDS, _COMPARISONS = 0.5, 2
 
 
-@dataclass(frozen=True)
-class Segment:
-    """When a job of a gang ends, if the training does not end before.
-
-    ``until``: Rounds completed at its end; 0 for the end of the training.
-    ``seconds``: Seconds after which it ends; 0 for no limit.
-    ``worth``: But it goes on if the rest of the training takes fewer seconds.
-    ``expected``: Seconds a round; 0 if nothing is expected. It ends when rounds take much longer or
-      shorter.
-    ``patience``: Seconds before which it does not end for that reason.
-    """
-
-    until: int = 0
-    seconds: float = 0.0
-    worth: float = 0.0
-    expected: float = 0.0
-    patience: float = 0.0
-
-
 class Stopwatch:
-    """Times the rounds of a segment, without what lies between them, and says when it is over.
+    """Times the rounds of a job, without what lies between them, and says when it ends.
 
-    ``rounds`` is the number of rounds of the whole training.
+    ``rounds`` is the number of rounds of the whole program.
 
     ``mapped``, ``rest``: Seconds of the maps of all ranks together, and of all else: rounds without
-      their longest map, and publishing. The first rounds and evaluations do not count. See
+      their longest map, and publishing. The first rounds and what is beside them do not count. See
       :func:`mapreduce.runs.amdahl.scaling`.
     """
 
-    def __init__(self, segment: Segment, rounds: int) -> None:
-        self._segment = segment
+    def __init__(self, limit: Limit, rounds: int) -> None:
+        self._limit = limit
         self._rounds = rounds
         self._laps: deque[float] = deque(maxlen=_WINDOW)
         self._count = self._changed = 0
@@ -60,7 +39,7 @@ class Stopwatch:
     def start(self) -> None:
         """The first round begins."""
         self._from = self._at = time.monotonic()
-        self._compare_at = self._from + self._segment.patience
+        self._compare_at = self._from + self._limit.patience
 
     def note_maps(self, seconds: Sequence[float]) -> None:
         """What the map of each rank took in this round, if there are any figures."""
@@ -106,8 +85,8 @@ class Stopwatch:
         return statistics.median(self._evaluations) if self._evaluations else None
 
     def is_over(self, completed: int) -> bool:
-        """Whether the segment ends with the round by which ``completed`` ones are done."""
-        wanted, now = self._segment, time.monotonic()
+        """Whether the job ends with the round by which ``completed`` ones are done."""
+        wanted, now = self._limit, time.monotonic()
         if wanted.until and completed >= wanted.until:
             return True
         if wanted.seconds and self._laps and now - self._from >= wanted.seconds:

@@ -1,0 +1,13 @@
+"""The executors of rounds, by name."""
+
+from mapreduce.support.registry import Registry
+
+EXECUTORS = Registry(
+    "executor",
+    "gradreduce.executors",
+    {
+        "chain": "mapreduce.executors.chain:Chain",
+        "gang": "mapreduce.executors.gang.job:Gang",
+    },
+    base="mapreduce.executors.resumable:Resumable",
+)

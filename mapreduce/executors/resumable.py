@@ -1,0 +1,172 @@
+"""What executors have in common whose rounds lie in a folder, with which they go on."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.publish import put_if_absent
+from mapreduce.engine.executor import (
+    QUIET,
+    WHOLE,
+    Hooks,
+    Limit,
+    Progress,
+    Times,
+    blocks_of,
+    publish_first,
+)
+from mapreduce.engine.program import Pair, Program
+from mapreduce.engine.rounds import RoundFiles
+from mapreduce.engine.state import InFolder, State
+from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.executors.jobs import label_of
+from mapreduce.job import Job
+from mapreduce.runs import lease
+from mapreduce.runs.execution import Execution
+
+#: The description of a program, beside its rounds.
+_DESCRIPTION = "program"
+
+
+class Resumable(ABC):
+    """An executor of rounds whose state lies in a folder: it goes on with them, also after a kill.
+
+    See :class:`mapreduce.engine.executor.Executor`.
+
+    Parameters
+    ----------
+    execution : Execution
+    place : Path or RemotePath, optional
+        Folder of the rounds of a program with a state.
+    home : Path or RemotePath, optional
+        Folder of whoever has this executor go on, who holds its lease; by default the place, for
+        which :meth:`advance` takes one.
+    driver : str
+        See :func:`mapreduce.engine.program.kept`.
+    job_class : type, optional
+        The job to run, if it extends :attr:`JOB`.
+    """
+
+    #: Its name: that of :data:`mapreduce.executors.registry.EXECUTORS`.
+    name: ClassVar[str]
+    #: The job that its tasks run.
+    JOB: ClassVar[type[Job]]
+    #: What it can do beside rounds that follow each other: "arrivals" (messages are applied as they
+    #: arrive), "limit" (it looks at the clock), "stages" (tasks hold a state together).
+    can: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        place: AnyPath | None = None,
+        home: AnyPath | None = None,
+        driver: str = "",
+        job_class: type[Job] | None = None,
+    ) -> None:
+        self._execution = execution
+        # Tasks work in folders of their own.
+        self._place = None if place is None else path_of(str(place)).absolute()
+        self._home = self._place if home is None else home
+        self._driver = driver
+        self._job_class = self.JOB
+        if job_class is not None and issubclass(job_class, self.JOB):
+            self._job_class = job_class
+        self._is_led = home is not None
+
+    @abstractmethod
+    def once(self, program: Program) -> Iterable[Pair]:
+        """The blocks of a program without a state."""
+
+    @abstractmethod
+    def go_on(
+        self,
+        program: Program,
+        state: State,
+        completed: int,
+        limit: Limit = WHOLE,
+        hooks: Hooks = QUIET,
+    ) -> Times:
+        """Run some of the rounds after the first ``completed`` ones; returns what they took.
+
+        ``state``: The state after them has been published there.
+        ``limit``: When to hand back. It may be before, after a round that is due.
+
+        Raises
+        ------
+        UnfitError
+            Another executor could.
+        StepFailedException, GradreduceError
+            As the runner does.
+        """
+
+    def advance(self, program: Program) -> Progress:
+        """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
+        rounds of another program).
+        """
+        if not program.has_state:
+            return Progress(1, blocks_of(program, self.once(program), 1))
+        if self._place is None:
+            raise UsageError(f"the program {program.name} needs a folder for its rounds")
+        self._place.mkdir(parents=True, exist_ok=True)
+        # Workers trust what is trusted when they start.
+        program.describe()
+        with lease.held(self._place), self.workers():
+            self._claim(program)
+            files = RoundFiles(self._place)
+            wanted = self._execution.blocks or self._execution.workers
+            # Those that have begun go on in as many blocks as before.
+            variants = files.variants() or [(0, program.blocks_for(wanted))]
+            state = InFolder(files, variants[-1][1], program.owners())
+            completed = files.latest_whole(state.count, program.owners())
+            if completed is None:
+                publish_first(program, state)
+                completed = 0
+            files.prune(completed, state.count)
+            while not program.is_over(completed, state.block(completed, 0).arrays):
+                times = self.go_on(program, state, completed)
+                found = files.latest_whole(state.count, program.owners())
+                if found is None or found <= completed:
+                    raise GradreduceError(
+                        f"the job ended, but the last whole round in {self._place} is {found}: "
+                        f"expected one up to {times.completed}"
+                    )
+                completed = found
+            return Progress(completed, [state.block(completed, at) for at in range(state.count)])
+
+    def _claim(self, program: Program) -> None:
+        """Note whose rounds the place has."""
+        assert self._place is not None
+        try:
+            put_if_absent(self._place / _DESCRIPTION, program.to_json().encode(), sync=True)
+        except ConflictError as error:
+            raise UsageError(
+                f"{self._place} has the rounds of another program than this {program.name}, or of "
+                f"other data. Name another folder"
+            ) from error
+
+    def workers(self, most: int = 0) -> AbstractContextManager[Any]:
+        """Workers that outlive the jobs, where the runner has any.
+
+        ``most``: How many; by default those of the execution.
+        """
+        how = self._execution
+        return how.traits.kept(most or how.workers, how.start_method, [self._job_class])
+
+    def _label(self, program: Program) -> list[str]:
+        """mrjob's option by which jobs are called: by the run, or by the program."""
+        if self._is_led:
+            return label_of(self._home, self.name)
+        return ["--label", program.name.rpartition(":")[2]]
+
+    def _check(self, program: Program) -> None:
+        """Refuse a program that tasks could not import."""
+        if program.name.startswith("__main__:") and not self._execution.forks_here:
+            raise UsageError(
+                f"the program {program.name} is defined in the script that was started, which "
+                f"tasks of -r {self._execution.runner} do not import: define it in a module of its "
+                f"own"
+            )

@@ -1,0 +1,137 @@
+"""Planning a training, and making the folder of its run; and whether its data are still there."""
+
+import operator
+from dataclasses import replace
+
+from safetensors.numpy import save as save_tensors
+
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.data.columns import misfit
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.manifest import load as load_manifest
+from mapreduce.data.readers.opening import fitted_of
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError
+from mapreduce.plan.fitting import check_evaluation, digest
+from mapreduce.plan.plan import Plan
+from mapreduce.plan.settings import Settings, make
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunConfig, RunDir
+
+
+def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
+    """The plan of a training. See :func:`create` for parameters and errors."""
+    return _planned(settings, data, evaluation)[0]
+
+
+def _planned(
+    settings: Settings, data: AnyPath, evaluation: AnyPath | None
+) -> tuple[Plan, bytes | None]:
+    """The plan, and the file of the initial parameters if they are not the model's own."""
+    training, *others = [
+        Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
+    ]
+    made = make(settings, training, others[0] if others else None)
+    if evaluation is not None:
+        check_evaluation(others[0], evaluation, made, training, data)
+    if settings.init_from is None:
+        return made, None
+    source, model = path_of(settings.init_from), made.create_model()
+    if source.is_dir():
+        before = RunDir(source.absolute())
+        _check_same_meaning(before.config, training, source)
+        theirs = before.config.plan.create_model()
+        position = checkpoint.load(before, theirs, checkpoint.latest(before))
+        found = theirs.named(position.params)
+    else:
+        found = checkpoint.load_file(source)
+    params = checkpoint.flat(model, model.of_state(found), f"--init-from {source}")
+    named = model.named(params)
+    made = replace(made, initial_sha256=checkpoint.model_sha256(named))
+    return made, save_tensors(named)
+
+
+def _check_same_meaning(before: RunConfig, data: Manifest, source: AnyPath) -> None:
+    """Refuse parameters of other classes, columns or scales than those of the data."""
+    found = before.classes, data.classes or ()
+    wrong = misfit(data.columns, before.columns)
+    if found[0] != found[1]:
+        wrong = f"classes {found[1]!r:.200}, expected {found[0]!r:.200}"
+    trained_on = before.plan.data
+    if (digest(data.standardised), digest(data.recipe)) != (
+        trained_on.standardised,
+        trained_on.recipe,
+    ):
+        wrong = wrong or "their features were not made as those that the run was trained on"
+    if wrong:
+        raise DataError(
+            f"--init-from {source}: the parameters have another meaning for these data: {wrong}. "
+            f"Import the data with --like, or name the file {checkpoint.MODEL} of a checkpoint"
+        )
+
+
+def create(
+    path: AnyPath,
+    settings: Settings,
+    data: AnyPath,
+    evaluation: AnyPath | None,
+    numeric_profile: str = "native",
+) -> RunDir:
+    """Make the directory ``path`` of a new run, without training.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+    settings : Settings
+    data, evaluation : Path or RemotePath
+        Datasets to train and to evaluate on.
+    numeric_profile : {"native", "portable"}
+        The profile that the process is pinned to.
+
+    Raises
+    ------
+    GradreduceError
+        The settings or the data are wrong, or the folder cannot be used.
+    """
+    manifest = load_manifest(data)
+    run = RunDir(path.absolute())
+    made, initial_file = _planned(settings, data, evaluation)
+    run.create(
+        RunConfig(
+            plan=made,
+            data=str(data.absolute()),
+            evaluation=str(evaluation.absolute()) if evaluation else None,
+            classes=manifest.classes or (),
+            shape=manifest.shape,
+            columns=manifest.columns,
+            numeric_profile=numeric_profile,
+        ),
+        fitted_of(data, manifest),
+        initial_file,
+    )
+    return run
+
+
+def check_training_data(config: RunConfig) -> None:
+    """As :func:`check_data`; refuse data that lack rows of the plan, too."""
+    rows = [shard.rows for shard in check_data(config.data, config.plan.data.sha256).shards]
+    wanted = config.plan.data.shard_rows
+    if len(wanted) > len(rows) or any(map(operator.gt, wanted, rows)):
+        raise DataError(
+            f"the plan takes {sum(wanted):,} rows of {config.data}, but it has fewer "
+            f"rows. The plan was made for other data. Start a new run"
+        )
+
+
+def check_data(path: str, expected: str, option: str = "--data") -> Manifest:
+    """The manifest of a run's dataset, whose digest must be ``expected``."""
+    try:
+        return Dataset(path_of(path), expected).check_sizes()
+    except MissingInputError as error:
+        raise MissingInputError(
+            f"the run's data are gone: {error}. If they have moved, name their folder by {option}"
+        ) from error
+    except DataError as error:
+        raise DataError(
+            f"{error}. If the right ones lie elsewhere, name their folder by {option}"
+        ) from error
