@@ -491,8 +491,9 @@ def check_executor(make: Callable[[Path], Executor]) -> None:
     """Put an executor through the contract of :mod:`mapreduce.engine.executor`.
 
     It computes a sum, parts without a reduce, and rounds with a state in blocks, with arrays that
-    units own, which end early or not; it goes on after an error, and tells of a program that breaks
-    a law. The blocks must be those of the executor ``Here``.
+    units own, which end early or not, and with sums over the state beside them; it goes on after an
+    error, and tells of a program that breaks a law. The blocks must be those of the executor
+    ``Here``.
 
     Parameters
     ----------
@@ -504,6 +505,14 @@ def check_executor(make: Callable[[Path], Executor]) -> None:
         stop = folder / "stop"
         for number, program in enumerate((Roots(40), Parts(7), Mixed(), Mixed(0.72))):
             _check_blocks(make(folder / f"{number}"), program)
+        for limit, elements in ((0.0, 11), (0.72, 3000)):
+            told = []
+            for at, one in enumerate((make(folder / f"beside-{elements}"), Here())):
+                (notes := folder / f"notes-{elements}-{at}").mkdir()
+                found = one.advance(Mixed(limit, notes=str(notes), elements=elements))
+                told.append({path.name: path.read_bytes() for path in notes.iterdir()})
+                told[-1]["rounds"] = b"%d" % found.completed
+            _same(f"what is concluded beside {elements} elements", *told)
         stop.touch()
         program = Mixed(stop=str(stop))
         _check_error(make(folder / "again"), program, "stopped")
@@ -551,6 +560,14 @@ class Roots(Sum):
 
 
 @dataclass(frozen=True)
+class Elements(Roots):
+    """A sum of roots of elements of the state beside which it is computed."""
+
+    def lift(self, completed: int, unit: int) -> float:
+        return float(self.state.vector(completed, "x")[unit] ** 0.5)
+
+
+@dataclass(frozen=True)
 class Parts(Program):
     """A block for each unit, without a reduce."""
 
@@ -591,13 +608,18 @@ class Mixed(Program):
     """Rounds of two phases: units send parts of the state, mixed with what they own.
 
     ``limit``: It is over when all that was sent is smaller. ``stop``: A file: while it is there,
-    the fourth round is an error.
+    the fourth round is an error. ``notes``: A folder for sums over the state of every third round,
+    by the second of which it is over, too; maps read the vector ``x`` alone then, of so many
+    ``elements``.
     """
 
     limit: float = 0.0
     stop: str = ""
+    notes: str = ""
+    elements: int = 11
 
     has_state = ends_early = True
+    besides = (Elements,)
 
     def most_rounds(self) -> int:
         return 9
@@ -611,12 +633,41 @@ class Mixed(Program):
     def blocks_for(self, wanted: int) -> int:
         return min(wanted, 3)
 
-    def _bounds(self, blocks: int) -> list[slice]:
-        return [slice(11 * at // blocks, 11 * (at + 1) // blocks) for at in range(blocks)]
+    def bounds(self, blocks: int) -> list[tuple[int, int]]:
+        edges = [self.elements * at // blocks for at in range(blocks + 1)]
+        return [*pairwise(edges)]
+
+    def mapped(self) -> tuple[str, ...]:
+        return ("x",) if self.notes else ()
+
+    def whole(self) -> tuple[str, ...]:
+        return ("largest",) if self.notes else ()
+
+    def next_due(self, completed: int) -> int:
+        return min(completed // 3 * 3 + 3, 9) if self.notes else 9
+
+    def beside(self, completed: int, arrays: Mapping[str, Array]) -> Program | None:
+        is_due = self.notes and completed and completed % 3 == 0
+        return Elements(self.elements) if is_due else None
+
+    def _note(self, completed: int) -> Path:
+        return Path(self.notes, f"{completed}")
+
+    def is_concluded(self, completed: int) -> bool:
+        return self._note(completed).exists()
+
+    def conclude(self, completed: int, block: Message) -> None:
+        # Once, or this is an error.
+        with self._note(completed).open("xb") as file:
+            file.write(block.arrays["sum"].tobytes())
+
+    def is_out(self, completed: int) -> bool:
+        return completed >= 6
 
     def first(self, blocks: int) -> Iterator[dict[str, Array]]:
-        for one in self._bounds(blocks):
-            yield {"x": np.arange(11)[one] / 7, "fixed": np.ones(2), "largest": np.ones(1)}
+        for start, stop in self.bounds(blocks):
+            x = np.arange(start, stop) / (7 * self.elements / 11)
+            yield {"x": x, "fixed": np.ones(2), "largest": np.ones(1)}
 
     def first_own(self) -> dict[int, dict[str, Array]]:
         return {unit: {"own": np.array([1.0 + unit])} for unit in range(5)}
@@ -629,8 +680,8 @@ class Mixed(Program):
         for unit in range(part.start, part.stop):
             own = state.own(part.completed, unit)["own"]
             state.keep(part.completed, unit, {"own": own * 0.9})
-            for number, here in enumerate(self._bounds(state.count)):
-                yield (number, unit), Message({"unit": unit}, {"piece": (x / own)[here]})
+            for number, (start, stop) in enumerate(self.bounds(state.count)):
+                yield (number, unit), Message({"unit": unit}, {"piece": (x / own)[start:stop]})
 
     def largest(
         self, completed: int, key: tuple[int, ...], messages: Iterable[Message]

@@ -1,12 +1,13 @@
 """Who computes: an executor has the units of any program mapped, and carries the messages."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from mapreduce.engine.program import Pair, Phase, Program
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Layout, Pair, Phase, Program
 from mapreduce.engine.state import State
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError
@@ -115,6 +116,33 @@ def publish_first(program: Program, state: State) -> None:
         state.keep(-1, unit, arrays)
     for number, block in enumerate(program.first(state.count)):
         state.publish(0, number, Message({}, dict(block)))
+
+
+def conclude_beside(
+    program: Program,
+    completed: int,
+    arrays: Mapping[str, Any],
+    run: Callable[[Program], Message],
+) -> bool:
+    """Have a function run what is beside a round, if that was not concluded before.
+
+    ``arrays``: See :meth:`mapreduce.engine.program.Program.is_over`. Returns whether no round
+    follows.
+    """
+    beside = program.beside(completed, arrays)
+    if beside is not None and not program.is_concluded(completed):
+        program.conclude(completed, run(beside))
+    is_out = beside is not None and program.is_out(completed)
+    return is_out or program.is_over(completed, arrays)
+
+
+def over(state: State, completed: int, program: Program) -> Message:
+    """The block of a program over the state after some rounds, computed in this process."""
+    program.begin(state, Layout(1, 1))
+    pairs = program.map(LeafRange(completed, 0, program.units(completed)))
+    phases = program.phases(completed, program.layout)
+    (block,) = blocks_of(program, reduced(program, completed, phases, pairs), 1)
+    return block
 
 
 def grouped(pairs: Iterable[tuple[SomeKey, Message]]) -> Iterator[tuple[SomeKey, list[Message]]]:

@@ -31,6 +31,7 @@ PROGRAMS = Registry(
     "gradreduce.programs",
     {
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
+        "evaluate-rounds": "mapreduce.inference.evaluate:EvaluateRounds",
         "moments": "mapreduce.algorithms.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",
         "predict-file": "mapreduce.inference.files:PredictFile",
@@ -124,6 +125,8 @@ class Program(ABC):
     name: ClassVar[str]
     #: Whether a round reads what the one before has made: then there is a state, see :meth:`first`.
     has_state: ClassVar[bool] = False
+    #: The classes of what is run beside its rounds, of one's own: see :meth:`beside`.
+    besides: ClassVar[tuple[type["Program"], ...]] = ()
     #: Whether it may be over before its last round.
     ends_early: ClassVar[bool] = False
 
@@ -289,14 +292,15 @@ class Program(ABC):
         Raises MemberError (they cannot import it), UsageError (it is no frozen dataclass of what
         JSON can say).
         """
-        if ":" in self.name:
-            if "<locals>" in self.name:
+        for name in (self.name, *(kind.name for kind in self.besides)):
+            if "<locals>" in name:
                 raise UsageError(
-                    f"the program {self.name} is defined within a function, where tasks do not "
-                    f"find it: define it at the top of a module"
+                    f"the program {name} is defined within a function, where tasks do not find it: "
+                    f"define it at the top of a module"
                 )
-            trust.trust(self.name)
-            PROGRAMS.load(self.name)
+            if ":" in name:
+                trust.trust(name)
+                PROGRAMS.load(name)
         return urlsafe_b64encode(zlib.compress(self.to_json().encode())).decode().rstrip("=")
 
     def to_json(self) -> str:

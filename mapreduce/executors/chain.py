@@ -45,8 +45,8 @@ class ChainJob(WireJob):
     """A step for each phase of each round of ``--program``, from ``--start`` up to ``--stop``.
 
     Its input is the first round's ranges of units. The reducers of a round's last phase publish its
-    blocks in ``--place``, and write the ranges that the next step maps over. Without a place the
-    blocks of the one round are the output.
+    blocks in ``--place``, and write the ranges that the next step maps over. The blocks of a
+    program without a state are the output; it may read that of another, in the place.
 
     With ``--joined 1`` a round of one map task and one block is a step without a reducer: the map
     task does all phases, since there is nothing to exchange.
@@ -74,7 +74,12 @@ class ChainJob(WireJob):
     @cached_property
     def _layout(self) -> Layout:
         options = self.options
-        return Layout(options.tasks, options.blocks, options.fan_in, options.threads)
+        blocks = options.blocks if self._has_state else 1
+        return Layout(options.tasks, blocks, options.fan_in, options.threads)
+
+    @cached_property
+    def _has_state(self) -> bool:
+        return kept(self.options.program, self.options.driver).has_state
 
     @property
     def _program(self) -> Program:
@@ -136,7 +141,7 @@ class ChainJob(WireJob):
 
     def jobconf(self) -> dict[str, Any]:
         options = self.options
-        reduces = 0 if options.joined else options.reducers or options.blocks
+        reduces = 0 if options.joined else options.reducers or self._layout.blocks
         return {**super().jobconf(), "mapreduce.job.reduces": reduces}
 
     def map_range(self, units: str, _: Message) -> Pairs:
@@ -164,7 +169,7 @@ class ChainJob(WireJob):
 
     def _publish(self, completed: int, key: str, block: Message) -> Pairs:
         options, program, number = self.options, self._program, block_of(key)
-        if not options.place:
+        if not self._has_state:
             yield key, block
             return
         program.state.publish(completed, number, block)
@@ -222,6 +227,10 @@ class Chain(Resumable):
             self.run(program, completed, stop, state.count)
         return Times((time.monotonic() - started) / (stop - completed), completed=stop)
 
+    def over(self, state: State, completed: int, program: Program) -> Message:
+        (block,) = self.run(program, completed, completed + 1, state.count, over=state.place)
+        return block[1]
+
     def _watching(self, files: RoundFiles, hooks: Hooks) -> AbstractContextManager[None]:
         """Tell of rounds as they are published while a job runs, whatever the runner.
 
@@ -240,11 +249,14 @@ class Chain(Resumable):
 
         return every(_LOOK_SECONDS, look, "watch")
 
-    def run(self, program: Program, start: int, stop: int, blocks: int = 0) -> list[Pair]:
+    def run(
+        self, program: Program, start: int, stop: int, blocks: int = 0, over: str = ""
+    ) -> list[Pair]:
         """Run the rounds after the first ``start`` ones, up to ``stop``, in one job.
 
         The state after round ``start`` must be published in so many ``blocks``, by default as many
-        as the execution asks for. Returns the blocks of a program without a state.
+        as the execution asks for. ``over`` is its place, if a program without a state of its own
+        reads it. Returns the blocks of such a program.
 
         Raises
         ------
@@ -257,7 +269,7 @@ class Chain(Resumable):
         is_alone = tasks == blocks == 1 and program.has_state
         options = {
             "--program": program.describe(),
-            "--place": self._place if program.has_state else None,
+            "--place": self._place if program.has_state else over,
             "--driver": self._driver,
             "--start": start,
             "--stop": stop,
@@ -272,7 +284,8 @@ class Chain(Resumable):
         given = {name: value for name, value in options.items() if value not in (None, "")}
         lines = lines_of(each.to_key() for each in leaf_ranges(start, program.units(start), tasks))
         with blas.in_one_thread():
-            found = run_lines(self._job_class, given, lines, execution, self._label(program))
+            job_class = self.JOB if over else self._job_class
+            found = run_lines(job_class, given, lines, execution, self._label(program))
         return [(read_key(key), message) for key, message in found]
 
 

@@ -1,6 +1,15 @@
 """The executor that computes in this process, without mrjob."""
 
-from mapreduce.engine.executor import Progress, blocks_of, publish_first, reduced
+from functools import partial
+
+from mapreduce.engine.executor import (
+    Progress,
+    blocks_of,
+    conclude_beside,
+    over,
+    publish_first,
+    reduced,
+)
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Program
 from mapreduce.engine.state import InMemory, State
@@ -34,8 +43,10 @@ class Here:
         completed, blocks = start, []
         if program.has_state:
             blocks = [state.block(start, number) for number in range(state.count)]
+        run = partial(over, state)
         while not blocks or not (
-            (until and completed >= until) or program.is_over(completed, blocks[0].arrays)
+            (until and completed >= until)
+            or conclude_beside(program, completed, blocks[0].arrays, partial(run, completed))
         ):
             pairs = program.map(LeafRange(completed, 0, program.units(completed)))
             phases = program.phases(completed, layout)

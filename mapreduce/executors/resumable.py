@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, ClassVar
 
 from hdfs_utils.errors import ConflictError
@@ -16,6 +17,8 @@ from mapreduce.engine.executor import (
     Progress,
     Times,
     blocks_of,
+    conclude_beside,
+    over,
     publish_first,
 )
 from mapreduce.engine.program import Pair, Program
@@ -24,6 +27,7 @@ from mapreduce.engine.state import InFolder, State
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.jobs import label_of
 from mapreduce.job import Job
+from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 
@@ -103,6 +107,10 @@ class Resumable(ABC):
             As the runner does.
         """
 
+    def over(self, state: State, completed: int, program: Program) -> Message:
+        """The block of a program over the state after some rounds; by default, in this process."""
+        return over(state, completed, program)
+
     def advance(self, program: Program) -> Progress:
         """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
         rounds of another program).
@@ -126,7 +134,10 @@ class Resumable(ABC):
                 publish_first(program, state)
                 completed = 0
             files.prune(completed, state.count)
-            while not program.is_over(completed, state.block(completed, 0).arrays):
+            while True:
+                arrays, run = state.block(completed, 0).arrays, partial(self.over, state, completed)
+                if conclude_beside(program, completed, arrays, run):
+                    break
                 times = self.go_on(program, state, completed)
                 found = files.latest_whole(state.count, program.owners())
                 if found is None or found <= completed:

@@ -16,7 +16,7 @@ from mapreduce.engine.executor import Hooks, UnfitError
 from mapreduce.engine.state import InFolder
 from mapreduce.errors import DataError, Interrupted, MissingInputError
 from mapreduce.executors.registry import EXECUTORS
-from mapreduce.inference.evaluate import evaluate
+from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job
 from mapreduce.runners import applications, traits
 from mapreduce.runs import checkpoint, lease, pushes
@@ -253,16 +253,9 @@ class Driver:
             # What is in the log can be repeated in as many blocks alone.
             self._execution = replace(self._execution, blocks=logged[completed])
         self._publish_in_blocks(position)
-        executor = EXECUTORS.load(self._execution.executor)(
-            self._execution,
-            place=run.rounds.folder,
-            home=run.path,
-            driver=self._name,
-            job_class=self._job_class,
-        )
-        state = InFolder(run.rounds, self._blocks, plan.owners)
         try:
-            times = executor.go_on(self._program, state, completed, limit, self._hooks)
+            args = self._program, self._state, completed, limit, self._hooks
+            times = self._executor.go_on(*args)
         except UnfitError as error:
             if self._given.fallback is None:
                 raise
@@ -288,6 +281,22 @@ class Driver:
             )
         self._teller.rounds(latest)
         return latest
+
+    @property
+    def _executor(self) -> Resumable:
+        """Who runs rounds by the execution that was chosen last."""
+        kind: type[Resumable] = EXECUTORS.load(self._execution.executor)
+        return kind(
+            self._execution,
+            place=self._run.rounds.folder,
+            home=self._run.path,
+            driver=self._name,
+            job_class=self._job_class,
+        )
+
+    @property
+    def _state(self) -> InFolder:
+        return InFolder(self._run.rounds, self._blocks, self._plan.owners)
 
     @property
     def _hooks(self) -> Hooks:
@@ -327,7 +336,7 @@ class Driver:
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):
-            self._evaluate(completed)
+            self._evaluate(position)
         return completed >= plan.rounds or is_found or self._run.is_out_of_patience(completed)
 
     def _settle(self, position: Position) -> bool:
@@ -338,13 +347,12 @@ class Driver:
         self._save_checkpoint(position)
         return not self._plan.is_evaluation(completed) or self._teller.evaluation(completed)
 
-    def _evaluate(self, completed: int) -> None:
-        data = self._run.config.evaluation
-        if data is None or self._teller.evaluation(completed):
-            return
-        sums = evaluate(self._run, completed, path_of(data), self._execution)
-        self._run.write_json(f"evaluations/{completed:08d}.json", vars(sums))
-        self._teller.evaluation(completed)
+    def _evaluate(self, position: Position) -> None:
+        program, completed = self._program, position.completed
+        beside = program.beside(completed, {"memory": position.scalars})
+        if beside is not None and not self._teller.evaluation(completed):
+            program.conclude(completed, self._executor.over(self._state, completed, beside))
+            self._teller.evaluation(completed)
 
     def _save_checkpoint(self, position: Position) -> None:
         if position.completed in checkpoint.saved(self._run):

@@ -18,7 +18,7 @@ from mapreduce.engine.program import Pair, Program, kept
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import State
 from mapreduce.errors import GradreduceError, UsageError
-from mapreduce.executors.chain import read_key, spelled
+from mapreduce.executors.chain import Chain, read_key, spelled
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rank import Rank, Role
@@ -112,6 +112,11 @@ class Gang(Resumable):
             return self._run(program, meeting, program.blocks_for(self._execution.blocks or 1))
         finally:
             meeting.clear()
+
+    def over(self, state: State, completed: int, program: Program) -> Message:
+        """As a chain does: the ranks do it between their rounds, unless they were killed."""
+        chain = Chain(self._execution, place=self._place, home=self._home, driver=self._driver)
+        return chain.over(state, completed, program)
 
     def go_on(
         self,

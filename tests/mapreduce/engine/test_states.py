@@ -20,6 +20,7 @@ from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, LeaseError, UsageError
 from mapreduce.executors.chain import Chain, ChainJob
 from mapreduce.executors.here import Here
+from mapreduce.executors.registry import EXECUTORS
 from mapreduce.reduction.message import Message
 from mapreduce.runners import traits
 from mapreduce.runs import lease
@@ -72,14 +73,21 @@ EXECUTIONS = [
 ]
 
 
+GANGS = [
+    Execution("parallel", ranks, blocks=blocks, start_method="fork", executor="gang")
+    for ranks, blocks in ((1, 1), (3, 2), (2, 3))
+]
+
+
 def test_the_contract(program):
     check_program(program)
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("execution", [EXECUTIONS[1], EXECUTIONS[3]], ids=str)
-def test_the_contract_of_executors(tmp_path, execution, forgotten):
-    check_executor(lambda folder: Chain(execution, place=folder))
+@pytest.mark.parametrize("execution", [EXECUTIONS[1], EXECUTIONS[3], *GANGS], ids=str)
+def test_the_contract_of_executors(execution, forgotten):
+    kind = EXECUTORS.load(execution.executor)
+    check_executor(lambda folder: kind(execution, place=folder))
 
 
 def test_the_contract_of_the_executor_here(forgotten):
