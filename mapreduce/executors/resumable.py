@@ -169,7 +169,7 @@ class Resumable(ABC):
 
     def _label(self, program: Program) -> list[str]:
         """mrjob's option by which jobs are called: by the run, or by the program."""
-        if self._is_led:
+        if self._is_led and program.has_state:
             return label_of(self._home, self.name)
         return ["--label", program.name.rpartition(":")[2]]
 

@@ -5,11 +5,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from hdfs_utils.paths import path_of
 from mapreduce.data.manifest import load
 from mapreduce.engine.executor import WHOLE, Limit, Times
 from mapreduce.executors.registry import EXECUTORS
+from mapreduce.job import Job
 from mapreduce.models.context import Context
 from mapreduce.plan import strategies
 from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
@@ -96,10 +98,12 @@ class Chooser:
         work = work_of(self._context)
         self._tuner = Tuner(self._ways, self._traits.costs, max(self._at_once, 1), work)
 
-    @property
-    def most_workers(self) -> int:
-        """The largest number of workers that may be chosen."""
-        return max([way.workers for way in self._ways], default=self._given.workers)
+    def workers(self, job_class: type[Job] | None) -> contextlib.AbstractContextManager[Any]:
+        """Workers that outlive jobs, as many as may be chosen, where the runner has any."""
+        jobs = {EXECUTORS.load(name).JOB for name in (*EXECUTORS, self._given.executor)}
+        jobs |= {job_class} if job_class is not None else set()
+        most = max([way.workers for way in self._ways], default=self._given.workers)
+        return self._traits.kept(most, self._given.start_method, [*jobs])
 
     def next(self, completed: int, left: int) -> tuple[Execution, Limit]:
         """How to run the rounds after ``completed`` ones, of which ``left`` are left."""

@@ -1,6 +1,7 @@
-"""Planning a training, and making the folder of its run; and whether its data are still there."""
+"""Planning a training, making its run, and whether what was planned is still there."""
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 
 from safetensors.numpy import save as save_tensors
@@ -12,11 +13,14 @@ from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.models.base import Model
 from mapreduce.plan.fitting import check_evaluation, digest
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, make
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunConfig, RunDir
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric
 
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
@@ -110,6 +114,40 @@ def create(
         initial_file,
     )
     return run
+
+
+def record(
+    run: RunDir, model: Model, execution: Execution, keep: int, warn: Callable[[str], None]
+) -> None:
+    """Record processor, libraries and execution in a run; warn if the former have changed in it."""
+    now = numeric.describe() | model.libraries
+    before = run.read_json("profile.json")
+    if before is None:
+        run.write_json("profile.json", now)
+    elif changes := numeric.difference(before, now):
+        warn(
+            f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
+            f"here on may differ in their last bits from those of an undisturbed run"
+        )
+    content = {**vars(execution), "keep": keep}
+    content |= dict.fromkeys(content.pop("auto"), "auto")
+    # With stages nothing is tried, and the blocks are those that suit them.
+    content["blocks"] = content["blocks"] or "auto"
+    run.write_json("execution.json", content, once=False)
+
+
+def with_places(run: RunDir, config: RunConfig) -> RunDir:
+    """A run that keeps the places of the data from a configuration."""
+    kept = {"data": config.data, "evaluation": config.evaluation}
+    run.write_json("moved.json", kept, once=False)
+    return RunDir(run.path)
+
+
+def check_data_of(config: RunConfig) -> None:
+    """Refuse data that are not those of a run, or are gone."""
+    check_training_data(config)
+    if config.evaluation and config.plan.eval_sha256:
+        check_data(config.evaluation, config.plan.eval_sha256, "--eval")
 
 
 def check_training_data(config: RunConfig) -> None:

@@ -8,13 +8,11 @@ import contextlib
 import secrets
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
-from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import Hooks, UnfitError
 from mapreduce.engine.state import InFolder
-from mapreduce.errors import DataError, Interrupted, MissingInputError
+from mapreduce.errors import DataError, Interrupted
 from mapreduce.executors.registry import EXECUTORS
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job
@@ -28,18 +26,16 @@ from mapreduce.runs.events import (
     JsonLines,
     PhasesTimed,
     RunEnded,
-    RunStarted,
     Warned,
 )
-from mapreduce.runs.events import read as read_events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.training import Training
-from mapreduce.support import numeric, signals
+from mapreduce.support import signals
 from mapreduce.support.commands import resume
 from mapreduce.training import doubts
 from mapreduce.training.choosing import Chooser
-from mapreduce.training.creating import check_data, check_training_data
+from mapreduce.training.creating import check_data_of, record, with_places
 from mapreduce.training.recovery import Recovery
 from mapreduce.training.telling import Teller
 
@@ -93,13 +89,9 @@ def train(
         contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
     ):
         events.subscribe(lines)
-        check_training_data(config)
-        if config.evaluation and config.plan.eval_sha256:
-            check_data(config.evaluation, config.plan.eval_sha256, "--eval")
+        check_data_of(config)
         if moved:
-            kept = {"data": config.data, "evaluation": config.evaluation}
-            run.write_json("moved.json", kept, once=False)
-            run = RunDir(run.path)
+            run = with_places(run, config)
         before = previous.application if previous is not None else None
         # What a killed driver has left on the cluster would go on writing to the run.
         for application in traits.end_left_behind(execution.runner, str(run.path), before):
@@ -109,15 +101,13 @@ def train(
             lease.note(run.path, application)
             events.emit(JobSubmitted(application))
 
-        def waits(message: str) -> None:
-            events.emit(Warned(message))
-
-        with applications.told_to(str(run.path), submitted, waits):
-            return Driver(run, execution, keep, events, job_class).run()
+        driver = Driver(run, execution, keep, events, job_class)
+        with applications.told_to(str(run.path), submitted, driver.teller.warn):
+            return driver.run()
 
 
 class Driver:
-    """Trains a run, whose lease the caller holds; see :func:`train` for parameters and errors."""
+    """Trains a run, whose lease the caller holds: see :func:`train`. ``teller`` tells of it."""
 
     def __init__(
         self,
@@ -131,19 +121,17 @@ class Driver:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._optimizer = self._plan.create_optimizer()
-        self._given = execution.for_paths(run.path, path_of(run.config.data))
+        places = filter(None, (run.config.data, run.config.evaluation))
+        self._given = execution.for_paths(run.path, *map(path_of, places))
         self._execution = self._given.with_blocks_for(self._model)
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
         self._keep = keep
         self._events = events
         self._job_class = job_class
         self._name = secrets.token_hex(8)
-        self._teller = Teller(run, self._model, events)
-        self._recovery = Recovery(run, self._model, self._teller.warn)
-
-    @cached_property
-    def _program(self) -> Training:
-        return Training.kept(self._run, self._name)
+        self._program = Training.kept(run, self._name)
+        self.teller = Teller(run, self._model, events)
+        self._recovery = Recovery(run, self._model, self.teller.warn)
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -162,12 +150,12 @@ class Driver:
             self._run.remove_leftovers()
             self._events.emit(result)
             return result
-        self._record_surroundings()
+        record(self._run, self._model, self._given, self._keep, self.teller.warn)
         position = self._start(result.completed if result is not None else None)
         # A search measures the scales, and says at its end whether they were too far apart.
         if not position.completed and self._optimizer.search(position.scalars) is None:
-            self._teller.doubt(doubts.scales(self._run.config))
-        with self._workers():
+            self.teller.doubt(doubts.scales(self._run.config))
+        with self._chooser.workers(self._job_class):
             try:
                 while not self._checkpoint_and_evaluate(position):
                     position = self.advance(position)
@@ -177,72 +165,19 @@ class Driver:
                 raise
             return self._end(position)
 
-    def _record_surroundings(self) -> None:
-        """Record processor, libraries and execution; warn if the former changed during the run."""
-        now = numeric.describe() | self._model.libraries
-        before = self._run.read_json("profile.json")
-        if before is None:
-            self._run.write_json("profile.json", now)
-        elif changes := numeric.difference(before, now):
-            self._teller.warn(
-                f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
-                f"here on may differ in their last bits from those of an undisturbed run"
-            )
-        content = {**vars(self._given), "keep": self._keep}
-        content |= dict.fromkeys(content.pop("auto"), "auto")
-        # With stages nothing is tried, and the blocks are those that suit them.
-        content["blocks"] = content["blocks"] or "auto"
-        self._run.write_json("execution.json", content, once=False)
-
     def _start(self, at_most: int | None = None) -> Position:
         """Publish the state that the first job starts from."""
         self._run.remove_leftovers()
         self._run.make_folders()
-        position = self._recovery.latest(at_most)
-        if position is None:
-            position = checkpoint.first(self._run)
-            if checkpoint.saved(self._run):
-                self._teller.warn(
-                    "no checkpoint can be read: the run starts from its first round again"
-                )
-        # An earlier driver may not have reported its last rounds. Subscribers skip those they know.
-        unsettled = self._unsettled(position.completed)
-        first = (*unsettled, position)[0]
-        self._teller.completed = first.completed - len(first.history)
-        recorded = read_events(self._run.path / "events.jsonl", self._teller.warn)
-        reported = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
-        self._teller.evaluated = {at for at in reported if at <= position.completed}
-        auto, execution = self._given.auto, self._execution
-        self._events.emit(
-            RunStarted(
-                run=str(self._run.path),
-                completed=position.completed,
-                rounds=self._plan.rounds,
-                batch_size=self._plan.batch_size,
-                runner=execution.runner,
-                workers=None if "workers" in auto else execution.workers,
-                executor=None if "executor" in auto else execution.executor,
-                stages=execution.stages,
-                model=self._plan.model,
-                optimizer=self._plan.optimizer,
-            )
-        )
+        position = self._recovery.start(at_most)
+        # An earlier driver may not have told of its last rounds.
+        unsettled = self._recovery.unsettled(position.completed)
+        self.teller.start(position, unsettled, self._execution, self._given.auto)
         for earlier in unsettled:
             self._settle(earlier)
-        self._teller.rounds(position)
+        self.teller.rounds(position)
         self._run.publish_round(position, self._execution.blocks)
         return position
-
-    def _unsettled(self, before: int) -> list[Position]:
-        """Rounds to be saved, which a gang had published when its driver was killed."""
-        found, plan, saved = [], self._plan, checkpoint.saved(self._run)
-        for completed, blocks in self._run.rounds.complete().items():
-            is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
-            if is_due and max(saved, default=0) < completed < before:
-                # A damaged one is not needed.
-                with contextlib.suppress(MissingInputError, DataError):
-                    found.append(self._run.read_round(completed, blocks))
-        return found
 
     def advance(self, position: Position) -> Position:
         """Run some of the rounds after one, in one job; returns where they have led."""
@@ -253,20 +188,24 @@ class Driver:
             # What is in the log can be repeated in as many blocks alone.
             self._execution = replace(self._execution, blocks=logged[completed])
         self._publish_in_blocks(position)
+        hooks = Hooks(
+            lambda at, blocks: self._settle(run.read_round(at, blocks)),
+            self.teller.news,
+            self.teller.profiles,
+        )
         try:
-            args = self._program, self._state, completed, limit, self._hooks
-            times = self._executor.go_on(*args)
+            times = self._executor.go_on(self._program, self._state, completed, limit, hooks)
         except UnfitError as error:
             if self._given.fallback is None:
                 raise
-            self._teller.warn(f"{error}. The rounds are run as a {self._given.fallback}")
+            self.teller.warn(f"{error}. The rounds are run as a {self._given.fallback}")
             self._chooser.fall_back()
             return position
         if times.mapped:
             workers = self._execution.workers
             self._events.emit(PhasesTimed(times.completed, workers, times.mapped, times.rest))
         self._chooser.note(times)
-        latest = run.latest_round(self._teller.warn)
+        latest = run.latest_round(self.teller.warn)
         stop = limit.until or plan.rounds
         is_whole = latest is not None and (
             latest.completed in (stop, times.completed)
@@ -279,7 +218,7 @@ class Driver:
                 f"the job ended, but the last whole round is {found}: expected round "
                 f"{times.completed or stop}. Continue with '{resume(run.path)}'"
             )
-        self._teller.rounds(latest)
+        self.teller.rounds(latest)
         return latest
 
     @property
@@ -298,21 +237,6 @@ class Driver:
     def _state(self) -> InFolder:
         return InFolder(self._run.rounds, self._blocks, self._plan.owners)
 
-    @property
-    def _hooks(self) -> Hooks:
-        """What an executor calls."""
-        run, teller = self._run, self._teller
-
-        def settle(completed: int, blocks: int) -> bool:
-            return self._settle(run.read_round(completed, blocks))
-
-        def news(completed: int, blocks: int) -> None:
-            seen = run.history(completed, blocks)
-            if seen is not None:
-                teller.rounds(seen)
-
-        return Hooks(settle, news, teller.profiles)
-
     def _publish_in_blocks(self, position: Position) -> None:
         """Have the state of a round published in the number of blocks that the next job wants."""
         count = len(block_bounds(self._model.size, self._execution.blocks))
@@ -330,9 +254,9 @@ class Driver:
         self._run.prune_rounds(completed, self._blocks)
         is_found = self._optimizer.is_done(position.scalars)
         search = self._optimizer.search(position.scalars)
-        self._teller.skipped(position)
+        self.teller.skipped(position)
         if search is not None and search.has_failed:
-            raise self._teller.no_better_point(position, self._program.context)
+            raise self.teller.no_better_point(position, self._program.context)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):
@@ -342,25 +266,22 @@ class Driver:
     def _settle(self, position: Position) -> bool:
         """Save and tell of a round that is due; False if its evaluation is still to come."""
         completed = position.completed
-        self._teller.rounds(position)
-        self._teller.skipped(position)
+        self.teller.rounds(position)
+        self.teller.skipped(position)
         self._save_checkpoint(position)
-        return not self._plan.is_evaluation(completed) or self._teller.evaluation(completed)
+        return not self._plan.is_evaluation(completed) or self.teller.evaluation(completed)
 
     def _evaluate(self, position: Position) -> None:
         program, completed = self._program, position.completed
         beside = program.beside(completed, {"memory": position.scalars})
-        if beside is not None and not self._teller.evaluation(completed):
+        if beside is not None and not self.teller.evaluation(completed):
             program.conclude(completed, self._executor.over(self._state, completed, beside))
-            self._teller.evaluation(completed)
+            self.teller.evaluation(completed)
 
     def _save_checkpoint(self, position: Position) -> None:
-        if position.completed in checkpoint.saved(self._run):
-            if position.completed not in self._recovery.damaged:
-                return
-            checkpoint.remove(self._run, position.completed)
-            self._recovery.damaged.remove(position.completed)
-        digest = checkpoint.save(self._run, self._model, position)
+        digest = self._recovery.save(position)
+        if digest is None:
+            return
         self._events.emit(CheckpointSaved(position.completed, digest))
         if self._keep:
             checkpoint.remove_old(self._run, self._keep, {self._run.best(position.completed)})
@@ -368,32 +289,13 @@ class Driver:
     def _end(self, position: Position) -> RunEnded:
         completed, search = position.completed, self._optimizer.search(position.scalars)
         self._chooser.tell(completed)
-        result = self._run.best(completed)
-        try:
-            best = checkpoint.load(self._run, self._model, result)
-        except DataError as error:
-            raise DataError(f"{error}. '{resume(self._run.path)}' computes it again") from error
-        digest = checkpoint.model_sha256(self._model.named(best.params))
-        self._teller.doubt(doubts.never_predicted(self._run, best.params))
-        self._teller.skipped(position, at_end=True)
-        self._teller.traffic(completed)
+        result, params = self._recovery.best(completed)
+        self.teller.doubt(doubts.never_predicted(self._run, params))
+        self.teller.skipped(position, at_end=True)
+        self.teller.traffic(completed)
+        digest = checkpoint.model_sha256(self._model.named(params))
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
-        try:
-            self._run.write_json("result.json", vars(ended))
-        except ConflictError as error:
-            place = self._run.path / "result.json"
-            raise DataError(
-                f"{place} names another model than {digest}, the result of the same rounds now. "
-                f"Processor or libraries may have changed. To keep the new model, remove {place}, "
-                f"then run '{resume(self._run.path)}'"
-            ) from error
+        self._recovery.end(ended)
         self._events.emit(ended)
         return ended
-
-    def _workers(self) -> contextlib.AbstractContextManager[Any]:
-        """Workers that outlive the jobs of the run, where the runner has any."""
-        jobs = [EXECUTORS.load(name).JOB for name in {*EXECUTORS, self._given.executor}]
-        jobs += [self._job_class] if self._job_class is not None else []
-        most = self._chooser.most_workers
-        return self._given.traits.kept(most, self._given.start_method, jobs)

@@ -1,14 +1,17 @@
-"""Finding the last state of a run that is whole, whatever is damaged or gone."""
+"""Saving checkpoints, and finding the last state that is whole, whatever is damaged or gone."""
 
+import contextlib
 from collections.abc import Callable
 
-from hdfs_utils.errors import StorageError
-from mapreduce.errors import DataError
+from hdfs_utils.errors import ConflictError, StorageError
+from mapreduce.engine.state import Array
+from mapreduce.errors import DataError, MissingInputError
 from mapreduce.models.base import Model
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import RunEnded
 from mapreduce.runs.state import Position
+from mapreduce.support.commands import resume
 
 
 class Recovery:
@@ -21,6 +24,35 @@ class Recovery:
         #: Rounds whose checkpoint is damaged. It is kept until another can take its place.
         self.damaged: set[int] = set()
 
+    def start(self, at_most: int | None = None) -> Position:
+        """Where a training goes on: the :meth:`latest` state, or else its first one."""
+        position = self.latest(at_most)
+        if position is None:
+            position = checkpoint.first(self._run)
+            if checkpoint.saved(self._run):
+                self._warn("no checkpoint can be read: the run starts from its first round again")
+        return position
+
+    def unsettled(self, before: int) -> list[Position]:
+        """Rounds to be saved, which a gang had published when its driver was killed."""
+        found, plan, saved = [], self._run.config.plan, checkpoint.saved(self._run)
+        for completed, blocks in self._run.rounds.complete().items():
+            is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
+            if is_due and max(saved, default=0) < completed < before:
+                # A damaged one is not needed.
+                with contextlib.suppress(MissingInputError, DataError):
+                    found.append(self._run.read_round(completed, blocks))
+        return found
+
+    def save(self, position: Position) -> str | None:
+        """Save a checkpoint, and return its digest, unless there is a whole one."""
+        if position.completed in checkpoint.saved(self._run):
+            if position.completed not in self.damaged:
+                return None
+            checkpoint.remove(self._run, position.completed)
+            self.damaged.remove(position.completed)
+        return checkpoint.save(self._run, self._model, position)
+
     def has(self, completed: int, result: RunEnded | None = None) -> bool:
         """Whether a checkpoint is whole, and has the model of the run's result if there is one."""
         try:
@@ -32,6 +64,26 @@ class Recovery:
             self._warn(f"{error}. It is made again")
             return False
         return True
+
+    def best(self, completed: int) -> tuple[int, Array]:
+        """The rounds and the parameters that a training ends with after so many rounds."""
+        result = self._run.best(completed)
+        try:
+            return result, checkpoint.load(self._run, self._model, result).params
+        except DataError as error:
+            raise DataError(f"{error}. '{resume(self._run.path)}' computes it again") from error
+
+    def end(self, ended: RunEnded) -> None:
+        """Publish how a training ended; a DataError if it is known to have ended otherwise."""
+        try:
+            self._run.write_json("result.json", vars(ended))
+        except ConflictError as error:
+            place = self._run.path / "result.json"
+            raise DataError(
+                f"{place} names another model than {ended.model_sha256}, the result of the same "
+                f"rounds now. Processor or libraries may have changed. To keep the new model, "
+                f"remove {place}, then run '{resume(self._run.path)}'"
+            ) from error
 
     def latest(self, at_most: int | None = None) -> Position | None:
         """The last state that is whole, a published round's or a checkpoint's, or None.

@@ -1,5 +1,6 @@
 """What the driver of a training tells: rounds, evaluations, traffic and doubts, once each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from mapreduce.inference.evaluate import Score
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Events, Exchanged, RoundCompleted, Warned
+from mapreduce.runs.events import Events, Exchanged, RoundCompleted, RunStarted, Warned
+from mapreduce.runs.events import read as read_events
+from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.support import numeric
@@ -44,6 +47,38 @@ class Teller:
         if message is not None:
             self._events.emit(Warned(message, lasting=True))
 
+    def start(
+        self,
+        position: Position,
+        unsettled: Sequence[Position],
+        execution: Execution,
+        auto: Sequence[str],
+    ) -> None:
+        """Tell that the training starts from a state, or goes on from it.
+
+        ``unsettled``: Rounds before it that will be told of. Subscribers skip those they know.
+        ``auto``: What of the execution is to be chosen.
+        """
+        first = (*unsettled, position)[0]
+        self.completed = first.completed - len(first.history)
+        recorded = read_events(self._run.path / "events.jsonl", self.warn)
+        reported = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
+        self.evaluated = {at for at in reported if at <= position.completed}
+        self._events.emit(
+            RunStarted(
+                run=str(self._run.path),
+                completed=position.completed,
+                rounds=self._plan.rounds,
+                batch_size=self._plan.batch_size,
+                runner=execution.runner,
+                workers=None if "workers" in auto else execution.workers,
+                executor=None if "executor" in auto else execution.executor,
+                stages=execution.stages,
+                model=self._plan.model,
+                optimizer=self._plan.optimizer,
+            )
+        )
+
     def rounds(self, position: Position) -> None:
         """Tell of the rounds up to a position, whose parameters may be missing."""
         first = position.completed - len(position.history) + 1
@@ -55,6 +90,12 @@ class Teller:
                 if event is not None:
                     self._events.emit(event)
                 self.completed = completed
+
+    def news(self, completed: int, blocks: int) -> None:
+        """Tell of the rounds up to one that was published, unless it is gone."""
+        seen = self._run.history(completed, blocks)
+        if seen is not None:
+            self.rounds(seen)
 
     def skipped(self, position: Position, *, at_end: bool = False) -> None:
         """Warn of rounds that were skipped; at the end, if the result lacks half of them."""
