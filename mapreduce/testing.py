@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from mapreduce.data.batch import Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
-from mapreduce.engine.executor import Executor, publish_first
+from mapreduce.engine.executor import Executor, conclude_beside, over, publish_first
 from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges
 from mapreduce.engine.program import Layout, Pair, Phase, Program, built
 from mapreduce.engine.state import InMemory
@@ -444,13 +445,30 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
         keys = [(number,) for number in range(layout.blocks if program.has_state else len(blocks))]
         _same(f"{where}: keys of the blocks", sorted(key for key, _ in blocks), keys)
         completed += 1
+        _check_read(where, program, layout, dict(blocks))
         for task in tasks:
             for (number, *_), block in blocks:
                 task.state.publish(completed, number, block)
         ends = {task.is_over(completed, block.arrays) for task in tasks for _, block in blocks}
         _same(f"{where}: whether the blocks agree if it is over", len(ends), 1)
-        if ends.pop():
+        first = tasks[0]
+        run = partial(over, first.state, completed)
+        if conclude_beside(first, completed, blocks[0][1].arrays, run):
             return [block for _, block in sorted(blocks, key=itemgetter(0))]
+
+
+def _check_read(
+    where: str, program: Program, layout: Layout, blocks: Mapping[tuple[int, ...], Message]
+) -> None:
+    """Compare what maps read of new blocks with what the program says of it."""
+    for name in program.whole():
+        different = {blocks[(number,)].arrays[name].tobytes() for number in range(layout.blocks)}
+        _same(f"{where}: number of different {name!r} in the blocks", len(different), 1)
+    bounds = program.bounds(layout.blocks) if program.mapped() else ()
+    for name in program.mapped():
+        for number, (start, stop) in enumerate(bounds):
+            found = blocks[(number,)].arrays[name].shape
+            _same(f"{where}, block {number}: shape of {name!r}", found, (stop - start,))
 
 
 def _exchanged(

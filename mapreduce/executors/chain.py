@@ -285,6 +285,7 @@ class Chain(Resumable):
         lines = lines_of(each.to_key() for each in leaf_ranges(start, program.units(start), tasks))
         with blas.in_one_thread():
             job_class = self.JOB if over else self._job_class
+            assert job_class is not None
             found = run_lines(job_class, given, lines, execution, self._label(program))
         return [(read_key(key), message) for key, message in found]
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from mapreduce.engine.executor import (
     publish_first,
 )
 from mapreduce.engine.program import Pair, Program
+from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, State
 from mapreduce.errors import GradreduceError, UsageError
@@ -54,10 +55,10 @@ class Resumable(ABC):
         The job to run, if it extends :attr:`JOB`.
     """
 
-    #: Its name: that of :data:`mapreduce.executors.registry.EXECUTORS`.
+    #: Its name: that of :data:`mapreduce.engine.registry.EXECUTORS`.
     name: ClassVar[str]
-    #: The job that its tasks run.
-    JOB: ClassVar[type[Job]]
+    #: The job that its tasks run; None if they need none.
+    JOB: ClassVar[type[Job] | None] = None
     #: What it can do beside rounds that follow each other: "arrivals" (messages are applied as they
     #: arrive), "limit" (it looks at the clock), "stages" (tasks hold a state together).
     can: ClassVar[frozenset[str]] = frozenset()
@@ -76,10 +77,15 @@ class Resumable(ABC):
         self._place = None if place is None else path_of(str(place)).absolute()
         self._home = self._place if home is None else home
         self._driver = driver
-        self._job_class = self.JOB
-        if job_class is not None and issubclass(job_class, self.JOB):
-            self._job_class = job_class
+        is_kind = job_class is not None and self.JOB is not None and issubclass(job_class, self.JOB)
+        self._job_class = job_class if is_kind else self.JOB
         self._is_led = home is not None
+
+    @staticmethod
+    def of(execution: Execution, **more: Any) -> "Resumable":
+        """The executor that an execution names; see the class for the other parameters."""
+        kind: type[Resumable] = EXECUTORS.load(execution.executor)
+        return kind(execution, **more)
 
     @abstractmethod
     def once(self, program: Program) -> Iterable[Pair]:
@@ -165,6 +171,8 @@ class Resumable(ABC):
         ``most``: How many; by default those of the execution.
         """
         how = self._execution
+        if self._job_class is None:
+            return nullcontext()
         return how.traits.kept(most or how.workers, how.start_method, [self._job_class])
 
     def _label(self, program: Program) -> list[str]:

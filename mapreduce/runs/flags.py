@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from mapreduce.engine.registry import EXECUTORS
 from mapreduce.errors import UsageError
 from mapreduce.plan.flags import Bound, Option, checked, expect, grouped, is_count, up_to
 from mapreduce.runners import traits
 from mapreduce.runners.traits import MOST_FILES, RUNNERS, Traits
+from mapreduce.support.trust import OWN, trust
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
@@ -32,8 +34,10 @@ EXECUTION = grouped(
         "auto",
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
         "exchange gradients themselves, so that rounds take milliseconds on clusters too; auto "
-        "tries what is promising in the first rounds, and keeps the fastest",
-        ("auto", "chain", "gang"),
+        "tries what is promising in the first rounds, and keeps the fastest; MODULE:NAME is one of "
+        "your own",
+        family=EXECUTORS,
+        is_auto=True,
     ),
     Option(
         "--blocks",
@@ -208,12 +212,18 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
         traits.require_gangs(runner, name, asked)
     if (slow := values["slow_worker"]) is not None:
         _check_slow_worker(slow, is_gang, workers)
-    values |= {"auto": auto, "executor": "gang" if is_gang else "chain"}
+    values |= {"auto": auto, "executor": values["executor"] or "chain"}
     values |= {"workers": workers or runner.default_workers(), "threads": values["threads"] or 1}
     values["blocks"] = values["blocks"] or (0 if is_gang else 1)
     values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
     used = [one.name for one in fields(Execution) if values.get(one.name) is not None]
     return Execution(**{name: values[name] for name in used})
+
+
+def trust_executor(given: Mapping[str, Any]) -> None:
+    """Let an executor be imported that the user has named."""
+    if OWN.fullmatch(given.get("executor") or ""):
+        trust(given["executor"])
 
 
 def _staged(values: dict[str, Any], runner: Traits) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from hdfs_utils.paths import path_of
 from mapreduce.data.manifest import load
 from mapreduce.engine.executor import WHOLE, Limit, Times
-from mapreduce.executors.registry import EXECUTORS
+from mapreduce.engine.registry import EXECUTORS
 from mapreduce.job import Job
 from mapreduce.models.context import Context
 from mapreduce.plan import strategies
@@ -100,6 +100,8 @@ class Chooser:
 
     def workers(self, job_class: type[Job] | None) -> contextlib.AbstractContextManager[Any]:
         """Workers that outlive jobs, as many as may be chosen, where the runner has any."""
+        if EXECUTORS.load(self._given.executor).JOB is None:
+            return contextlib.nullcontext()
         jobs = {EXECUTORS.load(name).JOB for name in (*EXECUTORS, self._given.executor)}
         jobs |= {job_class} if job_class is not None else set()
         most = max([way.workers for way in self._ways], default=self._given.workers)

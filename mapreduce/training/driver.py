@@ -13,7 +13,6 @@ from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import Hooks, UnfitError
 from mapreduce.engine.state import InFolder
 from mapreduce.errors import DataError, Interrupted
-from mapreduce.executors.registry import EXECUTORS
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job
 from mapreduce.runners import applications, traits
@@ -224,8 +223,7 @@ class Driver:
     @property
     def _executor(self) -> Resumable:
         """Who runs rounds by the execution that was chosen last."""
-        kind: type[Resumable] = EXECUTORS.load(self._execution.executor)
-        return kind(
+        return Resumable.of(
             self._execution,
             place=self._run.rounds.folder,
             home=self._run.path,
@@ -279,8 +277,7 @@ class Driver:
             self.teller.evaluation(completed)
 
     def _save_checkpoint(self, position: Position) -> None:
-        digest = self._recovery.save(position)
-        if digest is None:
+        if (digest := self._recovery.save(position)) is None:
             return
         self._events.emit(CheckpointSaved(position.completed, digest))
         if self._keep:

@@ -26,6 +26,7 @@ def start(
     ``evaluation``, which may be None. The steps of ``job_class`` are the rounds, if it is given.
     """
     settings, execution = plan_flags.settings(values), flags.execution(values)
+    flags.trust_executor(values)
     run = creating.create(
         values["run"],
         settings,
@@ -85,6 +86,7 @@ def resume(
         before.pop("blocks", None)
         before.pop("stages", None)
         before.pop("slow_worker", None)
+    flags.trust_executor(given)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))
     return driver.train(

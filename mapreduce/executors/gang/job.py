@@ -186,6 +186,7 @@ class Gang(Resumable):
         at_once = execution.traits.gang_option
         arguments = [*self._label(program), *([at_once, str(ranks)] if at_once else [])]
         lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
+        assert self._job_class is not None
         try:
             found = run_lines(self._job_class, given, lines, execution, arguments)
         except StepFailedException as error:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from mapreduce.engine.program import Program
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import Array, Arrays, InFolder, overlap
+from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.shared import LEAST_BYTES, padded
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.reduction.message import Message
@@ -92,8 +93,19 @@ class GangState(InFolder):
         return {name: self.scalar(completed, name) for name in self._whole}
 
     def publish(self, completed: int, number: int, block: Message) -> None:
-        """Have a block for the other ranks."""
+        """Have a block for the other ranks.
+
+        Raises GradreduceError (an array that maps read is missing, or of another length).
+        """
         shared, arrays = self._mesh.shared, block.arrays
+        start, stop = self.bounds[number]
+        for name in self._mapped:
+            found = arrays[name].shape if name in arrays else "none"
+            if found != (stop - start,):
+                raise GradreduceError(
+                    f"{completed} rounds, block {number}: expected the array {name!r} of shape "
+                    f"{(stop - start,)}, as the program's bounds say, found {found}"
+                )
         if shared is not None:
             # What was received is overwritten in the next round.
             arrays = {
@@ -103,7 +115,6 @@ class GangState(InFolder):
         self._blocks[number] = completed, Message({}, arrays)
         news = {name: arrays[name] for name in self._mapped or arrays}
         if shared is not None:
-            start, stop = self.bounds[number]
             for name in self._mapped:
                 self._memory[completed % 2, name][start:stop] = news.pop(name)
         if number == 0:

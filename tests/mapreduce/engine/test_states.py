@@ -14,15 +14,19 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import programs
 from mapreduce import testing
 from mapreduce.engine.executor import total
+from mapreduce.engine.program import Phase, Program
+from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, LeaseError, UsageError
 from mapreduce.executors.chain import Chain, ChainJob
+from mapreduce.executors.gang.job import Gang
 from mapreduce.executors.here import Here
-from mapreduce.executors.registry import EXECUTORS
+from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
 from mapreduce.runners import traits
+from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.testing import Mixed, Parts, Roots, check_executor, check_program
@@ -30,13 +34,15 @@ from mapreduce.testing import Mixed, Parts, Roots, check_executor, check_program
 
 @dataclass(frozen=True)
 class Killed(Mixed):
-    """Kills its process in the fourth round, if a file is there."""
+    """Kills the process that a file names, if that is there, in the fourth round."""
 
     mark: str = ""
 
     def step(self, completed, key, messages):
         if completed == 3 and Path(self.mark).exists():
+            victim = int(Path(self.mark).read_text())
             Path(self.mark).unlink(missing_ok=True)
+            os.kill(victim, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
         yield from super().step(completed, key, messages)
 
@@ -95,12 +101,12 @@ def test_the_contract_of_the_executor_here(forgotten):
     check_executor(lambda folder: Here(InMemory(3)))
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS, ids=str)
+@pytest.mark.parametrize("execution", [*EXECUTIONS, *GANGS], ids=str)
 def test_executors_agree(program, expected, tmp_path, execution):
-    chain = Chain(execution, place=tmp_path / "rounds")
-    assert joined(chain.advance(program)) == expected
+    executor = Resumable.of(execution, place=tmp_path / "rounds")
+    assert joined(executor.advance(program)) == expected
     # It has nothing more to do, and the last two rounds are there.
-    assert joined(chain.advance(program)) == expected
+    assert joined(executor.advance(program)) == expected
     count = program.blocks_for(execution.blocks)
     assert RoundFiles(tmp_path / "rounds").latest_whole(count) == expected[0]
     names = {path.name[:8] for path in (tmp_path / "rounds").glob("*.unit")}
@@ -126,21 +132,26 @@ def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
 
 
 @pytest.mark.fault
-def test_the_driver_is_killed(tmp_path, forgotten):
+@pytest.mark.parametrize("executor", ["chain", "gang"])
+def test_the_driver_is_killed(tmp_path, forgotten, executor):
     mark = tmp_path / "kill"
-    mark.touch()
+    runner = {"chain": "inline", "gang": "parallel"}[executor]
     text = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
         "from test_states import *\n"
-        "chain = Chain(Execution('inline', 2, blocks=3), place=Path('rounds').absolute())\n"
-        f"found = chain.advance(Killed(mark={str(mark)!r}))\n"
+        f"how = Execution({runner!r}, 2, blocks=3, executor={executor!r})\n"
+        f"mark = Path({str(mark)!r})\n"
+        "if sys.argv[1:]: mark.write_text(str(os.getpid()))\n"
+        "place = Path('rounds').absolute()\n"
+        "found = Resumable.of(how, place=place).advance(Killed(mark=str(mark)))\n"
         "print(joined(found)[1].hex())"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = programs.ran(sys.executable, "-c", text, check=False, cwd=tmp_path, env=env)
+    process = programs.ran(sys.executable, "-c", text, "kill", check=False, cwd=tmp_path, env=env)
     assert process.returncode == -signal.SIGKILL
-    assert RoundFiles(tmp_path / "rounds").latest_whole(3) == 3
+    # A gang publishes only now and then what is not due.
+    assert RoundFiles(tmp_path / "rounds").latest_whole(3) == {"chain": 3, "gang": 0}[executor]
     found = programs.ran(sys.executable, "-c", text, cwd=tmp_path, env=env).stdout
     assert found.strip() == joined(Here().advance(Mixed(0.0)))[1].hex()
 
@@ -327,6 +338,23 @@ class GivesABlockTwice(Mixed):
         return [*super().step(completed, key, messages)] * 2
 
 
+class TellsOtherThings(Mixed):
+    """What all blocks should have in common is each one's own."""
+
+    def step(self, completed, key, messages):
+        for other, block in super().step(completed, key, messages):
+            arrays = {**block.arrays, "largest": np.array([1.0 + key[0]])}
+            yield other, Message({}, arrays)
+
+
+class Grows(Mixed):
+    """A vector that maps read does not keep its length."""
+
+    def step(self, completed, key, messages):
+        for other, block in super().step(completed, key, messages):
+            yield other, Message({}, {**block.arrays, "x": np.append(block.arrays["x"], 1.0)})
+
+
 class ByTime(Mixed):
     def first_own(self):
         return {unit: {"own": np.array([time.perf_counter() % 1 + 1])} for unit in range(5)}
@@ -345,6 +373,66 @@ class ByTime(Mixed):
 def test_a_wrong_program_does_not_pass(kind, message, forgotten):
     with pytest.raises(AssertionError, match=message):
         check_program(kind())
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (TellsOtherThings, "round 0: number of different 'largest' in the blocks: expected 1, f"),
+        (Grows, r"round 0, block 0: shape of 'x': expected \(11,\), found \(12,\)"),
+    ],
+)
+def test_what_maps_read_is_not_as_a_program_says(kind, message, tmp_path, forgotten):
+    with pytest.raises(AssertionError, match=message):
+        check_program(kind(notes=str(tmp_path)))
+
+
+@dataclass(frozen=True)
+class Longer(Program):
+    """A state that grows in each round."""
+
+    has_state = True
+
+    def most_rounds(self):
+        return 4
+
+    def units(self, completed):
+        return 3
+
+    def blocks_for(self, wanted):
+        return min(wanted, 2)
+
+    def first(self, blocks):
+        return [{"x": np.ones(1 + number)} for number in range(blocks)]
+
+    def phases(self, completed, layout):
+        return (Phase("grown", layout.blocks),)
+
+    def map(self, part):
+        x = self.state.vector(part.completed, "x")
+        for unit in range(part.start, part.stop):
+            for number in range(self.state.count):
+                yield (number,), Message({"unit": unit}, {"x": x * (unit + 1)})
+
+    def grown(self, completed, key, messages):
+        found = {one.meta["unit"]: one.arrays["x"] for one in messages}
+        yield key, Message({}, {"x": np.concatenate([found[unit] for unit in range(3)])})
+
+
+@pytest.mark.every_case
+def test_a_vector_that_grows_in_a_gang(tmp_path, forgotten):
+    (tmp_path / "notes").mkdir()
+    gang = Gang(GANGS[1], place=tmp_path / "rounds")
+    message = r"1 rounds, block \d: expected the array 'x' of shape \(\d,\), as .* found \(\d,\)"
+    with pytest.raises(TaskFailedException, match=message):
+        gang.advance(Grows(notes=str(tmp_path / "notes")))
+    # Without a name for what maps read, all of it may grow.
+    state = InMemory(2)
+    blocks = [one.advance(Longer()).blocks for one in (Gang(GANGS[1], place=tmp_path), Here(state))]
+    assert [one.arrays["x"].tobytes() for one in blocks[0]] == [
+        one.arrays["x"].tobytes() for one in blocks[1]
+    ]
 
 
 @pytest.mark.every_case

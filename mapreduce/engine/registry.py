@@ -1,4 +1,4 @@
-"""The executors of rounds, by name."""
+"""The executors of rounds, by name. ``--help`` needs them, so it imports nothing slow."""
 
 from mapreduce.support.registry import Registry
 
