@@ -172,7 +172,10 @@ class Program(ABC):
         return {}
 
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
-        """Whether no round follows, by any block after ``completed`` ones: all must agree."""
+        """Whether no round follows, by any block after ``completed`` ones: all must agree.
+
+        If there are vectors of :meth:`mapped`, ``arrays`` are those of :meth:`whole` alone.
+        """
         return completed >= self.most_rounds()
 
     # What is read of a state; by default all tasks read all of it
@@ -204,7 +207,8 @@ class Program(ABC):
 
     def beside(self, completed: int, arrays: Mapping[str, Array]) -> "Program | None":
         """A program without a state of its own, which reads the state after some rounds, too, and
-        is run before the next round; it has one block. ``arrays`` are those of :meth:`is_over`.
+        is run before the next round; it has one block. Asked after rounds that are due, and the
+        last one. ``arrays`` are those of :meth:`is_over`.
         """
         return None
 

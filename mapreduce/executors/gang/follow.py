@@ -73,7 +73,6 @@ class Follower:
                 if not self._hooks.settle(completed, blocks):
                     return
                 self._settled = completed
-        for completed, blocks in rounds.items():
             # The ranks delete the rounds that nothing is made from. The first one may need files of
             # the rounds before it, which a chain has left: the driver deletes them at the end.
             if self._start <= completed <= self._settled and completed < newest:

@@ -82,6 +82,9 @@ class Rounds:
         self._owners = division.owners(self._count)
         self._mine = [at for at in range(self._count) if division.owner(at) == mesh.rank]
         mesh.most += program.most_bytes()
+        self._keys = [(at,) for at in self._mine]
+        #: The next round that is due by the plan, and whether the last one was its end.
+        self._due, self._ended = 0, False
         #: Published rounds that were not due, in order.
         self._passing: list[int] = []
         #: The last published round.
@@ -116,10 +119,11 @@ class Rounds:
                 completed = self._arriving.run(completed)
             publish, ends = self._conclude(completed)
             self.watch.lap(completed - before)
-            if publish or ends or self._is_due(completed):
-                self._publish(completed)
+            is_due = self._is_due(completed)
+            if publish or ends or is_due:
+                self._publish(completed, is_due)
             self._on_round(completed)
-            over = self._is_over(completed, False) or ends
+            over = (is_due and self._is_over(completed, False)) or ends
             self.watch.resume()
         # No rank may leave before all have published what a new generation would start from.
         self._exchange.to_all([], self._exchange.all)
@@ -156,8 +160,9 @@ class Rounds:
         for one in self._exchange.took:
             self._balance.note(one["rank"], one["units"], one["seconds"])
         self.watch.note_maps([one["seconds"] for one in self._exchange.took])
-        blocks = require_blocks(self._program, pairs, self._mine)
-        for number, block in zip(self._mine, blocks, strict=True):
+        if [key for key, _ in pairs] != self._keys:
+            require_blocks(self._program, pairs, self._mine)
+        for (number, *_), block in pairs:
             self._state.publish(completed + 1, number, block)
 
     def _conclude(self, completed: int) -> tuple[bool, bool]:
@@ -200,12 +205,13 @@ class Rounds:
 
     def _is_due(self, completed: int) -> bool:
         """Whether the state after a round is to be seen by the driver."""
-        is_planned = completed > 0 and self._program.next_due(completed - 1) == completed
-        return is_planned or self._program.is_over(completed, self._state.told(completed))
+        if completed > self._due:
+            self._due = self._program.next_due(completed - 1)
+        self._ended = self._program.is_over(completed, self._state.told(completed))
+        return completed == self._due > 0 or self._ended
 
-    def _publish(self, completed: int) -> None:
+    def _publish(self, completed: int, is_due: bool) -> None:
         started = time.monotonic()
-        is_due = self._is_due(completed)
         if self._mesh.rank == 0:
             self._look()
             if is_due:
@@ -237,9 +243,9 @@ class Rounds:
         self._unsettled.append(completed)
 
     def _is_over(self, completed: int, is_concluded: bool) -> bool:
-        """Conclude what is beside a round; returns whether the program ends here."""
-        program, told = self._program, self._state.told(completed)
-        is_over, beside = program.is_over(completed, told), program.beside(completed, told)
+        """Conclude what is beside a due round; returns whether the program ends here."""
+        program, is_over = self._program, self._ended
+        beside = program.beside(completed, self._state.told(completed))
         if beside is None:
             return is_over
         if not is_concluded:
