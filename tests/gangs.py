@@ -1,6 +1,5 @@
 """Gangs whose ranks are threads of one process, each with a context of its own."""
 
-import functools
 import os
 import threading
 from pathlib import Path
@@ -37,8 +36,15 @@ class Gang:
         self.errors: dict[int, BaseException] = {}
         self.statuses: list[str] = []
         self._threads: dict[int, threading.Thread] = {}
-        self._role = functools.partial(
-            Role, ranks=ranks, blocks=blocks, wait=wait, stages=stages, threads=threads
+        self._role = Role(
+            str(run.path),
+            self.meeting.token,
+            ranks,
+            blocks,
+            str(run.rounds.folder),
+            wait,
+            stages=stages,
+            threads=threads,
         )
         self.ranks = ranks
 
@@ -51,10 +57,8 @@ class Gang:
 
     def _live(self, rank: int) -> None:
         training = Training.of(self.run)
-        role, home = self._role(rank=rank), self.run.path
-        meeting = Meeting(home, self.meeting.token)
         try:
-            Rank(training, self.run.rounds.folder, meeting, role, self.statuses.append).run()
+            Rank(training, self._role, rank, self.statuses.append).run()
         except BaseException as error:
             self.errors[rank] = error
 

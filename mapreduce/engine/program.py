@@ -31,7 +31,6 @@ PROGRAMS = Registry(
     "gradreduce.programs",
     {
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
-        "evaluate-rounds": "mapreduce.inference.evaluate:EvaluateRounds",
         "moments": "mapreduce.algorithms.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",
         "predict-file": "mapreduce.inference.files:PredictFile",
@@ -288,10 +287,9 @@ class Program(ABC):
         return found
 
     def describe(self) -> str:
-        """The program as text that :func:`built` takes.
+        """The program as an argument of a job, which :func:`built` takes.
 
-        It has no character that a shell, or Hadoop's streaming, would change. Tasks may import the
-        class then: who has an instance trusts it.
+        Tasks may import the class then: who has an instance trusts it.
 
         Raises MemberError (they cannot import it), UsageError (it is no frozen dataclass of what
         JSON can say).
@@ -305,7 +303,7 @@ class Program(ABC):
             if ":" in name:
                 trust.trust(name)
                 PROGRAMS.load(name)
-        return urlsafe_b64encode(zlib.compress(self.to_json().encode())).decode().rstrip("=")
+        return packed(self.to_json())
 
     def to_json(self) -> str:
         """The program's name and fields; errors are those of :meth:`describe`."""
@@ -316,6 +314,17 @@ class Program(ABC):
                 f"the program {self.name} cannot be described to its tasks: {error}. Expected a "
                 f"frozen dataclass, whose fields are texts, finite numbers and the like"
             ) from error
+
+
+def packed(text: str) -> str:
+    """A text as an argument of a job, which no shell changes, and no streaming of Hadoop's."""
+    return urlsafe_b64encode(zlib.compress(text.encode())).decode().rstrip("=")
+
+
+def unpacked(argument: str) -> Any:
+    """The JSON of :func:`packed`; a ValueError or zlib.error if it is none."""
+    coded = urlsafe_b64decode(argument + "=" * (-len(argument) % 4))
+    return json.loads(zlib.decompress(coded))
 
 
 def built(description: str, driver: str = "") -> Program:
@@ -331,8 +340,7 @@ def built(description: str, driver: str = "") -> Program:
         See :meth:`mapreduce.support.registry.Registry.load`.
     """
     try:
-        coded = urlsafe_b64decode(description + "=" * (-len(description) % 4))
-        name, content = json.loads(zlib.decompress(coded))
+        name, content = unpacked(description)
         kind: type[Program] = PROGRAMS.load(str(name))
         return build(kind, content)
     except (ValueError, TypeError, RecursionError, zlib.error) as error:

@@ -18,7 +18,6 @@ from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
 from mapreduce.engine.executor import Executor
 from mapreduce.engine.program import Program
-from mapreduce.engine.sums import Sum
 from mapreduce.errors import DataError
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
@@ -188,9 +187,7 @@ class ModelProgram(Program):
         """The data, for which the model is not loaded."""
         return Dataset(path_of(self.data))
 
-
-class SliceSum(ModelProgram, Sum):
-    """A sum over the slices of the data."""
-
-    def units(self, completed: int) -> int:
-        return len(Slices(self.dataset, SLICE_ROWS))
+    @property
+    def slices(self) -> Slices:
+        """The data in slices."""
+        return Slices(self.dataset, SLICE_ROWS)

@@ -1,4 +1,4 @@
-"""Evaluation: accuracy and loss on a dataset, as sums over all of it."""
+"""Evaluation of a training: accuracy and loss on a dataset, as sums over all of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath, path_of
-from mapreduce.engine.executor import total
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Line, Pair
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import NonFiniteError
-from mapreduce.inference.base import Inference, SliceSum, executor_of
+from mapreduce.inference.base import Inference
 from mapreduce.models.base import Model
 from mapreduce.models.layers.stages import Stage
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated
-from mapreduce.runs.execution import Execution
 
 
 @dataclass(frozen=True)
@@ -72,18 +70,8 @@ def score_of(inference: Inference, leaf: int) -> Score:
     return Score(batch.rows, correct, batch.weight, loss)
 
 
-class Evaluate(SliceSum):
-    """Scores slices and adds up the scores along the canonical tree."""
-
-    name = "evaluate"
-    MONOID = SCORES
-
-    def lift(self, completed: int, unit: int) -> Score:
-        return score_of(self.inference, unit)
-
-
 @dataclass(frozen=True)
-class EvaluateRounds(Sum):
+class Evaluate(Sum):
     """Scores the parameters of a training's state, to the bits of its checkpoint's score.
 
     ``run``: Its folder. ``content``: Digest of what that has.
@@ -92,7 +80,7 @@ class EvaluateRounds(Sum):
     run: str
     content: str
 
-    name = "evaluate-rounds"
+    name = "evaluate"
     MONOID = SCORES
 
     @cached_property
@@ -128,17 +116,6 @@ class EvaluateRounds(Sum):
 
     def lift(self, completed: int, unit: int) -> Score:
         return score_of(self.inference, unit)
-
-
-def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
-    """Score the checkpoint after ``completed`` rounds on a dataset with labels.
-
-    Raises NonFiniteError (the sum of the losses is NaN or infinite).
-    """
-    program = Evaluate.of(run, completed, data, run.config.plan.device)
-    score: Score = total(program, executor_of(execution, run.path, data))
-    check_finite(score, completed, data)
-    return score
 
 
 def check_finite(score: Score, completed: int, data: AnyPath) -> None:

@@ -15,9 +15,9 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
-from mapreduce.engine.sums import Monoid
+from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.inference import metrics
-from mapreduce.inference.base import Inference, SliceSum, executor_of
+from mapreduce.inference.base import Inference, ModelProgram, executor_of
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
@@ -177,11 +177,14 @@ def _curves(scores: Array, labels: Array, weights: Array, first: int) -> Histogr
     return Histogram.of((bins + (numbers << 32)).ravel(), values.reshape(-1, 2))
 
 
-class Tallies(SliceSum):
+class Tallies(ModelProgram, Sum):
     """Tallies slices and adds up the tallies along the canonical tree."""
 
     name = "report"
     MONOID = TALLIES
+
+    def units(self, completed: int) -> int:
+        return len(self.slices)
 
     def lift(self, completed: int, unit: int) -> Tally:
         return tally_of(self.inference, unit)

@@ -361,11 +361,6 @@ class RunDir:
             return None
         return Position(completed, np.empty(0), {}, block.arrays["history"])
 
-    def latest_history(self) -> Position | None:
-        """The last complete round, without parameters: the progress of a job that runs."""
-        rounds = self.rounds.complete()
-        return self.history(max(rounds), rounds[max(rounds)]) if rounds else None
-
     def evaluation(self, completed: int) -> dict[str, Any] | None:
         """The sums of an evaluation, or None if it is missing or damaged."""
         with contextlib.suppress(DataError, ValueError):

@@ -12,7 +12,7 @@ from mapreduce.engine.program import Arriving, Key, Layout, Line, Pair, Phase, P
 from mapreduce.engine.state import Array
 from mapreduce.engine.state import State as Published
 from mapreduce.errors import UsageError
-from mapreduce.inference.evaluate import EvaluateRounds, check_finite, from_message
+from mapreduce.inference.evaluate import Evaluate, check_finite, from_message
 from mapreduce.models.layers.sequential import ROWS
 from mapreduce.models.layers.stages import Stage, stages_of
 from mapreduce.plan import strategies
@@ -142,8 +142,8 @@ class Training(Program):
         return self._evaluation if is_done or self.plan.is_evaluation(completed) else None
 
     @cached_property
-    def _evaluation(self) -> EvaluateRounds:
-        return EvaluateRounds(self.run, self.content)
+    def _evaluation(self) -> Evaluate:
+        return Evaluate(self.run, self.content)
 
     def is_concluded(self, completed: int) -> bool:
         return self._folder.evaluation(completed) is not None

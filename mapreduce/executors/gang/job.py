@@ -5,8 +5,9 @@ tasks.
 """
 
 import contextlib
+import json
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
@@ -14,7 +15,7 @@ from mrjob.step import StepFailedException
 from hdfs_utils.filesystem import name_nodes
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
-from mapreduce.engine.program import Pair, Program, kept
+from mapreduce.engine.program import Pair, Program, kept, packed, unpacked
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import State
 from mapreduce.errors import GradreduceError, UsageError
@@ -30,8 +31,8 @@ from mapreduce.reduction.message import Message
 from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
-from mapreduce.runs.flags import slow_worker
 from mapreduce.support import signals
+from mapreduce.support.jsonfiles import build
 
 
 class GangJob(WireJob):
@@ -46,27 +47,16 @@ class GangJob(WireJob):
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--program", help="description of the program")
-        self.add_passthru_arg("--place", default="", help="folder of its rounds")
-        self.add_passthru_arg("--home", help="folder where the ranks meet")
-        self.add_passthru_arg("--token", help="part of the names of the job's files")
         self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
-        self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
-        self.add_passthru_arg("--slow-worker", default="", help="RANK:FACTOR, for experiments")
-        self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
-        for option, text in (
-            ("--ranks", "tasks of the gang"),
-            ("--threads", "units that a rank computes at once"),
-            ("--blocks", "blocks of the state"),
-            ("--stages", "ranks that hold a state together"),
-        ):
-            self.add_passthru_arg(option, type=int, default=1, help=text)
-        for part in fields(Limit):
-            option = f"--limit-{part.name}"
-            self.add_passthru_arg(option, type=type(part.default), default=part.default)
+        self.add_passthru_arg("--role", help="description of the gang")
+
+    @property
+    def _role(self) -> Role:
+        return build(Role, unpacked(self.options.role))
 
     def steps(self) -> list[MRStep]:
         jobconf = {
-            "mapreduce.job.maps": self.options.ranks,
+            "mapreduce.job.maps": self._role.ranks,
             # A second attempt beside the first one would be a second rank of the same number.
             "mapreduce.map.speculative": "false",
         }
@@ -80,16 +70,9 @@ class GangJob(WireJob):
 
     def take_part(self, _: None, line: str) -> Iterator[tuple[str, Message]]:
         """Be the rank that the line names, to the end of the job."""
-        options = self.options
-        rank = int(line.rpartition("\t")[2])
-        slow, factor = slow_worker(options.slow_worker) or (rank, 1.0)
-        limit = Limit(**{one.name: getattr(options, f"limit_{one.name}") for one in fields(Limit)})
-        how = options.ranks, options.blocks, options.wait, options.reach, limit, options.stages
-        role = Role(rank, *how, options.threads, factor if rank == slow else 1.0)
-        program = kept(options.program, options.driver or options.token)
-        meeting = Meeting(path_of(options.home), options.token)
-        ranks = Rank(program, path_of(options.place), meeting, role, self.set_status)
-        for key, block in ranks.run():
+        role, rank = self._role, int(line.rpartition("\t")[2])
+        program = kept(self.options.program, self.options.driver or role.token)
+        for key, block in Rank(program, role, rank, self.set_status).run():
             yield spelled(key), block
 
 
@@ -164,31 +147,28 @@ class Gang(Resumable):
         self._check(program)
         execution, home = self._execution, self._home
         assert home is not None
-        ranks = execution.workers
-        options: dict[str, object] = {
-            "--program": program.describe(),
-            "--place": place,
-            "--home": home,
-            "--token": meeting.token,
-            "--ranks": ranks,
-            "--threads": execution.threads,
-            "--blocks": blocks,
-            "--stages": execution.stages,
-            "--wait": execution.gang_wait,
-            "--driver": self._driver,
-            "--slow-worker": execution.slow_worker,
-            **{f"--limit-{name}": value for name, value in asdict(limit).items()},
-        }
-        if not execution.traits.has_local_files:
-            options["--reach"] = _reach(home)
-        # Hadoop's streaming loses an empty argument.
-        given = {name: value for name, value in options.items() if value not in (None, "")}
+        role = Role(
+            home=str(home),
+            token=meeting.token,
+            ranks=execution.workers,
+            blocks=blocks,
+            place=place,
+            wait=execution.gang_wait,
+            reach="" if execution.traits.has_local_files else _reach(home),
+            limit=limit,
+            stages=execution.stages,
+            threads=execution.threads,
+            slow_worker=execution.slow_worker or "",
+        )
+        options = {"--program": program.describe(), "--role": packed(json.dumps(asdict(role)))}
+        if self._driver:
+            options["--driver"] = self._driver
         at_once = execution.traits.gang_option
-        arguments = [*self._label(program), *([at_once, str(ranks)] if at_once else [])]
-        lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
+        arguments = [*self._label(program), *([at_once, str(role.ranks)] if at_once else [])]
+        lines = b"".join(b"%08d\n" % rank for rank in range(role.ranks))
         assert self._job_class is not None
         try:
-            found = run_lines(self._job_class, given, lines, execution, arguments)
+            found = run_lines(self._job_class, options, lines, execution, arguments)
         except StepFailedException as error:
             raise _explained(error, meeting) from error
         return [(read_key(key), message) for key, message in found]

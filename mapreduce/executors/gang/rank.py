@@ -3,11 +3,11 @@
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from hdfs_utils.errors import StorageError
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import WHOLE, Limit, Times
 from mapreduce.engine.program import Layout, Pair, Program
 from mapreduce.engine.rounds import RoundFiles
@@ -17,6 +17,7 @@ from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.rounds import Rounds, once
 from mapreduce.executors.gang.transport import Mesh
+from mapreduce.runs.flags import slow_worker
 from mapreduce.support import numeric
 from mapreduce.support.periodic import every
 
@@ -27,40 +28,50 @@ _ALIVE_SECONDS = 2.0
 _FRUITLESS = 8
 
 
-class Role(NamedTuple):
-    """Which rank this is, and of which gang: the options of the gang's job."""
+@dataclass(frozen=True)
+class Role:
+    """What a gang does, and how.
 
-    rank: int
+    ``token``: Part of the names of its files in the folder ``home``.
+    ``place``: Folder of the rounds of a program with a state.
+    ``ranks``: Tasks, which wait so many seconds for each other.
+    ``blocks``: Blocks of the state.
+    ``reach``: host:port that all ranks can reach, if they are on several machines.
+    ``limit``: When it ends.
+    ``stages``: Ranks that hold a state together.
+    ``threads``: Units that a rank computes at once.
+    ``slow_worker``: RANK:FACTOR, for experiments.
+    """
+
+    home: str
+    token: str
     ranks: int
     blocks: int
-    wait: float
+    place: str = ""
+    wait: float = 60.0
     reach: str = ""
     limit: Limit = WHOLE
     stages: int = 1
     threads: int = 1
-    slowness: float = 1.0
+    slow_worker: str = ""
+
+    def slowness(self, rank: int) -> float:
+        """The factor by which the maps of a rank take longer."""
+        slow, factor = slow_worker(self.slow_worker) or (rank, 1.0)
+        return factor if rank == slow else 1.0
 
 
 class Rank:
-    """One rank of a gang.
-
-    ``folder`` has the rounds of a program with a state. ``status`` receives lines about the
-    progress, as signs of life.
-    """
+    """One rank of a gang. ``status`` receives lines about the progress, as signs of life."""
 
     def __init__(
-        self,
-        program: Program,
-        folder: AnyPath,
-        meeting: Meeting,
-        role: Role,
-        status: Callable[[str], None],
+        self, program: Program, role: Role, rank: int, status: Callable[[str], None]
     ) -> None:
         self._program = program
-        self._files = RoundFiles(folder)
-        self._role = role
+        self._files = RoundFiles(path_of(role.place))
+        self._role, self._rank = role, rank
         self._status = status
-        self._meeting = meeting
+        self._meeting = Meeting(path_of(role.home), role.token)
         self._completed = 0
         self._progress = 0
 
@@ -78,13 +89,13 @@ class Rank:
             except OverError:
                 # End silently, unless this rank failed in an earlier attempt.
                 error = self._meeting.error()
-                if error is not None and error["rank"] == self._role.rank:
+                if error is not None and error["rank"] == self._rank:
                     raise GradreduceError(error["message"]) from None
                 return []
             except Exception as error:
                 # Two ranks may fail at once: the error of the first stands.
                 with contextlib.suppress(StorageError):
-                    self._meeting.fail(error, self._role.rank)
+                    self._meeting.fail(error, self._rank)
                 raise
 
     def _generations(self) -> list[Pair]:
@@ -93,7 +104,7 @@ class Rank:
         generation = fruitless = 0
         try:
             while True:
-                generation = self._meeting.join(self._role.rank, generation)
+                generation = self._meeting.join(self._rank, generation)
                 before = self._progress
                 try:
                     return self._generation(server, generation)
@@ -110,10 +121,10 @@ class Rank:
     def _generation(self, server: Server, generation: int) -> list[Pair]:
         """Meet the others, and take part until the program ends or a rank is lost."""
         role, meeting = self._role, self._meeting
-        start, is_concluded = self._start() if role.rank == 0 else (None, False)
+        start, is_concluded = self._start() if self._rank == 0 else (None, False)
         profile = {**numeric.describe(), **self._program.libraries()}
         mine = Announcement(server.address, profile, start, is_concluded)
-        meeting.announce(generation, role.rank, mine)
+        meeting.announce(generation, self._rank, mine)
         everybody = meeting.complete(generation, role.ranks, role.wait)
         start, is_concluded = everybody[0].start, everybody[0].is_concluded
         if start is None:
@@ -126,16 +137,16 @@ class Rank:
                 raise LostPeerError("a rank announced itself, but did not connect")
 
         addresses = [one.address for one in everybody]
-        mesh = Mesh(role.rank, addresses, generation, meeting.secret)
+        mesh = Mesh(self._rank, addresses, generation, meeting.secret)
         try:
             mesh.open(server, look_in_time)
             layout = Layout(mesh.ranks, role.blocks, threads=role.threads)
             if not self._program.has_state:
-                return once(self._program, mesh, layout, role.slowness)
-            how = layout, self._done, look, role.limit, role.stages, role.slowness
+                return once(self._program, mesh, layout, role.slowness(self._rank))
+            how = layout, self._done, look, role.limit, role.stages, role.slowness(self._rank)
             rounds = Rounds(self._program, self._files, mesh, *how)
             rounds.run(start, is_concluded)
-            if role.rank == 0:
+            if self._rank == 0:
                 watch = rounds.watch
                 laps = watch.seconds, watch.evaluation, self._completed
                 meeting.note(Times(*laps, watch.mapped, watch.rest))
@@ -161,4 +172,4 @@ class Rank:
 
     def _give_sign_of_life(self) -> None:
         rounds = self._program.most_rounds()
-        self._status(f"rank {self._role.rank}: round {self._completed} of {rounds}")
+        self._status(f"rank {self._rank}: round {self._completed} of {rounds}")

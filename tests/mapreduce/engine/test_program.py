@@ -26,7 +26,6 @@ from mapreduce.executors.chain import Chain, read_key, spelled
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import files
-from mapreduce.inference.evaluate import Evaluate
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.predict import Predict
 from mapreduce.inference.report import Tallies
@@ -85,15 +84,14 @@ def programs(tmp_path_factory):
             Predict.of(*of_a_model, out=str(folder), id_name="id"),
             PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
             Summarise.of(reader),
-            Evaluate.of(*of_a_model),
             Tallies.of(*of_a_model),
             Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, data.folder)),
         ]
         yield {program.name: program for program in made}
 
 
-#: Evaluations of rounds read the state of a training, and are computed beside it.
-NAMES = [name for name in PROGRAMS if name != "evaluate-rounds"]
+#: Evaluations read the state of a training, and are computed beside it.
+NAMES = [name for name in PROGRAMS if name != "evaluate"]
 
 
 @pytest.mark.every_case

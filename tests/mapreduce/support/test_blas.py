@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import mapreduce
 from builders import blobs_in
 from mapreduce.executors.here import Here
-from mapreduce.inference.evaluate import Evaluate
+from mapreduce.inference.report import Tallies
 from mapreduce.support.blas import in_one_thread, limit
 
 data = blobs_in(train=(60,))
@@ -86,5 +86,5 @@ def test_a_training_leaves_the_threads_of_its_caller(data, tmp_path, runner):
     run.predict(np.ones((2, 12), np.float32), runner=runner)
     assert threads() == 2
     opened = mapreduce.open_run(tmp_path / "run")._run
-    Here().advance(Evaluate.of(opened, 2, data, "cpu"))
+    Here().advance(Tallies.of(opened, 2, data, "cpu"))
     assert threads() == 2

@@ -76,21 +76,21 @@ def test_a_run_of_the_same_plan_from_elsewhere(data, tmp_path):
 
 
 def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tmp_path):
-    from mapreduce.inference.evaluate import evaluate
+    from mapreduce.inference.report import report
 
     run = creating.create(tmp_path / "run", Settings("softmax", rounds=2), data / "train", None)
     driver.train(run, Execution("inline"), 0, Events())
     copy = tmp_path / "copy"
     shutil.copytree(data / "test", copy)
-    before = evaluate(run, 2, copy, Execution("inline"))
+    before = report(run, 2, copy, Execution("inline"))
     misses = _kept.cache_info().misses
-    assert evaluate(run, 2, copy, Execution("inline")) == before
+    assert report(run, 2, copy, Execution("inline")) == before
     assert _kept.cache_info().misses == misses
     shutil.rmtree(copy)
     datasets.blobs(copy, (90,), seed=2)
-    other = evaluate(run, 2, copy, Execution("inline"))
+    other = report(run, 2, copy, Execution("inline"))
     datasets.blobs(tmp_path / "other", (90,), seed=2)
-    assert other == evaluate(run, 2, tmp_path / "other", Execution("inline")) != before
+    assert other == report(run, 2, tmp_path / "other", Execution("inline")) != before
 
 
 def test_a_run_directory_that_is_kept_sees_the_new_run(data, tmp_path):

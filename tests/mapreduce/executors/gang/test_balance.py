@@ -1,8 +1,9 @@
 """Units go to ranks by speed: never another bit, and little longer than the best that there is."""
 
 import itertools
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +15,11 @@ from builders import blobs_in, left_by
 from gangs import train
 from mapreduce.engine.executor import Limit
 from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
+from mapreduce.engine.program import packed
 from mapreduce.errors import UsageError
 from mapreduce.executors.gang import exchange, job
 from mapreduce.executors.gang.balance import Balance
+from mapreduce.executors.gang.rank import Role
 from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
@@ -274,22 +277,22 @@ def test_a_slow_worker_sleeps_and_says_so(factor, slept, monkeypatch):
 
 
 def test_the_rank_that_is_named_is_slow(monkeypatch):
-    roles = []
+    factors = []
 
     class Noted:
-        def __init__(self, program, folder, meeting, role, status):
-            roles.append(role)
+        def __init__(self, program, role, rank, status):
+            factors.append(role.slowness(rank))
 
         def run(self):
             return []
 
     monkeypatch.setattr(job, "Rank", Noted)
-    given = ["--program", Roots(3).describe(), "--home", "/run", "--token", "t", "--ranks", "3"]
-    for more in (["--slow-worker", "1:2.5"], []):
-        made = job.GangJob(args=[*given, *more])
+    for slow in ("1:2.5", ""):
+        role = packed(json.dumps(asdict(Role("/run", "t", 3, 1, slow_worker=slow))))
+        made = job.GangJob(args=["--program", Roots(3).describe(), "--role", role])
         for rank in range(3):
             assert list(made.take_part(None, f"{rank:08d}")) == []
-    assert [role.slowness for role in roles] == [1, 2.5, 1, 1, 1, 1]
+    assert factors == [1, 2.5, 1, 1, 1, 1]
 
 
 def test_the_text_of_a_slow_worker():

@@ -144,13 +144,14 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
     for stages in (1, 4):
         run = create(data, tmp_path / str(stages), "dense", **changes)
         role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16)}
-        role |= {"wait": programs.PATIENCE}
-        command = [sys.executable, gang_rank.__file__, run.path, Meeting.prepare(run.path).token]
+        role |= {"home": str(run.path), "place": str(run.rounds.folder)}
+        role |= {"token": Meeting.prepare(run.path).token, "wait": programs.PATIENCE}
+        command = [sys.executable, gang_rank.__file__, run.path]
         # Beside that file there is a folder with the package's name.
         env = {**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)}
         processes = [
             subprocess.Popen(
-                [*command, json.dumps({**role, "rank": rank}), str(270 << 20)],
+                [*command, str(rank), json.dumps(role), str(270 << 20)],
                 **{"env": env, "stderr": subprocess.PIPE, "text": True},
             )
             for rank in range(stages)
