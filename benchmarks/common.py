@@ -15,7 +15,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners.traits import available_cores
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.training import creating
 
 

@@ -45,7 +45,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.base import Strategy
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
 
 Array = npt.NDArray[Any]

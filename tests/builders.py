@@ -27,9 +27,9 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
+from mapreduce.strategies.program import Training
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.strategies.training import Training
 from mapreduce.training import creating, driver
 
 ARGUMENTS = ("features", "classes", "dtype", "shape")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.runs.directory import RunDir
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 
 
 def main(run: str, rank: str, role: str, budget: str) -> None:

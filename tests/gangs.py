@@ -11,7 +11,7 @@ from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Position
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 
 
 def initial(run: RunDir, blocks: int) -> int:

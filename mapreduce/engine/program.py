@@ -37,7 +37,7 @@ PROGRAMS = Registry(
         "report": "mapreduce.inference.report:Tallies",
         "standardise": "mapreduce.algorithms.standardise:Standardise",
         "summarise": "mapreduce.algorithms.summarise:Summarise",
-        "training": "mapreduce.strategies.training:Training",
+        "training": "mapreduce.strategies.program:Training",
     },
     base="mapreduce.engine.program:Program",
 )

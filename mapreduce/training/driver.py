@@ -29,7 +29,7 @@ from mapreduce.runs.events import (
 )
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.support import signals
 from mapreduce.support.commands import resume
 from mapreduce.training import doubts

@@ -9,8 +9,8 @@ import pytest
 import datasets
 from hdfs_utils.paths import path_of
 from mapreduce.data.copying import copy
-from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
+from mapreduce.executors.resumable import Resumable
 from mapreduce.runs.execution import Execution
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -36,10 +36,11 @@ def test_k_means(cluster, tmp_path, monkeypatch, forgotten):
     begun = Here().advance(near, until=1)
     expected = Here().advance(near)
     assert begun.completed < expected.completed == 3
-    chain = Chain(Execution("hadoop", 2), place=place / "rounds")
-    for _ in range(2):
-        # The second time nothing is left to do.
-        found = chain.advance(far)
-        assert found.completed == 3
-        arrays = [one.blocks[0].arrays["centres"].tobytes() for one in (found, expected)]
-        assert arrays[0] == arrays[1]
+    for name in ("chain", "gang"):
+        executor = Resumable.of(Execution("hadoop", 2, executor=name), place=place / name)
+        for _ in range(2):
+            # The second time nothing is left to do.
+            found = executor.advance(far)
+            assert found.completed == 3
+            arrays = [one.blocks[0].arrays["centres"].tobytes() for one in (found, expected)]
+            assert arrays[0] == arrays[1]

@@ -19,7 +19,7 @@ from mapreduce.runs import flags as options
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array, block_bounds
 from mapreduce.strategies.base import Layout
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.support import numeric
 from mapreduce.support.commands import command
 from mapreduce.tracing.training import filters, replay, tracing

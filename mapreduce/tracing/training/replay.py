@@ -17,7 +17,7 @@ from mapreduce.executors.here import Here
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array, Position
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.support.commands import resume
 from mapreduce.tracing.training.model import Check
 

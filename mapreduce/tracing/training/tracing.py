@@ -24,7 +24,7 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array
 from mapreduce.strategies.base import Layout, Phase, Strategy
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.tracing import plans, showing, summary
 from mapreduce.tracing.engine import TracingRunner
 from mapreduce.tracing.model import Method, Shown, Step, Task

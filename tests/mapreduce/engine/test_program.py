@@ -34,7 +34,7 @@ from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.support import trust
 from mapreduce.testing import Roots, check_program
 from mapreduce.training import creating, driver

@@ -10,7 +10,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)

@@ -23,7 +23,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, PhasesTimed, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
-from mapreduce.strategies.training import Training
+from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
 
 # Three pages of parameters.
