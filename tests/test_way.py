@@ -1,5 +1,6 @@
 """The way of one gradient: how many files a reader meets on it (docs/architecture.md)."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -7,8 +8,12 @@ import pytest
 
 import datasets
 from mapreduce.cli.main import main
-from mapreduce.engine.state import InFolder
+from mapreduce.engine.state import InFolder, InMemory
+from mapreduce.executors.here import Here
 from mapreduce.models.softmax import Softmax
+from mapreduce.plan.settings import Settings
+from mapreduce.strategies.program import Training
+from mapreduce.training import creating
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = [str(ROOT / name) + "/" for name in ("mapreduce", "kernels", "hdfs_utils")]
@@ -22,11 +27,34 @@ def folders(files):
     return {Path(file).parent for file in files}
 
 
+@contextlib.contextmanager
+def entered(state, rounds, monkeypatch):
+    """Note the files that are entered up to each time that a block of a state is published."""
+    publish = state.publish
+
+    def publishing(*arguments):
+        published = publish(*arguments)
+        rounds.append(set())
+        return published
+
+    def enter(frame, event, _):
+        if event == "call" and own(frame.f_code.co_filename):
+            rounds[-1].add(frame.f_code.co_filename)
+
+    monkeypatch.setattr(state, "publish", publishing)
+    before = sys.getprofile()
+    sys.setprofile(enter)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 @pytest.fixture
 def way(tmp_path, monkeypatch, pinned, capsys):
     """The files on the stack at a gradient, and those that are entered in each round."""
-    data, stack, entered = datasets.blobs(tmp_path / "data"), set(), [set()]
-    gradient, publish = Softmax.gradient, InFolder.publish
+    data, stack, rounds = datasets.blobs(tmp_path / "data"), set(), [set()]
+    gradient = Softmax.gradient
 
     def looking(*arguments):
         frame = sys._getframe()
@@ -34,26 +62,12 @@ def way(tmp_path, monkeypatch, pinned, capsys):
             stack.update(filter(own, [frame.f_code.co_filename]))
         return gradient(*arguments)
 
-    def publishing(*arguments):
-        published = publish(*arguments)
-        entered.append(set())
-        return published
-
-    def enter(frame, event, _):
-        if event == "call" and own(frame.f_code.co_filename):
-            entered[-1].add(frame.f_code.co_filename)
-
     monkeypatch.setattr(Softmax, "gradient", looking)
-    monkeypatch.setattr(InFolder, "publish", publishing)
-    before = sys.getprofile()
-    sys.setprofile(enter)
-    try:
+    with entered(InFolder, rounds, monkeypatch):
         options = ["--run", str(tmp_path / "run"), "-r", "inline", "--epochs", "2", "-q"]
         assert main(["train", str(data.folder), *options]) == 0
-    finally:
-        sys.setprofile(before)
     # The first one is that before any round.
-    return stack, entered[2:-2]
+    return stack, rounds[2:-2]
 
 
 def test_of_one_gradient(way):
@@ -61,5 +75,16 @@ def test_of_one_gradient(way):
     assert len(stack) <= 17
     assert len(folders(stack)) <= 9
     warm = min(rounds, key=len)
-    assert len(warm) <= 46, sorted(warm)
-    assert len(folders(warm)) <= 18
+    assert len(warm) <= 45, sorted(warm)
+    assert len(folders(warm)) <= 17
+
+
+def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
+    data = datasets.blobs(tmp_path / "data")
+    run = creating.create(tmp_path / "run", Settings("softmax", epochs=2), data.folder, None)
+    program, rounds = Training.of(run), [set()]
+    with entered(InMemory, rounds, monkeypatch):
+        Here().advance(program)
+    warm = min(rounds[2:-2], key=len)
+    assert len(warm) <= 34, sorted(warm)
+    assert len(folders(warm)) <= 12
