@@ -26,12 +26,11 @@ from mapreduce.data.batch import Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import Executor, conclude_beside, over, publish_first
-from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges
+from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges, read_key, spelled
 from mapreduce.engine.program import Layout, Pair, Phase, Program, built
 from mapreduce.engine.state import InMemory
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import GradreduceError
-from mapreduce.executors.chain import read_key, spelled
 from mapreduce.executors.here import Here
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context, Key, Workspace
@@ -449,12 +448,23 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
         for task in tasks:
             for (number, *_), block in blocks:
                 task.state.publish(completed, number, block)
-        ends = {task.is_over(completed, block.arrays) for task in tasks for _, block in blocks}
+        told = [_told(program, block) for _, block in blocks]
+        try:
+            ends = {task.is_over(completed, arrays) for task in tasks for arrays in told}
+        except KeyError:
+            _same(f"{where}: whether is_over reads arrays of whole alone", False, True)
         _same(f"{where}: whether the blocks agree if it is over", len(ends), 1)
         first = tasks[0]
         run = partial(over, first.state, completed)
-        if conclude_beside(first, completed, blocks[0][1].arrays, run):
+        if conclude_beside(first, completed, told[0], run):
             return [block for _, block in sorted(blocks, key=itemgetter(0))]
+
+
+def _told(program: Program, block: Message) -> Mapping[str, Array]:
+    """What every task knows of a block."""
+    if not program.mapped():
+        return block.arrays
+    return {name: block.arrays[name] for name in program.whole()}
 
 
 def _check_read(
@@ -665,8 +675,7 @@ class Mixed(Program):
         return min(completed // 3 * 3 + 3, 9) if self.notes else 9
 
     def beside(self, completed: int, arrays: Mapping[str, Array]) -> Program | None:
-        is_due = self.notes and completed and completed % 3 == 0
-        return Elements(self.elements) if is_due else None
+        return Elements(self.elements) if self.notes else None
 
     def _note(self, completed: int) -> Path:
         return Path(self.notes, f"{completed}")
@@ -699,7 +708,8 @@ class Mixed(Program):
             own = state.own(part.completed, unit)["own"]
             state.keep(part.completed, unit, {"own": own * 0.9})
             for number, (start, stop) in enumerate(self.bounds(state.count)):
-                yield (number, unit), Message({"unit": unit}, {"piece": (x / own)[start:stop]})
+                # Executors may have a meaning of their own for no word.
+                yield (number, unit), Message({"key": unit}, {"piece": (x / own)[start:stop]})
 
     def largest(
         self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
@@ -710,14 +720,14 @@ class Mixed(Program):
             arrays = {"largest": piece.max(initial=0.0)[None]}
             if number == key[0]:
                 arrays["piece"] = piece
-            yield (number,), Message({"unit": key[1], "from": key[0]}, arrays)
+            yield (number,), Message({"key": key[1], "from": key[0]}, arrays)
 
     def step(
         self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
     ) -> Iterator[Pair]:
         if completed == 3 and self.stop and Path(self.stop).exists():
             raise GradreduceError("stopped")
-        found = {(one.meta["unit"], one.meta["from"]): one.arrays for one in messages}
+        found = {(one.meta["key"], one.meta["from"]): one.arrays for one in messages}
         pieces = [found[unit, key[0]]["piece"] for unit in range(5)]
         before = self.state.block(completed, key[0]).arrays
         x = 0.5 * before["x"] + 0.1 * sum(pieces)

@@ -118,6 +118,30 @@ def publish_first(program: Program, state: State) -> None:
         state.publish(0, number, Message({}, dict(block)))
 
 
+def is_due(program: Program, completed: int) -> bool:
+    """Whether the state after so many rounds is due by the program's plan."""
+    return completed > 0 and program.next_due(completed - 1) == completed
+
+
+def beside_of(program: Program, completed: int, arrays: Mapping[str, Any]) -> Program | None:
+    """What is to be computed beside a round that is due.
+
+    Raises GradreduceError (tasks could not import it, or it would be computed again and again).
+    """
+    found = program.beside(completed, arrays)
+    if found is not None and type(program).is_concluded is Program.is_concluded:
+        raise GradreduceError(
+            f"the program {program.name} has {found.name} beside its rounds: expected a method "
+            f"is_concluded, which tells whether conclude was called at a round"
+        )
+    if found is not None and ":" in found.name and type(found) not in program.besides:
+        raise GradreduceError(
+            f"the program {program.name} has {found.name} beside its rounds: name that class in "
+            f"its attribute besides, so that tasks may import it"
+        )
+    return found
+
+
 def conclude_beside(
     program: Program,
     completed: int,
@@ -129,7 +153,9 @@ def conclude_beside(
     ``arrays``: See :meth:`mapreduce.engine.program.Program.is_over`. Returns whether no round
     follows.
     """
-    beside = program.beside(completed, arrays)
+    beside = None
+    if is_due(program, completed) or program.is_over(completed, arrays):
+        beside = beside_of(program, completed, arrays)
     if beside is not None and not program.is_concluded(completed):
         program.conclude(completed, run(beside))
     is_out = beside is not None and program.is_out(completed)
@@ -141,7 +167,7 @@ def over(state: State, completed: int, program: Program) -> Message:
     program.begin(state, Layout(1, 1))
     pairs = program.map(LeafRange(completed, 0, program.units(completed)))
     phases = program.phases(completed, program.layout)
-    (block,) = blocks_of(program, reduced(program, completed, phases, pairs), 1)
+    (block,) = require_blocks(program, reduced(program, completed, phases, pairs), range(1))
     return block
 
 

@@ -116,3 +116,13 @@ def block_of(key: str) -> int:
     """The block of a key that starts with :func:`block_key`."""
     top, middle, low = (ord(char) - ord("0") for char in key[:3])
     return (top * 31 + middle) * 31 + low
+
+
+def spelled(key: tuple[int, ...]) -> str:
+    """A key for Hadoop's partitioner, which gives each first number to another reducer."""
+    return ".".join([block_key(key[0]), *(f"{number:08d}" for number in key[1:])])
+
+
+def read_key(text: str) -> tuple[int, ...]:
+    """The key of :func:`spelled`."""
+    return (block_of(text), *map(int, text.split(".")[1:]))

@@ -212,7 +212,7 @@ class Program(ABC):
         return None
 
     def is_concluded(self, completed: int) -> bool:
-        """Whether what is to be done beside the rounds was done at this one."""
+        """Whether :meth:`conclude` was called at a round; needed if there is :meth:`beside`."""
         return False
 
     def conclude(self, completed: int, block: Message) -> None:
@@ -276,15 +276,22 @@ class Program(ABC):
         GradreduceError
             The phase has no such key, or the method returned no pairs.
         """
-        where = f"the program {self.name}, phase {phase.name!r}"
-        if not 0 <= key[0] < phase.keys:
-            raise GradreduceError(
-                f"{where}: expected keys that begin with a number below {phase.keys}, found {key}"
-            )
+        self.check_key(phase, key)
         found: Iterable[Pair] | None = self.method(phase)(completed, key, messages)
         if found is None:
-            raise GradreduceError(f"{where}: expected pairs, or () for none, found None")
+            raise GradreduceError(
+                f"the program {self.name}, phase {phase.name!r}: expected pairs, or () for none, "
+                f"found None"
+            )
         return found
+
+    def check_key(self, phase: Phase, key: Key) -> None:
+        """Raise GradreduceError if a phase has no such key."""
+        if not 0 <= key[0] < phase.keys:
+            raise GradreduceError(
+                f"the program {self.name}, phase {phase.name!r}: expected keys that begin with a "
+                f"number below {phase.keys}, found {key}"
+            )
 
     def describe(self) -> str:
         """The program as an argument of a job, which :func:`built` takes.

@@ -10,4 +10,5 @@ EXECUTORS = Registry(
         "gang": "mapreduce.executors.gang.job:Gang",
     },
     base="mapreduce.executors.resumable:Resumable",
+    also=("auto",),
 )

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import RemotePath, path_of
-from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times, grouped
-from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
-from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, kept
+from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times, grouped, require_blocks
+from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges, read_key, spelled
+from mapreduce.engine.program import Layout, Pair, Phase, Program, kept
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory, State
 from mapreduce.errors import GradreduceError
@@ -29,16 +29,6 @@ Pairs = Iterator[tuple[str, Message]]
 
 #: Seconds between two looks for new published rounds.
 _LOOK_SECONDS = 0.2
-
-
-def spelled(key: Key) -> str:
-    """A key for Hadoop's partitioner, which gives each first number to another reducer."""
-    return ".".join([block_key(key[0]), *(f"{number:08d}" for number in key[1:])])
-
-
-def read_key(text: str) -> Key:
-    """The key of :func:`spelled`."""
-    return (block_of(text), *map(int, text.split(".")[1:]))
 
 
 class ChainJob(WireJob):
@@ -86,7 +76,8 @@ class ChainJob(WireJob):
         """The program, with this job's layout and state."""
         options = self.options
         program = kept(options.program, options.driver)
-        if program.layout != self._layout or program.state.place != options.place:
+        before = program.state if program.layout == self._layout else None
+        if before is None or (before.place, before.count) != (options.place, options.blocks):
             state: State = InMemory(options.blocks)
             if options.place:
                 files = RoundFiles(path_of(options.place))
@@ -223,13 +214,19 @@ class Chain(Resumable):
             # Each step after the end would start tasks for nothing: 1, 2, 4, ... rounds.
             stops.append(2 * completed + 1)
         stop, started = min(stops), time.monotonic()
+        if stop <= completed:
+            raise GradreduceError(
+                f"the program {program.name}: expected a later round than {completed} from "
+                f"next_due({completed}), found {stops[0]}"
+            )
         with self._watching(RoundFiles(path_of(state.place)), hooks):
             self.run(program, completed, stop, state.count)
         return Times((time.monotonic() - started) / (stop - completed), completed=stop)
 
     def over(self, state: State, completed: int, program: Program) -> Message:
-        (block,) = self.run(program, completed, completed + 1, state.count, over=state.place)
-        return block[1]
+        pairs = self.run(program, completed, completed + 1, state.count, over=state.place)
+        (block,) = require_blocks(program, pairs, range(1))
+        return block
 
     def _watching(self, files: RoundFiles, hooks: Hooks) -> AbstractContextManager[None]:
         """Tell of rounds as they are published while a job runs, whatever the runner.

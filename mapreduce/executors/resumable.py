@@ -1,5 +1,6 @@
 """What executors have in common whose rounds lie in a folder, with which they go on."""
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -55,13 +56,12 @@ class Resumable(ABC):
         The job to run, if it extends :attr:`JOB`.
     """
 
-    #: Its name: that of :data:`mapreduce.engine.registry.EXECUTORS`.
+    #: What its jobs are called by.
     name: ClassVar[str]
     #: The job that its tasks run; None if they need none.
     JOB: ClassVar[type[Job] | None] = None
-    #: What it can do beside rounds that follow each other: "arrivals" (messages are applied as they
-    #: arrive), "limit" (it looks at the clock), "stages" (tasks hold a state together).
-    can: ClassVar[frozenset[str]] = frozenset()
+    #: Whether it ends by the seconds of a limit, and not by its rounds alone.
+    looks_at_clock: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -84,8 +84,13 @@ class Resumable(ABC):
     @staticmethod
     def of(execution: Execution, **more: Any) -> "Resumable":
         """The executor that an execution names; see the class for the other parameters."""
-        kind: type[Resumable] = EXECUTORS.load(execution.executor)
-        return kind(execution, **more)
+        kind = EXECUTORS.load(execution.executor)
+        if not isinstance(kind, type):
+            raise UsageError(
+                f"--executor {execution.executor}: expected a class, found {kind!r:.60}"
+            )
+        found: Resumable = kind(execution, **more)
+        return found
 
     @abstractmethod
     def once(self, program: Program) -> Iterable[Pair]:
@@ -130,6 +135,8 @@ class Resumable(ABC):
         program.describe()
         with lease.held(self._place), self.workers():
             self._claim(program)
+            # What tasks keep of a folder that was emptied and begun anew is of another driver.
+            self._driver = secrets.token_hex(8)
             files = RoundFiles(self._place)
             wanted = self._execution.blocks or self._execution.workers
             # Those that have begun go on in as many blocks as before.

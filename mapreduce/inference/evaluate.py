@@ -93,6 +93,10 @@ class Evaluate(Sum):
     def units(self, completed: int) -> int:
         return self.inference.leaves
 
+    def most_bytes(self) -> int:
+        # Scores of nodes alone; between stages the training's own limit is larger.
+        return 1 << 20
+
     def split(self, stage: Stage, line: Line) -> None:
         vars(self).update(_stage=stage, _line=line)
         self.inference.model = stage.network

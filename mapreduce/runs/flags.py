@@ -35,7 +35,7 @@ EXECUTION = grouped(
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
         "exchange gradients themselves, so that rounds take milliseconds on clusters too; auto "
         "tries what is promising in the first rounds, and keeps the fastest; MODULE:NAME is one of "
-        "your own",
+        "your own (default: auto)",
         family=EXECUTORS,
         is_auto=True,
     ),
@@ -201,6 +201,11 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
         option.check(values[option.name])
     auto = tuple(each for each in AUTO if values[each] in (None, "auto"))
     values |= dict.fromkeys(auto)
+    if values["executor"] is not None:
+        executor, arguments = EXECUTORS.split(values["executor"])
+        expect(arguments is None, "--executor", "no arguments", f"{executor}:{arguments}")
+        # What those of others cost is not known, so that nothing is tried.
+        auto = auto if executor in EXECUTORS else ()
     if values["stages"] > 1:
         values, auto = _staged(values, runner), ()
     workers, is_gang = values["workers"], values["executor"] == "gang"

@@ -29,6 +29,7 @@ class Registry:
     ``forms``: Form of the names that take arguments.
     ``base``: ``module:Class`` that a member must extend or be an instance of; "" if it is a
       function.
+    ``also``: Values of the option that name no member.
     ``carriers``: The toolkit's own members whose argument names code of the user's, MODULE:NAME.
     """
 
@@ -38,6 +39,7 @@ class Registry:
     forms: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
     carriers: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.builtin)
@@ -54,7 +56,8 @@ class Registry:
     @property
     def known(self) -> str:
         """All ways to name a member, for a message."""
-        return f"{', '.join(self.forms.get(name, name) for name in self)}, or MODULE:NAME"
+        known = *self.also, *(self.forms.get(name, name) for name in self)
+        return f"{', '.join(known)}, or MODULE:NAME"
 
     def split(self, spec: str) -> tuple[str, str | None]:
         """Name and arguments of a specification such as ``mlp:7``; nothing is imported.

@@ -116,8 +116,7 @@ class Chooser:
         assert self._traits.costs is not None
         if not limit.seconds or (self._told is None and self._traits.costs.job > _SOON):
             self._tell(completed, left)
-        if "limit" not in EXECUTORS.load(self._way.executor).can:
-            # It does not look at the clock.
+        if not EXECUTORS.load(self._way.executor).looks_at_clock:
             expected, until = self._tuner.seconds(self._way), 0
             if limit.seconds and left * expected >= limit.worth:
                 until = completed + max(math.ceil(limit.seconds / expected), 1)

@@ -7,10 +7,10 @@ from the files that are complete there, so starting and resuming are the same.
 import contextlib
 import secrets
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from hdfs_utils.paths import path_of
-from mapreduce.engine.executor import Hooks, UnfitError
+from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
 from mapreduce.engine.state import InFolder
 from mapreduce.errors import DataError, Interrupted
 from mapreduce.executors.resumable import Resumable
@@ -79,6 +79,8 @@ def train(
     config = moved.applied(run.config) if moved else run.config
     if config.plan.asynchronous:
         execution = execution.for_arrivals(run.path)
+    # One that cannot be imported is an error before anything is told.
+    Resumable.of(execution)
     execution.check_places(run.path, config.data, config.evaluation)
     if execution.stages > 1:
         Training.of(run).stages(execution.stages)
@@ -207,7 +209,7 @@ class Driver:
         latest = run.latest_round(self.teller.warn)
         stop = limit.until or plan.rounds
         is_whole = latest is not None and (
-            latest.completed in (stop, times.completed)
+            (latest.completed > completed and latest.completed in (stop, times.completed))
             or self._optimizer.is_done(latest.scalars)
             or run.is_out_of_patience(latest.completed)
         )
@@ -257,9 +259,10 @@ class Driver:
             raise self.teller.no_better_point(position, self._program.context)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
-        if is_found or plan.is_evaluation(completed):
-            self._evaluate(position)
-        return completed >= plan.rounds or is_found or self._run.is_out_of_patience(completed)
+        run = partial(self._executor.over, self._state, completed)
+        ends = conclude_beside(self._program, completed, {"memory": position.scalars}, run)
+        self.teller.evaluation(completed)
+        return ends
 
     def _settle(self, position: Position) -> bool:
         """Save and tell of a round that is due; False if its evaluation is still to come."""
@@ -268,13 +271,6 @@ class Driver:
         self.teller.skipped(position)
         self._save_checkpoint(position)
         return not self._plan.is_evaluation(completed) or self.teller.evaluation(completed)
-
-    def _evaluate(self, position: Position) -> None:
-        program, completed = self._program, position.completed
-        beside = program.beside(completed, {"memory": position.scalars})
-        if beside is not None and not self.teller.evaluation(completed):
-            program.conclude(completed, self._executor.over(self._state, completed, beside))
-            self.teller.evaluation(completed)
 
     def _save_checkpoint(self, position: Position) -> None:
         if (digest := self._recovery.save(position)) is None:

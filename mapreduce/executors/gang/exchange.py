@@ -16,9 +16,6 @@ from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.reduction.message import Message
 
-#: The key of what a map took, which goes to rank 0 with the messages for block 0.
-_TIMES: Key = (0, -1)
-
 
 class Exchange:
     """What a rank sends and receives. ``slowness`` is a factor by which its maps take longer, for
@@ -34,8 +31,9 @@ class Exchange:
         # Of the stages, the first one waits for all that becomes of its units.
         self._is_timed = stage is None or not stage.number
         self.all = range(mesh.ranks)
-        #: What the maps of the last round took, on rank 0.
+        #: What the maps of this round took, on rank 0; and this rank's, until that is sent.
         self.took: list[Mapping[str, Any]] = []
+        self._mine: Mapping[str, Any] | None = None
 
     def round(
         self,
@@ -55,34 +53,29 @@ class Exchange:
         pairs: list[Pair] = self._map(program, mine) if self._mesh.rank in senders else []
         phases = program.phases(completed, layout)
         if not phases:
-            times = [pair for pair in pairs if pair[0] == _TIMES]
-            self._note(self.shuffle(times, senders, range(1)))
-            return [pair for pair in pairs if pair[0] != _TIMES]
+            self.shuffle((), senders, range(1))
+            return pairs
         for phase in phases:
+            for key, _ in pairs:
+                program.check_key(phase, key)
             owners = division.owners(phase.keys)
             found: list[Pair] = []
-            received = self.shuffle(pairs, senders, owners, place)
-            if phase is phases[0]:
-                self._note(received)
-            for key, messages in received.items():
+            for key, messages in self.shuffle(pairs, senders, owners, place).items():
                 found += program.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
         return pairs
 
     def _map(self, program: Program, part: LeafRange) -> list[Pair]:
-        """The messages of some units, and one about what they took."""
+        """The messages of some units; what they took goes with the next messages to rank 0."""
         started = time.perf_counter()
         pairs = list(program.map(part))
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
         seconds = time.perf_counter() - started
-        if not self._is_timed:
-            return pairs
-        took = {"rank": self._group, "units": part.stop - part.start, "seconds": seconds}
-        return [*pairs, (_TIMES, Message(took, {}))]
-
-    def _note(self, received: dict[Key, list[Message]]) -> None:
-        self.took = [message.meta for message in received.pop(_TIMES, ())]
+        if self._is_timed:
+            units = part.stop - part.start
+            self._mine = {"rank": self._group, "units": units, "seconds": seconds}
+        return pairs
 
     def shuffle(
         self,
@@ -95,22 +88,43 @@ class Exchange:
         rank = self._mesh.rank
         mine: dict[Key, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
+        took, self._mine = self._mine, None
+        if took is not None:
+            if rank == 0:
+                self.took.append(took)
+            else:
+                outgoing[0].append(Message({"took": took}))
         for key, message in pairs:
             owner = self._division.owner(key[0])
             if owner == rank:
                 mine.setdefault(key, []).append(message)
             else:
-                meta = {**message.meta, "key": key}
-                outgoing[owner].append(Message(meta, message.arrays))
+                outgoing[owner].append(_wrapped(key, message))
         parcels = {}
         if rank in senders:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
         for message in self._mesh.exchange(parcels, awaited):
-            meta = {**message.meta}
-            key = tuple(meta.pop("key"))
-            mine.setdefault(key, []).append(Message(meta, message.arrays))
+            if "took" in message.meta:
+                self.took.append(message.meta["took"])
+            else:
+                key, found = _unwrapped(message)
+                mine.setdefault(key, []).append(found)
         return dict(sorted(mine.items()))
+
+    def gathered(self, pairs: list[Pair]) -> list[Pair]:
+        """Send pairs to rank 0, which returns those of all ranks; the others return none."""
+        parcel = pack([_wrapped(*pair) for pair in pairs])
+        if self._mesh.rank:
+            self._mesh.exchange({0: parcel}, ())
+            self.to_all([], range(1))
+            return []
+        found = self._mesh.exchange({}, self._mesh.peers)
+        self.to_all([], range(1))
+        received = [
+            (tuple(one.meta["key"]), Message(one.meta["meta"], one.arrays)) for one in found
+        ]
+        return [*pairs, *received]
 
     def to_all(self, messages: list[Message], senders: Collection[int]) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives."""
@@ -118,3 +132,12 @@ class Exchange:
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
         return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank])
+
+
+def _wrapped(key: Key, message: Message) -> Message:
+    """A message with its key."""
+    return Message({"key": key, "meta": message.meta}, message.arrays)
+
+
+def _unwrapped(message: Message) -> Pair:
+    return tuple(message.meta["key"]), Message(message.meta["meta"], message.arrays)

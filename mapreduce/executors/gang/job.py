@@ -19,14 +19,14 @@ from mapreduce.engine.program import Pair, Program, kept, packed, unpacked
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import State
 from mapreduce.errors import GradreduceError, UsageError
-from mapreduce.executors.chain import Chain, read_key, spelled
+from mapreduce.executors.chain import Chain
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
-from mapreduce.executors.jobs import WireJob, run_lines
+from mapreduce.executors.jobs import run_lines
 from mapreduce.executors.resumable import Resumable
-from mapreduce.job import MRStep
+from mapreduce.job import Job, MRStep
 from mapreduce.reduction.message import Message
 from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
@@ -35,14 +35,12 @@ from mapreduce.support import signals
 from mapreduce.support.jsonfiles import build
 
 
-class GangJob(WireJob):
-    """One step without reducer; its input is a line for each rank, with the rank's number.
-
-    Its output is the blocks of a program without a state.
-    """
+class GangJob(Job):
+    """One step without reducer; its input is a line for each rank, with the rank's number."""
 
     WARM = True
     INPUT_PROTOCOL = RawValueProtocol
+    OUTPUT_PROTOCOL = RawValueProtocol
 
     def configure_args(self) -> None:
         super().configure_args()
@@ -68,12 +66,12 @@ class GangJob(WireJob):
             return None
         return "org.apache.hadoop.mapred.lib.NLineInputFormat"
 
-    def take_part(self, _: None, line: str) -> Iterator[tuple[str, Message]]:
+    def take_part(self, _: None, line: str) -> Iterator[tuple[None, str]]:
         """Be the rank that the line names, to the end of the job."""
         role, rank = self._role, int(line.rpartition("\t")[2])
         program = kept(self.options.program, self.options.driver or role.token)
-        for key, block in Rank(program, role, rank, self.set_status).run():
-            yield spelled(key), block
+        Rank(program, role, rank, self.set_status).run()
+        yield from ()
 
 
 class Gang(Resumable):
@@ -84,7 +82,7 @@ class Gang(Resumable):
 
     name = "gang"
     JOB = GangJob
-    can = frozenset({"arrivals", "limit", "stages"})
+    looks_at_clock = True
 
     def once(self, program: Program) -> list[Pair]:
         if self._home is None:
@@ -92,7 +90,8 @@ class Gang(Resumable):
         self._home.mkdir(parents=True, exist_ok=True)
         meeting = Meeting.prepare(self._home)
         try:
-            return self._run(program, meeting, program.blocks_for(self._execution.blocks or 1))
+            self._run(program, meeting, 1)
+            return meeting.blocks()
         finally:
             meeting.clear()
 
@@ -123,8 +122,6 @@ class Gang(Resumable):
             with follower.at_work():
                 self._run(program, meeting, state.count, state.place, limit)
             return meeting.times()
-        except TooSmallError:
-            raise
         except BaseException:
             # Settle what was published before the error.
             with signals.deferred(), contextlib.suppress(Exception):
@@ -142,8 +139,8 @@ class Gang(Resumable):
         blocks: int,
         place: str = "",
         limit: Limit = WHOLE,
-    ) -> list[Pair]:
-        """Run one job; returns the blocks of a program without a state."""
+    ) -> None:
+        """Run one job."""
         self._check(program)
         execution, home = self._execution, self._home
         assert home is not None
@@ -168,10 +165,9 @@ class Gang(Resumable):
         lines = b"".join(b"%08d\n" % rank for rank in range(role.ranks))
         assert self._job_class is not None
         try:
-            found = run_lines(self._job_class, options, lines, execution, arguments)
+            run_lines(self._job_class, options, lines, execution, arguments)
         except StepFailedException as error:
             raise _explained(error, meeting) from error
-        return [(read_key(key), message) for key, message in found]
 
 
 def _reach(home: AnyPath) -> str:

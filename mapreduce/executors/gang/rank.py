@@ -9,7 +9,7 @@ from functools import partial
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import WHOLE, Limit, Times
-from mapreduce.engine.program import Layout, Pair, Program
+from mapreduce.engine.program import Layout, Program
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
@@ -75,30 +75,28 @@ class Rank:
         self._completed = 0
         self._progress = 0
 
-    def run(self) -> list[Pair]:
-        """Take part until the program or the job ends; returns blocks, if there is no state.
+    def run(self) -> None:
+        """Take part until the program or the job ends.
 
         Raises TooSmallError (not all ranks came in time), GradreduceError (as the program does;
         all other ranks end too).
         """
         with every(_ALIVE_SECONDS, self._give_sign_of_life, "heartbeat"):
             try:
-                found = self._generations()
+                self._generations()
                 self._meeting.end()
-                return found
             except OverError:
                 # End silently, unless this rank failed in an earlier attempt.
                 error = self._meeting.error()
                 if error is not None and error["rank"] == self._rank:
                     raise GradreduceError(error["message"]) from None
-                return []
             except Exception as error:
                 # Two ranks may fail at once: the error of the first stands.
                 with contextlib.suppress(StorageError):
                     self._meeting.fail(error, self._rank)
                 raise
 
-    def _generations(self) -> list[Pair]:
+    def _generations(self) -> None:
         reach = self._role.reach
         server = Server(interface(reach), self._meeting.secret, is_local=not reach)
         generation = fruitless = 0
@@ -107,7 +105,8 @@ class Rank:
                 generation = self._meeting.join(self._rank, generation)
                 before = self._progress
                 try:
-                    return self._generation(server, generation)
+                    self._generation(server, generation)
+                    return
                 except LostPeerError as error:
                     fruitless = fruitless + 1 if self._progress == before else 0
                     if fruitless >= _FRUITLESS:
@@ -118,7 +117,7 @@ class Rank:
         finally:
             server.close()
 
-    def _generation(self, server: Server, generation: int) -> list[Pair]:
+    def _generation(self, server: Server, generation: int) -> None:
         """Meet the others, and take part until the program ends or a rank is lost."""
         role, meeting = self._role, self._meeting
         start, is_concluded = self._start() if self._rank == 0 else (None, False)
@@ -142,7 +141,10 @@ class Rank:
             mesh.open(server, look_in_time)
             layout = Layout(mesh.ranks, role.blocks, threads=role.threads)
             if not self._program.has_state:
-                return once(self._program, mesh, layout, role.slowness(self._rank))
+                blocks = once(self._program, mesh, layout, role.slowness(self._rank))
+                if self._rank == 0:
+                    meeting.give(blocks)
+                return
             how = layout, self._done, look, role.limit, role.stages, role.slowness(self._rank)
             rounds = Rounds(self._program, self._files, mesh, *how)
             rounds.run(start, is_concluded)
@@ -150,7 +152,6 @@ class Rank:
                 watch = rounds.watch
                 laps = watch.seconds, watch.evaluation, self._completed
                 meeting.note(Times(*laps, watch.mapped, watch.rest))
-            return []
         finally:
             mesh.close(server)
 

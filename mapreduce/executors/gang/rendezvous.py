@@ -7,6 +7,7 @@
     gang/TOKEN.GGGGG.RRRRR.json    rank R takes part in generation G: its address, its numeric
                                    profile, and from rank 0 the round that all start from
     gang/TOKEN.times.json          what rank 0 has measured, when the job's rounds are done
+    gang/TOKEN.blocks              the result of a program without a state
     gang/TOKEN.error.json          the error that ended the job
     gang/TOKEN.over                the job has ended, and no rank is needed any more
 
@@ -20,6 +21,7 @@ import json
 import secrets
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +30,11 @@ from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
 from mapreduce.engine.executor import Times
+from mapreduce.engine.leaf_ranges import read_key, spelled
+from mapreduce.engine.program import Pair
+from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
+from mapreduce.reduction.message import WireProtocol
 
 #: Seconds between two looks at the folder: at first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25
@@ -172,6 +178,22 @@ class Meeting:
         with contextlib.suppress(StorageError, FileNotFoundError):
             return Times(**json.loads(self._path("times.json").read_bytes()))
         return Times()
+
+    def give(self, pairs: Iterable[Pair]) -> None:
+        """Publish the blocks of a program without a state; the first ones stand."""
+        write = WireProtocol().write
+        lines = [write(spelled(key), block) + b"\n" for key, block in pairs]
+        put_if_absent(self._path("blocks"), *lines)
+
+    def blocks(self) -> list[Pair]:
+        """The blocks that rank 0 has published.
+
+        Raises GradreduceError (it has not).
+        """
+        if "blocks" not in self._names():
+            raise GradreduceError("the gang's job ended without its result: run it again")
+        lines = self._path("blocks").read_bytes().split(b"\n")[:-1]
+        return [(read_key(key), block) for key, block in map(WireProtocol().read, lines)]
 
     def end(self) -> None:
         """Publish that the job has ended."""

@@ -12,7 +12,7 @@ those that are due, and now and then another, so that little is lost with a task
 import time
 from collections.abc import Callable
 
-from mapreduce.engine.executor import WHOLE, Limit, require_blocks
+from mapreduce.engine.executor import WHOLE, Limit, beside_of, require_blocks
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
 from mapreduce.engine.program import Layout, Pair, Program
 from mapreduce.engine.rounds import RoundFiles
@@ -108,7 +108,7 @@ class Rounds:
         Raises LostPeerError, GradreduceError (as the program does).
         """
         self._load(start)
-        completed, over = start, self._is_over(start, is_concluded)
+        completed, over = start, self._is_due(start) and self._is_over(start, is_concluded)
         self.watch.start()
         while not over:
             before = completed
@@ -156,10 +156,11 @@ class Rounds:
         if shared is not None:
             shared.reset()
             put = shared.put
+        took = self._exchange.took = []
         pairs = self._exchange.round(self._program, completed, self._parts(completed), put)
-        for one in self._exchange.took:
+        for one in took:
             self._balance.note(one["rank"], one["units"], one["seconds"])
-        self.watch.note_maps([one["seconds"] for one in self._exchange.took])
+        self.watch.note_maps([one["seconds"] for one in took])
         if [key for key, _ in pairs] != self._keys:
             require_blocks(self._program, pairs, self._mine)
         for (number, *_), block in pairs:
@@ -245,9 +246,10 @@ class Rounds:
     def _is_over(self, completed: int, is_concluded: bool) -> bool:
         """Conclude what is beside a due round; returns whether the program ends here."""
         program, is_over = self._program, self._ended
-        beside = program.beside(completed, self._state.told(completed))
+        beside = beside_of(program, completed, self._state.told(completed))
         if beside is None:
             return is_over
+        self._mesh.most = max(self._mesh.most, beside.most_bytes())
         if not is_concluded:
             with self.watch.evaluating():
                 self._run_beside(beside, completed)
@@ -270,11 +272,10 @@ class Rounds:
 
 
 def once(program: Program, mesh: Mesh, layout: Layout, slowness: float = 1.0) -> list[Pair]:
-    """Take part in the round of a program without a state; returns the blocks of this rank."""
+    """Take part in the round of a program without a state; rank 0 returns all blocks."""
     program.begin(InMemory(layout.blocks), layout)
     blas.limit()
     mesh.most += program.most_bytes()
     exchange = Exchange(mesh, Division(mesh.ranks, [(0, 0)]), slowness)
     pairs = exchange.round(program, 0, shares(program.units(0), mesh.ranks))
-    exchange.to_all([], exchange.all)
-    return pairs
+    return exchange.gathered(pairs)

@@ -20,9 +20,10 @@ from mapreduce.data.readers.tables import Reader
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine import executor
 from mapreduce.engine.executor import total
+from mapreduce.engine.leaf_ranges import read_key, spelled
 from mapreduce.engine.program import PROGRAMS, Layout, Phase, Program, built
 from mapreduce.errors import DataError, GradreduceError, UntrustedError, UsageError
-from mapreduce.executors.chain import Chain, read_key, spelled
+from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import files

@@ -1,9 +1,11 @@
 """Programs of several rounds: the same state from every executor, also after a kill."""
 
 import os
+import shutil
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, LeaseError, UsageError
 from mapreduce.executors.chain import Chain, ChainJob
 from mapreduce.executors.gang.job import Gang
+from mapreduce.executors.gang.rank import Rank, Role
+from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
@@ -29,7 +33,7 @@ from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
-from mapreduce.testing import Mixed, Parts, Roots, check_executor, check_program
+from mapreduce.testing import Elements, Mixed, Parts, Roots, check_executor, check_program
 
 
 @dataclass(frozen=True)
@@ -355,6 +359,13 @@ class Grows(Mixed):
             yield other, Message({}, {**block.arrays, "x": np.append(block.arrays["x"], 1.0)})
 
 
+class AsksMore(Mixed):
+    """Its end depends on what not all tasks have."""
+
+    def is_over(self, completed, arrays):
+        return completed >= 9 or bool(arrays["x"].max() < 0)
+
+
 class ByTime(Mixed):
     def first_own(self):
         return {unit: {"own": np.array([time.perf_counter() % 1 + 1])} for unit in range(5)}
@@ -380,6 +391,7 @@ def test_a_wrong_program_does_not_pass(kind, message, forgotten):
     ("kind", "message"),
     [
         (TellsOtherThings, "round 0: number of different 'largest' in the blocks: expected 1, f"),
+        (AsksMore, "round 0: whether is_over reads arrays of whole alone: expected True, found Fa"),
         (Grows, r"round 0, block 0: shape of 'x': expected \(11,\), found \(12,\)"),
     ],
 )
@@ -451,3 +463,128 @@ def test_what_breaks_a_law_is_named(kind, message, workers, tmp_path, forgotten)
         GradreduceError, match=r"gave the blocks .*: expected each once, \(0,\), \(1,\), \(2,\)"
     ):
         Here(InMemory(3)).advance(kind())
+
+
+@dataclass(frozen=True)
+class Sized(Mixed):
+    """Begins with elements of another size, of which a file tells."""
+
+    size: str = ""
+
+    def first(self, blocks):
+        factor = float(Path(self.size).read_text())
+        for one in super().first(blocks):
+            yield {**one, "x": factor * one["x"]}
+
+
+@pytest.mark.parametrize("executor", ["chain", "gang"])
+def test_a_folder_that_was_emptied_is_begun_anew(tmp_path, forgotten, executor):
+    runner = {"chain": "inline", "gang": "parallel"}[executor]
+    told = []
+    for factor in (1.0, 3.0):
+        notes = tmp_path / f"notes-{factor}"
+        notes.mkdir()
+        (tmp_path / "size").write_text(f"{factor}")
+        program = Sized(notes=str(tmp_path / "notes"), size=str(tmp_path / "size"))
+        notes.rename(tmp_path / "notes")
+        execution = Execution(runner, 2, blocks=2, executor=executor)
+        Resumable.of(execution, place=tmp_path / "rounds").advance(program)
+        (tmp_path / "notes").rename(notes)
+        shutil.rmtree(tmp_path / "rounds")
+        told.append({path.name: path.read_bytes() for path in notes.iterdir()})
+    assert told[0].keys() == told[1].keys() == {"3", "6"}
+    assert all(told[0][name] != told[1][name] for name in told[0])
+
+
+class OddKey(Roots):
+    """A key that its phase does not have."""
+
+    def map(self, part):
+        for _, message in super().map(part):
+            yield (1,), message
+
+
+@dataclass(frozen=True)
+class Unnamed(Mixed):
+    """Tasks cannot know of what is beside its rounds."""
+
+    besides = ()
+
+
+class Forgets(Mixed):
+    """Never knows what was concluded."""
+
+    is_concluded = Program.is_concluded
+
+
+class TwoBlocks(Elements):
+    def finish(self, completed, total):
+        return super().finish(completed, total)
+
+    def total(self, completed, key, messages):
+        for _, block in super().total(completed, key, messages):
+            yield from (((number,), block) for number in range(2))
+
+
+class GivesTwo(Mixed):
+    besides = (TwoBlocks,)
+
+    def beside(self, completed, arrays):
+        return TwoBlocks(self.elements)
+
+
+class NotLater(Mixed):
+    def next_due(self, completed):
+        return completed
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("executor", ["here", "chain", "gang"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            OddKey,
+            r"OddKey, phase 'total': expected keys that begin with a number below 1, found \(1",
+        ),
+        (Unnamed, "name that class in its attribute besides"),
+        (Forgets, "expected a method is_concluded"),
+        (
+            GivesTwo,
+            r"TwoBlocks gave the blocks \[\(0,\), \(1,\)\]: expected each once, \(0,\)|as \(0",
+        ),
+        (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
+    ],
+)
+def test_mistakes_are_named(kind, message, executor, tmp_path, forgotten):
+    (tmp_path / "notes").mkdir()
+    program = kind(9) if kind is OddKey else kind(notes=str(tmp_path / "notes"))
+    if kind is NotLater and executor != "chain":
+        pytest.skip("does not plan jobs by it")
+    runner = {"chain": "inline", "gang": "parallel"}.get(executor)
+    made = Here()
+    if executor != "here":
+        execution = Execution(runner, 2, blocks=2, executor=executor)
+        made = Resumable.of(execution, place=tmp_path / "rounds")
+    with pytest.raises((GradreduceError, TaskFailedException), match=message):
+        made.advance(program)
+
+
+def test_a_rank_that_comes_after_the_end_takes_nothing_away(tmp_path, forgotten):
+    """Its second attempt, if it was killed before its output was taken."""
+    (tmp_path / "home").mkdir()
+    meeting = Meeting.prepare(tmp_path / "home")
+    role = Role(str(tmp_path / "home"), meeting.token, 2, 1, wait=programs.PATIENCE)
+    ranks = [Rank(Parts(5), role, at, lambda _: None) for at in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(Rank.run, ranks)] == [None, None]
+    for at in range(2):
+        Rank(Parts(5), role, at, lambda _: None).run()
+    expected = Here().advance(Parts(5)).blocks
+    found = meeting.blocks()
+    assert sorted(key for key, _ in found) == [(number,) for number in range(5)]
+    for key, block in found:
+        assert block.arrays["part"].tobytes() == expected[key[0]].arrays["part"].tobytes()
+    meeting.clear()
+    with pytest.raises(GradreduceError, match="the gang's job ended without its result"):
+        meeting.blocks()

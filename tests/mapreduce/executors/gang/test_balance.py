@@ -272,8 +272,8 @@ def test_a_slow_worker_sleeps_and_says_so(factor, slept, monkeypatch):
     rank = SimpleNamespace(_slowness=factor, _group=3, _is_timed=True)
     pairs = exchange.Exchange._map(rank, SimpleNamespace(map=mapped), LeafRange(0, 4, 9))
     assert clock.now == 2 + slept
-    assert [key for key, _ in pairs][:-1] == [(0,)]
-    assert pairs[-1][1].meta == {"rank": 3, "units": 5, "seconds": 2 + slept}
+    assert [key for key, _ in pairs] == [(0,)]
+    assert rank._mine == {"rank": 3, "units": 5, "seconds": 2 + slept}
 
 
 def test_the_rank_that_is_named_is_slow(monkeypatch):
