@@ -551,7 +551,7 @@ class NotLater(Mixed):
         (Forgets, "expected a method is_concluded"),
         (
             GivesTwo,
-            r"TwoBlocks gave the blocks \[\(0,\), \(1,\)\]: expected each once, \(0,\)|as \(0",
+            r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]",
         ),
         (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
     ],
