@@ -205,7 +205,7 @@ def add_options(
             more: dict[str, Any] = {"type": kind, "show_default": default not in (None, "auto")}
             if option.type is bool:
                 more = {"is_flag": True}
-            more |= {"cls": GroupedOption, "group": option.group}
+            more |= {"cls": GroupedOption, "group": option.group, "family": option.family}
             text = _sentence(option)
             command = click.option(option.flag, default=default, help=text, **more)(command)
         return command

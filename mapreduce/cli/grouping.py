@@ -1,28 +1,33 @@
 """Commands with many options: ``--help`` shows the common ones, ``--help-all`` all, in groups."""
 
+import contextlib
 from collections import Counter
 from typing import Any
 
 import click
 
+from mapreduce.errors import GradreduceError
+from mapreduce.support import options, trust
 from mapreduce.support.printable import echo
+from mapreduce.support.registry import Registry
 
-#: In the ``meta`` of a context: that help shows all options.
-SHOW_ALL = "mapreduce.cli.grouping.show_all"
+#: In the ``meta`` of a context: that help shows all options, and the values that were given.
+SHOW_ALL, GIVEN = "mapreduce.cli.grouping.show_all", "mapreduce.cli.grouping.given"
 
 
 class GroupedOption(click.Option):
-    """An option that stands under a heading of the help."""
+    """An option that stands under a heading of the help; its value may name one of a family."""
 
-    def __init__(self, *args: Any, group: str, **more: Any) -> None:
+    def __init__(self, *args: Any, group: str, family: Registry | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.group = group
+        self.group, self.family = group, family
 
 
 class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options.
 
     Those without a group come first; beside them ``--help`` shows only ``common`` ones, if named.
+    Last come the options of a member of a family that is named, as an optimizer's of one's own.
     An option of one value is an error where it comes twice, since one of them would not count.
     """
 
@@ -41,7 +46,7 @@ class GroupedCommand(click.Command):
             self.params.append(show_all)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, order = self.make_parser(ctx).parse_args([*args])
+        ctx.meta[GIVEN], _, order = self.make_parser(ctx).parse_args([*args])
         for one, count in Counter(order).items():
             takes_many = not isinstance(one, click.Option) or one.multiple or one.is_flag
             if count > 1 and not takes_many:
@@ -60,9 +65,24 @@ class GroupedCommand(click.Command):
                 group = "Options"
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 groups.setdefault(group, []).append(record)
+        for param in self.get_params(ctx):
+            spec = ctx.meta.get(GIVEN, {}).get(param.name)
+            if isinstance(param, GroupedOption) and param.family is not None and spec:
+                groups |= _own_options(param.family, spec)
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _own_options(family: Registry, spec: str) -> dict[str, list[tuple[str, str]]]:
+    """The options that a member declares which the user has named; none if it cannot be found."""
+    with contextlib.suppress(GradreduceError):
+        name, _ = family.split(spec)
+        if ":" in name:
+            trust.trust(name)
+        rows = options.described(getattr(family.find(name), "Options", None))
+        return {f"Options of {name}, as {name}:NAME=VALUE,...": rows} if rows else {}
+    return {}
 
 
 def _show_all(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:

@@ -21,7 +21,7 @@ def list_() -> None:
     from mapreduce.models import LAYERS, MODELS, NETWORKS
 
     echo("Models:")
-    for name in MODELS:
+    for name in MODELS.members:
         if name != "sequential":
             echo(f"  {MODELS.forms.get(name, name)}")
     echo("\nNetworks:")

@@ -5,6 +5,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING
 
 from mapreduce.errors import UsageError
+from mapreduce.support import options
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.registry import Registry
 
@@ -105,11 +106,14 @@ MODELS = _Models(
 def parse(spec: str) -> tuple[str, tuple[int, ...] | str]:
     """Name and arguments of a specification like ``mlp:256,128``, or a UsageError.
 
-    The argument of a network is the text of its layers, that of ``torch`` is ``MODULE:NAME``.
+    The argument of a network is the text of its layers, that of ``torch`` is ``MODULE:NAME``, and
+    that of a model with options of its own is their text.
     """
     name, rest = MODELS.split(spec)
     if name == _TORCH:
         return name, MODELS.code(spec)
+    if rest is not None and "=" in rest and name not in MODELS:
+        return name, rest
     if name == _NETWORK:
         if not rest:
             raise UsageError(f"--model {spec}: expected {MODELS.forms[_NETWORK]}")
@@ -170,14 +174,20 @@ def create(
     # Code that is not trusted is refused before PyTorch is loaded for it.
     MODELS.target(MODELS.code(spec))
     kind = find(spec, "class" if classes else "number")
+    shape = (shape,) if isinstance(shape, int) else shape
+    if kind.Options is not None:
+        own = options.parse(kind.Options, MODELS.split(spec)[1], f"--model {name}")
+        return _fitting(kind(shape, classes, dtype, device, options=own), spec)
     # A constructor with such a parameter takes arguments.
     named = [one for one in signature(kind).parameters.values() if one.kind is one.KEYWORD_ONLY]
     needed = [one for one in named if one.default is Parameter.empty]
     if (arguments and not named) or (needed and not arguments):
         raise _malformed(spec, name)
-    options = {named[0].name: arguments} if arguments else {}
-    shape = (shape,) if isinstance(shape, int) else shape
-    model = kind(shape, classes, dtype, device, **options)
+    given = {named[0].name: arguments} if arguments else {}
+    return _fitting(kind(shape, classes, dtype, device, **given), spec)
+
+
+def _fitting(model: "Model", spec: str) -> "Model":
     # Memory holds it three times while it is read from a checkpoint.
     if max(3 * model.size * model.dtype.itemsize, model.row_bytes) > MEMORY:
         raise UsageError(f"model {spec[:60]!r}: it does not fit into {MEMORY >> 30} GiB of memory")

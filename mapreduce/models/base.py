@@ -66,9 +66,14 @@ class Model(ABC):
         The dtype of the parameters.
     device : str
         Where the kernels run.
+    options : object, optional
+        An instance of :attr:`Options`.
 
     Attributes
     ----------
+    Options : type or None
+        A frozen dataclass of :func:`mapreduce.support.options.option`, if the model has options of
+        its own; ``options`` are those that were given.
     features : int
         Columns of a batch.
     parameters : list of Parameter
@@ -102,6 +107,7 @@ class Model(ABC):
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
     """
 
+    Options: ClassVar[type[Any] | None] = None
     takes_shape: ClassVar[bool] = False
     takes_sparse: ClassVar[bool] = False
     binary: ClassVar[bool] = False
@@ -116,8 +122,14 @@ class Model(ABC):
     stays_on_device: ClassVar[bool] = True
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, dtype: str, device: str = "cpu"
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        dtype: str,
+        device: str = "cpu",
+        options: Any = None,
     ) -> None:
+        self.options = options or (self.Options() if self.Options is not None else None)
         self.shape = shape
         self.features = math.prod(shape)
         self.classes = classes

@@ -10,6 +10,7 @@ The tables of names are here, so that listing them loads nothing that is slow.
 """
 
 import math
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ OPTIMIZERS = Registry(
             for name in ("sgd", "momentum", "adagrad", "adam", "adamw")
         },
         "lbfgs": "mapreduce.optim.members:search",
+    },
+    {
+        "adagrad": "adagrad[:epsilon=E]",
+        "adam": "adam[:beta1=B,beta2=B,epsilon=E]",
+        "adamw": "adamw[:beta1=B,beta2=B,epsilon=E]",
     },
     base="mapreduce.optim.members:OptimizerFactory",
 )
@@ -58,10 +64,26 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def find(name: str) -> "OptimizerFactory":
-    """The factory of an optimizer; errors are those of :meth:`Registry.load`."""
-    member: OptimizerFactory = OPTIMIZERS.load(name)
+def find(spec: str) -> "OptimizerFactory":
+    """The factory of an optimizer; errors are those of :meth:`Registry.configured`."""
+    member: OptimizerFactory = OPTIMIZERS.load(spec)
     return member
+
+
+def create(
+    spec: str, schedule: "Schedule", options: "Options"
+) -> "Transformation | GlobalTransformation":
+    """The optimizer of a specification such as ``adam:beta1=0.8``.
+
+    ``options``: Those of all optimizers; the specification has its own.
+
+    Raises UsageError (an option is unknown, or out of its bounds), and as :func:`find`.
+    """
+    factory, own = OPTIMIZERS.configured(spec)
+    found: Transformation | GlobalTransformation = factory.create(
+        schedule, replace(options, own=own)
+    )
+    return found
 
 
 def schedule(spec: str, learning_rate: float, rounds: int) -> "Schedule":

@@ -25,7 +25,8 @@ class Options:
 
     ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
     :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds``, ``tol`` and
-    ``relative_tol`` those of :class:`mapreduce.optim.lbfgs.LBFGS`.
+    ``relative_tol`` those of :class:`mapreduce.optim.lbfgs.LBFGS`; ``own`` are the options that the
+    optimizer itself declares, if it does.
     """
 
     momentum: float = 0.9
@@ -37,6 +38,7 @@ class Options:
     rounds: int = 1
     tol: float = 0.0
     relative_tol: bool = False
+    own: Any = None
 
 
 class Defaults(NamedTuple):

@@ -1,7 +1,8 @@
 """The optimizers of the toolkit: chains of transformations, and the settings that they take."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mapreduce.optim.contract import GlobalTransformation, Options, Schedule, Transformation
 from mapreduce.optim.guarded import Guarded
@@ -14,6 +15,7 @@ from mapreduce.optim.transforms import (
     scale_by_learning_rate,
     trace,
 )
+from mapreduce.support.options import POSITIVE, between, option
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,21 @@ class OptimizerFactory:
         step; the options are :class:`mapreduce.optim.Options`.
     takes : tuple of str
         The settings that have an effect on this optimizer and not on all.
+    Options : type, optional
+        A frozen dataclass of :func:`mapreduce.support.options.option`: options of its own, which
+        ``create`` finds as ``options.own``.
     """
 
     create: Callable[[Schedule, Options], Transformation | GlobalTransformation]
     takes: tuple[str, ...]
+    Options: type[Any] | None = None
 
 
 def elementwise(
-    steps: Callable[[Options], list[Transformation]], *takes: str, decays_apart: bool = False
+    steps: Callable[[Options], list[Transformation]],
+    *takes: str,
+    decays_apart: bool = False,
+    options: type[Any] | None = None,
 ) -> OptimizerFactory:
     """An optimizer that takes each element by itself: some steps, and then the learning rate.
 
@@ -47,24 +56,50 @@ def elementwise(
     decays_apart : bool
         Whether weights decay after the steps, and not as a term of the gradient (I. Loshchilov and
         F. Hutter 2019).
+    options : type, optional
+        The dataclass of options of its own; see :class:`OptimizerFactory`.
     """
 
-    def create(schedule: Schedule, options: Options) -> Transformation | GlobalTransformation:
-        decay = [add_decayed_weights(options.weight_decay)] if options.weight_decay else []
-        first, second = (steps(options), decay) if decays_apart else (decay, steps(options))
+    def create(schedule: Schedule, given: Options) -> Transformation | GlobalTransformation:
+        if given.own is None and options is not None:
+            given = replace(given, own=options())
+        decay = [add_decayed_weights(given.weight_decay)] if given.weight_decay else []
+        first, second = (steps(given), decay) if decays_apart else (decay, steps(given))
         inner = chain(*first, *second, scale_by_learning_rate(schedule))
-        guards = (options.clip_norm, options.skip_non_finite, options.loss_scale)
+        guards = (given.clip_norm, given.skip_non_finite, given.loss_scale)
         return inner if guards == (None, False, None) else Guarded(inner, *guards)
 
     common = ("learning_rate", "schedule", "weight_decay", "clip_norm", "non_finite", "precision")
-    return OptimizerFactory(create, (*common, *takes))
+    return OptimizerFactory(create, (*common, *takes), options)
+
+
+@dataclass(frozen=True)
+class AdagradOptions:
+    """See J. Duchi, E. Hazan and Y. Singer, "Adaptive subgradient methods", 2011."""
+
+    epsilon: float = option(1e-8, "added to the root of the sum of squares", POSITIVE)
+
+
+@dataclass(frozen=True)
+class AdamOptions:
+    """See D. Kingma and J. Ba, "Adam: a method for stochastic optimization", 2015."""
+
+    beta1: float = option(0.9, "share of the mean that a step keeps", between(0, 1))
+    beta2: float = option(0.999, "share of the mean square that a step keeps", between(0, 1))
+    epsilon: float = option(1e-8, "added to the root of the mean square", POSITIVE)
+
+
+def _adam(options: Options) -> list[Transformation]:
+    return [scale_by_adam(**vars(options.own))]
 
 
 sgd = elementwise(lambda options: [], "l1")
 momentum = elementwise(lambda options: [trace(options.momentum)], "momentum", "l1")
-adagrad = elementwise(lambda options: [scale_by_adagrad()])
-adam = elementwise(lambda options: [scale_by_adam()])
-adamw = elementwise(lambda options: [scale_by_adam()], decays_apart=True)
+adagrad = elementwise(
+    lambda options: [scale_by_adagrad(**vars(options.own))], options=AdagradOptions
+)
+adam = elementwise(_adam, options=AdamOptions)
+adamw = elementwise(_adam, decays_apart=True, options=AdamOptions)
 search = OptimizerFactory(
     lambda schedule, options: LBFGS(
         options.pairs, options.rounds, options.tol, options.relative_tol

@@ -1,14 +1,15 @@
 """The table of the options of a plan. ``--help`` needs it, so it imports nothing slow."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from mapreduce.errors import UsageError
 from mapreduce.models import MODELS
 from mapreduce.optim import OPTIMIZERS, SCHEDULES
 from mapreduce.plan.strategies import STRATEGIES
+from mapreduce.support.options import POSITIVE, Bound
 from mapreduce.support.registry import Registry
 
 #: Most steps that L-BFGS remembers: it keeps two vectors of each, and all their products.
@@ -22,20 +23,12 @@ MOST_STALENESS = 10_000
 MOST_LOCAL_STEPS = 100_000
 
 
-class Bound(NamedTuple):
-    """The condition for the values of an option, in words and as a test."""
-
-    text: str
-    holds: Callable[[Any], bool]
-
-
 def is_count(number: int) -> bool:
     return number >= 0
 
 
 _FROM_1 = Bound("a positive number", lambda number: number >= 1)
 _FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
-_OVER_0 = Bound("a finite, positive number", lambda number: 0 < number < math.inf)
 
 
 def up_to(most: int, text: str = "a positive number up to {:,}") -> Bound:
@@ -141,7 +134,7 @@ class _Learning:
         family=OPTIMIZERS,
         is_auto=True,
     )
-    learning_rate: float = _set(0.1, "step size", _OVER_0)
+    learning_rate: float = _set(0.1, "step size", POSITIVE)
     momentum: float = _set(
         0.9,
         "share of the velocity that each step keeps, for --optimizer momentum",
@@ -171,7 +164,7 @@ class _Learning:
         "subtracts it from the parameters instead",
         _FROM_0,
     )
-    clip_norm: float | None = _set(None, "scale larger gradients down to this norm", _OVER_0)
+    clip_norm: float | None = _set(None, "scale larger gradients down to this norm", POSITIVE)
     non_finite: str = _set(
         "error",
         "what to do when a gradient is not finite: end with an error, or skip the round",

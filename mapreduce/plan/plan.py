@@ -249,7 +249,7 @@ class Plan:
             tol=self.tol,
             relative_tol=self.relative_tol,
         )
-        return optim.find(self.optimizer).create(self.create_schedule(factor), options)
+        return optim.create(self.optimizer, self.create_schedule(factor), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The strategy's arrays before the first round, in addition to the parameters.

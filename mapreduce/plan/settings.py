@@ -261,7 +261,7 @@ def _check_settings(settings: Settings) -> None:
 
 def _optimizer(name: str) -> Transformation | GlobalTransformation:
     """An optimizer that is asked what it needs, and takes no step."""
-    return optim.find(name).create(lambda step: 0.0, optim.Options())
+    return optim.create(name, lambda step: 0.0, optim.Options())
 
 
 def _check_used(settings: Settings) -> None:

@@ -63,7 +63,7 @@ def owner(name: str) -> tuple[str, int] | None:
     return (found, int(unit)) if found else None
 
 
-def find(name: str) -> type[Any]:
-    """The class of a strategy; errors are those of :meth:`Registry.load`."""
-    kind: type[Any] = STRATEGIES.load(name)
+def find(spec: str) -> type[Any]:
+    """The class of a strategy; errors are those of :meth:`Registry.configured`."""
+    kind: type[Any] = STRATEGIES.load(spec)
     return kind

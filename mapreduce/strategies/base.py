@@ -9,7 +9,7 @@ carries messages between them: the chain makes a step of each phase, the gang an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mapreduce.engine.leaf_ranges import LeafRange, block_key
 from mapreduce.engine.program import Layout as Layout
@@ -19,6 +19,7 @@ from mapreduce.errors import UsageError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
+from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
@@ -61,6 +62,8 @@ class Strategy(ABC):
     #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
     #: refused, unless they have their defaults.
     takes: ClassVar[tuple[str, ...]] = ()
+    #: A frozen dataclass of :func:`mapreduce.support.options.option`, if it has options of its own.
+    Options: ClassVar[type[Any] | None] = None
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         self.context = context
@@ -68,6 +71,11 @@ class Strategy(ABC):
         self.layout = layout
 
     # As data
+
+    @classmethod
+    def options_of(cls, plan: Plan) -> Any:
+        """The strategy's own options in a plan, an instance of :attr:`Options`."""
+        return STRATEGIES.configured(plan.strategy)[1]
 
     @classmethod
     def check(cls, plan: Plan) -> None:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from mapreduce.errors import MemberError, UntrustedError, UsageError
-from mapreduce.support import trust
+from mapreduce.support import options, trust
 from mapreduce.support.suggest import did_you_mean
 
 
@@ -45,9 +45,14 @@ class Registry:
         return iter(self.builtin)
 
     @property
-    def names(self) -> list[str]:
+    def members(self) -> list[str]:
         """The names of all members that have one: the toolkit's, then those of packages."""
         return [*self, *(name for name in self._installed if name not in self.builtin)]
+
+    @property
+    def names(self) -> list[str]:
+        """What a specification may begin with."""
+        return self.members
 
     def has(self, name: object) -> bool:
         """Whether a member has this name; packages are only asked if none of the toolkit's has."""
@@ -132,15 +137,19 @@ class Registry:
         return member
 
     def load(self, spec: str) -> Any:
-        """The member of a specification, in a family whose members take no arguments.
+        """The member of :meth:`configured`."""
+        return self.configured(spec)[0]
 
-        Raises UsageError (no member has this name, or the specification has arguments),
-        UntrustedError, MemberError (see :meth:`find`).
+    def configured(self, spec: str) -> tuple[Any, Any]:
+        """The member of a specification, and its options, if it declares any as ``Options``.
+
+        Raises UsageError (no member has this name, or an option is not one of it), UntrustedError,
+        MemberError (see :meth:`find`).
         """
         name, arguments = self.split(spec)
-        if arguments is not None:
-            raise UsageError(f"--{self.kind} {name}: expected no arguments, found {arguments!r}")
-        return self.find(name)
+        member = self.find(name)
+        kind = getattr(member, "Options", None)
+        return member, options.parse(kind, arguments, f"--{self.kind} {name}")
 
     def _check(self, name: str, member: Any) -> None:
         module, _, base = self.base.partition(":")

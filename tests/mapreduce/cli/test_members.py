@@ -1,10 +1,11 @@
-"""``gradreduce strategies`` says of each strategy what it means."""
+"""``gradreduce strategies`` and ``optimizers`` say what there is."""
 
 import json
 
 import pytest
 
 from mapreduce.cli.main import main
+from mapreduce.optim import OPTIMIZERS
 from mapreduce.plan.strategies import OPTIMIZING, OPTIONAL, STRATEGIES
 
 
@@ -23,4 +24,16 @@ def test_the_list_in_words(name, capsys):
     lines = capsys.readouterr().out.splitlines()
     at = lines.index(name)
     assert lines[at + 1].startswith("  travels  ")
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_options_of_an_optimizer(capsys):
+    assert main(["optimizers", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [*found] == [*OPTIMIZERS]
+    assert [*found["adam"]["own"]] == ["beta1=0.9", "beta2=0.999", "epsilon=1e-08"]
+    assert found["sgd"]["own"] == {}
+    assert main(["optimizers"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("  :beta1=0.9 ") for line in lines)
     assert max(map(len, lines)) <= 100

@@ -1,0 +1,108 @@
+"""Options that a member of a family declares: a model, an optimizer, a strategy of one's own too.
+
+They are the fields of a frozen dataclass, each made by :func:`option`. A specification gives them
+after the member's name, as in ``adam:beta1=0.8,beta2=0.99``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, field, fields
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from mapreduce.errors import UsageError
+from mapreduce.support.suggest import did_you_mean
+
+_TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+class Bound(NamedTuple):
+    """The condition for the values of an option, in words and as a test."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def between(least: float, below: float) -> Bound:
+    """Numbers from ``least`` on, and below ``below``."""
+    return Bound(f"a number in [{least:g}, {below:g})", lambda number: least <= number < below)
+
+
+#: Finite numbers above 0.
+POSITIVE = Bound("a finite, positive number", lambda number: 0 < number < math.inf)
+
+
+def option(default: Any, text: str, bound: Bound | None = None) -> Any:
+    """A field of a dataclass of options.
+
+    ``default``: Its value if none is given.
+    ``text``: What it does, in a line.
+    ``bound``: The values that it may have; by default all of its type.
+    """
+    return field(default=default, metadata={"help": text, "bound": bound})
+
+
+def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
+    """The options of a text ``NAME=VALUE,NAME=VALUE``; None if a member declares none.
+
+    ``kind``: The dataclass of the options, if there is one.
+    ``member``: Whose they are, for an error: ``--optimizer adam``.
+
+    Raises UsageError (a name is unknown or given twice, or a value is of another type or out of its
+    bounds).
+    """
+    if kind is None:
+        if text is not None:
+            raise UsageError(f"{member}: expected no arguments, found {text!r:.80}")
+        return None
+    types, found = get_type_hints(kind), dict[str, Any]()
+    known = {one.name: one for one in fields(kind)}
+    for part in text.split(",") if text is not None else ():
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not equals:
+            form = f"{next(iter(known), 'NAME')}=VALUE"
+            raise UsageError(f"{member}: expected options such as {form}, found {part!r:.80}")
+        if name not in known:
+            raise UsageError(
+                f"{member}: it has no option {name!r:.40}: expected one of "
+                f"{', '.join(known)}.{did_you_mean(name, known)}"
+            )
+        if name in found:
+            raise UsageError(f"{member}: the option {name} is given twice")
+        bound = known[name].metadata.get("bound")
+        expected = bound.text if bound else _TYPES.get(_kind(types[name]), "a value")
+        try:
+            found[name] = _value(_kind(types[name]), value)
+            is_right = bound is None or bool(bound.holds(found[name]))
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise UsageError(f"{member}, option {name}: expected {expected}, found {value!r:.40}")
+    if missing := [n for n, one in known.items() if n not in found and one.default is MISSING]:
+        raise UsageError(f"{member}: expected the option {missing[0]}=VALUE, which has no default")
+    return kind(**found)
+
+
+def _kind(hint: Any) -> type:
+    """The type of an option's values, of which None is a default alone."""
+    kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
+    found: type = kinds[0]
+    return found
+
+
+def _value(kind: type, text: str) -> Any:
+    if kind is not bool:
+        return kind(text)
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def described(kind: type[Any] | None) -> list[tuple[str, str]]:
+    """Each option with its default, and what it does."""
+    found = []
+    for one in fields(kind) if kind is not None else ():
+        default = "VALUE" if one.default is MISSING else one.default
+        bound = one.metadata.get("bound")
+        limits = f" ({bound.text})" if bound else ""
+        found.append((f"{one.name}={default}", f"{one.metadata.get('help', '')}{limits}"))
+    return found

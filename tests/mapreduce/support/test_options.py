@@ -1,0 +1,160 @@
+"""Options that members declare: how they are given, and what is said of wrong ones."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+import datasets
+import mapreduce
+import programs
+from mapreduce.errors import UsageError
+from mapreduce.support.options import POSITIVE, between, described, option, parse
+from programs import gradreduce, succeed
+
+
+@dataclass(frozen=True)
+class Own:
+    share: float = option(0.5, "part of it", between(0, 1))
+    count: int = option(3, "how many")
+    name: str = option("x", "what it is called")
+    is_fast: bool = option(False, "whether it hurries")
+    limit: float | None = option(None, "the most", POSITIVE)
+
+
+def test_values_have_the_types_of_the_fields():
+    assert parse(Own, None, "--optimizer own") == Own()
+    text = "share=0.25, count=7,name=a:b,is_fast=true,limit=1e3"
+    assert parse(Own, text, "--optimizer own") == Own(0.25, 7, "a:b", True, 1000.0)
+    assert parse(Own, "is_fast=False", "") == Own()
+    assert parse(None, None, "--optimizer own") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("share=1", r"--optimizer own, option share: expected a number in \[0, 1\), found '1'"),
+        ("share=nan", r"option share: expected a number in \[0, 1\), found 'nan'"),
+        ("share=", r"option share: expected a number in \[0, 1\), found ''"),
+        ("limit=inf", "option limit: expected a finite, positive number, found 'inf'"),
+        ("count=2.5", "option count: expected a whole number, found '2.5'"),
+        ("is_fast=1", "option is_fast: expected true or false, found '1'"),
+        (
+            "shares=0.1",
+            r"no option 'shares': expected one of share, count, .* Did you mean .?share",
+        ),
+        ("share=0.1,share=0.2", "the option share is given twice"),
+        ("0.1", "expected options such as share=VALUE, found '0.1'"),
+        ("", "expected options such as share=VALUE, found ''"),
+    ],
+)
+def test_wrong_options_are_named(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse(Own, text, "--optimizer own")
+
+
+def test_who_declares_none_takes_none():
+    with pytest.raises(UsageError, match="--strategy sync: expected no arguments, found 'a=1'"):
+        parse(None, "a=1", "--strategy sync")
+
+
+def test_an_option_without_a_default():
+    @dataclass(frozen=True)
+    class Needed:
+        width: int
+
+    with pytest.raises(UsageError, match="expected the option width=VALUE, which has no default"):
+        parse(Needed, None, "--model own")
+    assert parse(Needed, "width=3", "").width == 3
+    assert described(Needed) == [("width=VALUE", "")]
+
+
+def test_what_is_said_of_them():
+    assert described(Own)[0] == ("share=0.5", "part of it (a number in [0, 1))")
+    assert described(None) == []
+
+
+OWN = """
+from dataclasses import dataclass
+import numpy as np
+from mapreduce.optim import Transformation, elementwise
+from mapreduce.support.options import between, option
+
+@dataclass(frozen=True)
+class Options:
+    keep: float = option(0.9, "share that is kept", between(0, 1))
+    times: int = option(1, "how often")
+
+def heavy(keep, times):
+    def update(updates, state, params, step):
+        kept = keep * state["kept"] + updates
+        return times * kept, {"kept": kept}
+    return Transformation(lambda params: {"kept": np.zeros_like(params)}, update)
+
+ball = elementwise(lambda given: [heavy(given.own.keep, given.own.times)], options=Options)
+"""
+
+
+def test_an_optimizer_of_ones_own(tmp_path, monkeypatch):
+    """From the command, from Python and resumed; its options are in the help and in the report."""
+    data = datasets.blobs(tmp_path / "data").folder
+    (tmp_path / "balls.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    spec = "balls:ball:keep=0.8,times=2"
+    plan = "--model", "softmax", "--rounds", 6, "--checkpoint-every", 2, "-q", "-r", "inline"
+    succeed("train", data, "--run", "a", "--optimizer", spec, *plan)
+    succeed("train", data, "--run", "b", "--optimizer", "balls:ball", *plan)
+    found = [json.loads((tmp_path / run / "result.json").read_text()) for run in "ab"]
+    assert found[0]["model_sha256"] != found[1]["model_sha256"]
+    assert spec in succeed("runs", "show", "a")
+    for asked in (
+        ("optimizers", "balls:ball"),
+        ("train", data, "--optimizer", "balls:ball", "--help"),
+        ("train", "--help-all", "--optimizer", spec),
+    ):
+        told = " ".join(succeed(*asked).split())
+        assert "keep=0.9" in told
+        assert "share that is kept (a number in [0, 1))" in told
+    assert "Options of adam" in succeed("train", "--optimizer", "adam", "--help")
+    assert "Options of" not in succeed("train", "--optimizer", "nobody", "--help")
+    text = (
+        "import json, sys, mapreduce\n"
+        f"run = mapreduce.train(sys.argv[1], 'softmax', run='c', optimizer={spec!r}, rounds=6,\n"
+        "    checkpoint_every=2, runner='inline', progress=False)\n"
+        "print(run.model_sha256)"
+    )
+    done = programs.ran(sys.executable, "-c", text, data, env={**os.environ, "PYTHONPATH": "."})
+    assert done.stdout.split() == [found[0]["model_sha256"]]
+    for path in [tmp_path / "a" / "result.json", *(tmp_path / "a" / "rounds").glob("*.block")]:
+        path.unlink()
+    shutil.rmtree(max((tmp_path / "a" / "checkpoints").iterdir()))
+    succeed("resume", "a", "--trust", "balls:ball", "-q")
+    again = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert again["model_sha256"] == found[0]["model_sha256"]
+    done = gradreduce("train", data, "--run", "d", "--optimizer", "balls:ball:keep=1.5", *plan)
+    assert done.returncode == 2
+    assert "--optimizer balls:ball, option keep: expected a number in [0, 1), found" in done.stderr
+
+
+def test_defaults_that_are_said_give_the_same_model(tmp_path):
+    data = datasets.blobs(tmp_path / "data").folder
+    found = {}
+    for name, spec in {
+        "plain": "adam",
+        "said": "adam:beta1=0.9,beta2=0.999,epsilon=1e-8",
+        "other": "adam:beta1=0.5",
+    }.items():
+        run = mapreduce.train(
+            data,
+            "softmax",
+            run=tmp_path / name,
+            optimizer=spec,
+            rounds=5,
+            runner="inline",
+            progress=False,
+        )
+        found[name] = run.model_sha256
+    assert found["plain"] == found["said"] != found["other"]
