@@ -103,6 +103,7 @@ def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
     return list(range(alignment(leaves, tasks) + step, root(leaves).level, step))
 
 
+@lru_cache(maxsize=4096)
 def block_key(block: int) -> str:
     """The key of a block: its number in base 31, as in Java's hash of a string.
 
@@ -112,6 +113,7 @@ def block_key(block: int) -> str:
     return "".join(chr(ord("0") + digit) for digit in digits)
 
 
+@lru_cache(maxsize=4096)
 def block_of(key: str) -> int:
     """The block of a key that starts with :func:`block_key`."""
     top, middle, low = (ord(char) - ord("0") for char in key[:3])

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 from hdfs_utils.paths import path_of
@@ -26,12 +26,14 @@ from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
 
+@lru_cache(maxsize=4096)
 def _key(text: str) -> Key:
     """The key of a strategy's, which may have any text after its block."""
     rest = text[len(block_key(0)) :]
     return (block_of(text), *([int.from_bytes(rest.encode())] if rest else []))
 
 
+@lru_cache(maxsize=4096)
 def _text(key: Key) -> str:
     """The strategy's own words for a key of :func:`_key`."""
     rest = (number.to_bytes((number.bit_length() + 7) // 8).decode() for number in key[1:])
