@@ -32,7 +32,7 @@ from mapreduce.support import blas
 _PUBLISH_SECONDS, _PUBLISH_SHARE = 1.0, 30
 
 #: Due rounds that the driver may lag behind, and seconds to wait for it.
-_LAG, _LAG_SECONDS = 2, 600.0
+_LAG, _LAG_SECONDS = 3, 600.0
 
 #: Messages like the first vector that a rank has in shared memory; what it sends is among them.
 _KEPT = 2
