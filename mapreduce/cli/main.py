@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -164,7 +165,21 @@ def told(error: BaseException) -> tuple[int, str]:
     if isinstance(code, int):
         return code, f"error: {error}"
     name = type(error).__name__
+    if place := _own_place(error):
+        return 1, f"error: {name}: {error}, at {place}. --debug shows how it came there"
     return 70, f"error: {name}: {error}. This should not happen; --debug shows where"
+
+
+def _own_place(error: BaseException) -> str:
+    """The last line of the user's own code that led to an error; "" if there is none."""
+    from mapreduce.support.trust import trusted
+
+    modules = {name.partition(":")[0] for name in trusted()}
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") in modules:
+            found = f"{frame.f_code.co_filename}, line {line}"
+    return found
 
 
 def _report(error: BaseException) -> int:

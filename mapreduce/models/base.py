@@ -231,7 +231,17 @@ class Model(ABC):
         """Logits (rows, classes) of a batch, in the workspace's memory."""
 
     def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
-        """Sum of the losses, in nats, and number of rows that are classified correctly."""
+        """Sum of the losses, in nats, and number of rows that are classified correctly.
+
+        By default of cross-entropy, after a softmax: a model with another loss has its own.
+
+        Raises UsageError (a model that predicts numbers has none of its own).
+        """
+        if self.regression:
+            raise UsageError(
+                f"{type(self).__name__} predicts numbers: expected a method score of its own, "
+                f"which returns the sum of the losses, and 0"
+            )
         logits = self.logits(params, batch, context)
         result: tuple[float, int] = self._kernel("score")(logits, batch.labels, batch.weights)
         return result

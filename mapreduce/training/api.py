@@ -356,7 +356,7 @@ def train(
         parameters the training starts; a module that its class makes without arguments must have
         the same. Tasks import it from its file.
     evaluation
-        Data to evaluate on, like ``data``.
+        Data to evaluate on, like ``data``; ``eval`` is the same.
     run : path, optional
         Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
     label : str, optional
@@ -407,6 +407,11 @@ def train(
     True
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+    if "eval" in options:
+        # As the command calls it.
+        if evaluation is not None:
+            raise UsageError("eval and evaluation are one keyword: expected one of them")
+        evaluation = options.pop("eval")
     if init_from is not None:
         path = init_from.path if isinstance(init_from, Run) else init_from
         with _named("init_from"):

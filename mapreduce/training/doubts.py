@@ -8,9 +8,16 @@ import numpy as np
 from hdfs_utils.paths import path_of
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.shards import Dataset
+from mapreduce.errors import UsageError
 from mapreduce.inference.base import Inference
+from mapreduce.models import MODELS
+from mapreduce.models.context import Context
+from mapreduce.plan.plan import Slice
 from mapreduce.runs.directory import RunConfig, RunDir
+from mapreduce.strategies.task_context import TaskContext
 
+#: Rows of which a model of one's own is tried, and by how much two sums of losses may differ.
+_CONTRACT_ROWS, _LOSS = 64, 1e-3
 #: Features whose scales differ more than this many times are warned of.
 MOST_RATIO = 100
 #: Rows, and elements of rows, whose scales are looked at.
@@ -21,6 +28,46 @@ _LEAST_SHARE = 0.01
 _LABELS = 1 << 16
 #: Slices of evaluation data whose predictions are looked at.
 _SLICES = 64
+
+
+def contract(context: TaskContext) -> None:
+    """Refuse a model of one's own that breaks the contract, by a few of its rows.
+
+    Raises UsageError (its gradient leaves an element unwritten, or has another loss than ``score``,
+    so that evaluations would tell of another one).
+    """
+    plan, model = context.plan, context.model
+    name, _ = MODELS.split(plan.model)
+    is_same = not (model.is_random or model.mixes_rows or plan.is_mixed) and model.steps is None
+    if name in MODELS or model.device != "cpu" or not model.forks_after_gradient:
+        return
+    where = Slice(0, 0, min(plan.slice_rows, _CONTRACT_ROWS, plan.data.shard_rows[0]))
+    batch, params = context.batch(where), model.init(plan.seed)
+    filled = (np.full(model.size, value, model.dtype) for value in (0.0, 1.0))
+    with context.errors(where):
+        losses, gradients = zip(
+            *(
+                (model.gradient(params, batch, out, Context(context.workspace)), out)
+                for out in filled
+            ),
+            strict=True,
+        )
+        scored, _ = model.score(params, batch, Context(context.workspace))
+    first, second = gradients
+    wrong = np.flatnonzero(~((first == second) | (np.isnan(first) & np.isnan(second))))
+    if len(wrong) and is_same:
+        parameter = model.parameter_at(int(wrong[0]))
+        raise UsageError(
+            f"--model {plan.model}: what its gradient writes depends on what out had before, in "
+            f"{len(wrong):,} of {model.size:,} elements, the first of which is that of parameter "
+            f"{parameter}: expected a value for each, 0 where there is no slope"
+        )
+    if is_same and np.isfinite(losses[0]) and not np.isclose(scored, losses[0], rtol=_LOSS):
+        raise UsageError(
+            f"--model {plan.model}: of the first {batch.rows} rows gradient returns the loss "
+            f"{losses[0]:.6g}, and score {scored:.6g}, so that evaluations would tell of another "
+            f"one. Write a method score with the loss of the model"
+        )
 
 
 def scales(config: RunConfig) -> str | None:

@@ -1,0 +1,117 @@
+"""Models of one's own that break the contract: what a training says before its first round."""
+
+import pytest
+
+import datasets
+import mapreduce
+from mapreduce.errors import UsageError
+from mapreduce.models.softmax import Softmax
+from programs import gradreduce
+
+MODELS = '''
+import numpy as np
+from mapreduce.models.base import Model, Parameter
+
+
+class Squares(Model):
+    """Squared distances of one-hot labels from logits that are linear."""
+
+    stays_on_device = False
+
+    def _parameters(self):
+        return [Parameter("weight", (self.features, self.classes)), Parameter("spare", (3,))]
+
+    def init(self, seed):
+        return np.full(self.size, 0.1, self.dtype)
+
+    def logits(self, params, batch, context):
+        weight, _ = self.views(params)
+        return self._inputs(params, batch, context) @ weight
+
+    def _errors(self, params, batch, context):
+        return self.logits(params, batch, context) - np.eye(self.classes)[batch.labels]
+
+    def gradient(self, params, batch, out, context):
+        errors = self._errors(params, batch, context)
+        weight, spare = self.views(out)
+        weight[:] = self._inputs(params, batch, context).T @ errors
+        self.rest(spare)
+        return float((errors**2).sum() / 2)
+
+    def rest(self, spare):
+        spare[:] = 0
+
+    def score(self, params, batch, context):
+        errors = self._errors(params, batch, context)
+        best = self.logits(params, batch, context).argmax(1)
+        return float((errors**2).sum() / 2), int((best == batch.labels).sum())
+
+
+class Unscored(Squares):
+    score = Model.score
+
+
+class Unwritten(Squares):
+    def rest(self, spare):
+        pass
+
+
+class Mistaken(Squares):
+    def rest(self, spare):
+        spare[:] = self.nothing
+'''
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    (tmp_path / "own_squares.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return datasets.blobs(tmp_path / "data").folder
+
+
+PLAN = "--rounds", 3, "-r", "inline", "-q"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("Unscored", 2, "so that evaluations would tell of another one. Write a method score"),
+        ("Unwritten", 2, "depends on what out had before, in 3 of 39 elements, the first of which"),
+        ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
+    ],
+)
+def test_what_breaks_the_contract(data, tmp_path, name, code, message):
+    done = gradreduce("train", data, "--run", "run", "--model", f"own_squares:{name}", *PLAN)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "should not happen" not in done.stderr
+    if name == "Mistaken":
+        assert "own_squares.py, line 51" in done.stderr
+    else:
+        assert not (tmp_path / "run").exists()
+
+
+def test_one_that_keeps_it_is_evaluated_by_its_own_loss(data):
+    run = mapreduce.train(
+        data,
+        "own_squares:Squares",
+        run="run",
+        eval=data,
+        rounds=3,
+        learning_rate=1e-3,
+        runner="inline",
+        progress=False,
+    )
+    losses = run.evaluations.column("loss").to_pylist()
+    assert losses[-1] < 2
+    with pytest.raises(UsageError, match="eval and evaluation are one keyword"):
+        mapreduce.train(data, eval=data, evaluation=data)
+
+
+def test_a_model_of_numbers_has_a_score_of_its_own():
+    class Number(Softmax):
+        regression = True
+
+    model = Number((4,), 0, "float32")
+    with pytest.raises(UsageError, match="Number predicts numbers: expected a method score of its"):
+        model.score(model.init(0), None, None)
