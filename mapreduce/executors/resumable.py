@@ -32,6 +32,7 @@ from mapreduce.job import Job
 from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
+from mapreduce.support import blas
 
 #: The description of a program, beside its rounds.
 _DESCRIPTION = "program"
@@ -120,7 +121,8 @@ class Resumable(ABC):
 
     def over(self, state: State, completed: int, program: Program) -> Message:
         """The block of a program over the state after some rounds; by default, in this process."""
-        return over(state, completed, program)
+        with blas.in_one_thread():
+            return over(state, completed, program)
 
     def advance(self, program: Program) -> Progress:
         """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
