@@ -66,5 +66,6 @@ def test_blocks_in_order(tmp_path):
         results["by-chain"].model_sha256
     }
     assert results["by-chain"] == results["by-threa"]
+    assert runs["by-chain"].evaluation_losses() == runs["by-threa"].evaluation_losses() != {}
     (tested,) = [text for line, text in found.items() if line.startswith("python")]
     assert "4 passed" in tested
