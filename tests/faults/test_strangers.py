@@ -130,7 +130,7 @@ EXECUTION = {
     "fan_in": [3],
     "keep": [-1],
     "gang_wait": ["long", float("nan")],
-    "executor": ["canary:Executor"],
+    "executor": ["canary", "canary:Executor:x", "gang:x", 7],
     "gang_fallback": [["error"]],
     "start_method": ["spawn"],
     "runner": [7],
@@ -150,6 +150,18 @@ def test_what_is_taken_of_an_execution_is_checked(run, field, value):
     told = fails(65, "resume", run)
     assert str(run / "execution.json") in told
     assert field in told.replace("-", "_")
+
+
+def test_an_executor_of_a_stranger_is_not_imported(run, tmp_path, monkeypatch):
+    canary = tmp_path / "canary"
+    (tmp_path / "canary.py").write_text(f"open({str(canary)!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    change(run / "execution.json", executor="canary:Executor")
+    log = (run / "events.jsonl").read_bytes()
+    told = fails(2, "resume", run)
+    assert "If you trust it, add --trust canary:Executor" in told
+    assert not canary.exists()
+    assert (run / "events.jsonl").read_bytes() == log
 
 
 # Links, pipes and devices
