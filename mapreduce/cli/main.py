@@ -6,9 +6,11 @@ import logging
 import os
 import signal
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -172,13 +174,14 @@ def told(error: BaseException) -> tuple[int, str]:
 
 def _own_place(error: BaseException) -> str:
     """The last line of the user's own code that led to an error; "" if there is none."""
-    from mapreduce.support.trust import trusted
-
-    modules = {name.partition(":")[0] for name in trusted()}
+    roots = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    roots += [str(Path(__file__).parents[2] / name) for name in ("mapreduce", "kernels")]
+    roots.append(str(Path(__file__).parents[2] / "hdfs_utils"))
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if frame.f_globals.get("__name__") in modules:
-            found = f"{frame.f_code.co_filename}, line {line}"
+        path = frame.f_code.co_filename
+        if Path(path).is_file() and not path.startswith(tuple(f"{root}/" for root in roots)):
+            found = f"{path}, line {line}"
     return found
 
 

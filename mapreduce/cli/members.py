@@ -10,8 +10,8 @@ from mapreduce.cli.common import json_option, print_json
 from mapreduce.support.printable import echo
 from mapreduce.support.registry import Registry
 
-#: What a member of one's own is called, which this command may import since the user names it.
-_names = click.argument("names", nargs=-1, metavar="[MODULE:NAME]...")
+#: Members: those of one's own, MODULE:NAME, may be imported since the user names them.
+_names = click.argument("names", nargs=-1, metavar="[NAME]...")
 
 
 @click.command()
@@ -54,8 +54,9 @@ def _members(family: Registry, own: Sequence[str]) -> list[tuple[str, Any]]:
     """The toolkit's members, those of packages, and those that are named; or the latter alone."""
     from mapreduce.support import trust
 
-    trust.trust(*own)
-    return [(name, family.find(name)) for name in own or family.members]
+    names = [family.split(spec)[0] for spec in own] or family.members
+    trust.trust(*(name for name in names if own and ":" in name))
+    return [(name, family.find(name)) for name in names]
 
 
 def _own(member: object) -> dict[str, str]:

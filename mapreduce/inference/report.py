@@ -22,6 +22,8 @@ from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
 from mapreduce.inference.metrics import Report
+from mapreduce.models import MODELS
+from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -228,6 +230,9 @@ def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Re
     if known and tally.bits == 32 and model.dtype == np.float32:
         error = 0.0
     is_log = getattr(model, "loss", "logistic") == "logistic"
+    if MODELS.split(run.config.plan.model)[0] not in MODELS:
+        # One of somebody's own may have any loss.
+        is_log = type(model).score is Model.score
     return Report(
         **common,
         classes=classes,

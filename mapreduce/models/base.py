@@ -129,7 +129,9 @@ class Model(ABC):
         device: str = "cpu",
         options: Any = None,
     ) -> None:
-        self.options = options or (self.Options() if self.Options is not None else None)
+        if options is None and self.Options is not None:
+            options = self.Options()
+        self.options = options
         self.shape = shape
         self.features = math.prod(shape)
         self.classes = classes
@@ -141,6 +143,16 @@ class Model(ABC):
     def _lay_out(self) -> None:
         """Give each parameter its place in the flat vector."""
         self.parameters = self._parameters()
+        name = type(self).__name__
+        for one in self.parameters:
+            if not isinstance(one, Parameter) or one.role not in ("weight", "bias", "buffer"):
+                raise UsageError(
+                    f"{name}._parameters: expected each a Parameter, a weight, bias or buffer, "
+                    f"found {one!r:.80}"
+                )
+        names = [one.name for one in self.parameters]
+        if not names or len({*names}) < len(names):
+            raise UsageError(f"{name}._parameters: expected different names, found {names!r:.200}")
         sizes = [math.prod(parameter.shape) for parameter in self.parameters]
         self._ends = list(accumulate(sizes, initial=0))
         self.size = self._ends[-1]

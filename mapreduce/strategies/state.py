@@ -1,6 +1,6 @@
 """The state of a training, which the tasks of a strategy read and advance."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kernels import dispatch
 from mapreduce.engine import state
 from mapreduce.engine.state import Array, overlap
-from mapreduce.errors import NonFiniteError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message
 from mapreduce.runs.state import block_bounds
@@ -99,9 +99,11 @@ class State:
           the strategy notes of it. A sequence of such, if there are several rounds.
         ``scalars``: The optimizer's scalars; by default those of the block before.
 
-        Raises NonFiniteError (a parameter is NaN or infinite).
+        Raises NonFiniteError (a parameter is NaN or infinite), UsageError (an array is missing, or
+        of another shape or dtype than that of the block before).
         """
         before = self.block(completed, number)
+        self._check_same_kind(completed, number, before.arrays, arrays)
         if arrays["params"] is not before.arrays["params"]:
             self._check_finite(completed, number, arrays["params"])
         memory = before.arrays["memory"] if scalars is None else scalars
@@ -118,6 +120,26 @@ class State:
         """The block that :meth:`advance` has made since the last call, if it has."""
         made, self._made = self._made, None
         return made
+
+    def _check_same_kind(
+        self, completed: int, number: int, before: Mapping[str, Array], arrays: Mapping[str, Array]
+    ) -> None:
+        for name, was in before.items():
+            now = arrays.get(name)
+            if now is was or name in ("memory", "history"):
+                continue
+            if now is None or (now.dtype, now.shape) != (was.dtype, was.shape):
+                found = "none" if now is None else f"{now.dtype} {now.shape}"
+                raise UsageError(
+                    f"round {completed}, block {number}: expected the array {name!r} as "
+                    f"{was.dtype} {was.shape}, as before the round, found {found}: does --optimizer "
+                    f"{self._plan.optimizer}, or --strategy {self._plan.strategy}, change it?"
+                )
+        if more := arrays.keys() - before.keys():
+            raise UsageError(
+                f"round {completed}, block {number}: expected the arrays {', '.join(before)}, "
+                f"found {', '.join(sorted(more))}, too, which init has not made"
+            )
 
     def _check_finite(self, completed: int, number: int, params: Array) -> None:
         index = _first_non_finite(params)

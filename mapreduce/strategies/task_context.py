@@ -138,12 +138,14 @@ class TaskContext:
         """Compile the kernels of a training on the CPU, before processes are forked."""
         if self.model.device != "cpu":
             return
-        batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
-        params, gradient = (np.zeros(self.model.size, self.model.dtype) for _ in range(2))
-        if self.model.forks_after_gradient:
-            rows = self.plan.augmented(batch, NOWHERE)
-            self.model.gradient(params, rows, gradient, Context(self.workspace, training=True))
-        self.model.score(params, batch, Context(self.workspace))
+        where = Slice(0, 0, min(2, self.plan.data.shard_rows[0]))
+        batch, gradient = self.batch(where), np.zeros(self.model.size, self.model.dtype)
+        with self.errors(where):
+            params = self.model.init(self.plan.seed)
+            if self.model.forks_after_gradient:
+                rows = self.plan.augmented(batch, NOWHERE)
+                self.model.gradient(params, rows, gradient, Context(self.workspace, training=True))
+            self.model.score(params, batch, Context(self.workspace))
         dispatch.get("first_non_finite")(gradient)
         protocol = WireProtocol()
         protocol.read(protocol.write("", Message({}, {"gradient": gradient})))

@@ -6,7 +6,7 @@ after the member's name, as in ``adam:beta1=0.8,beta2=0.99``.
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, is_dataclass
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from mapreduce.errors import UsageError
@@ -54,7 +54,7 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
         if text is not None:
             raise UsageError(f"{member}: expected no arguments, found {text!r:.80}")
         return None
-    types, found = get_type_hints(kind), dict[str, Any]()
+    types, found = _checked(kind), dict[str, Any]()
     known = {one.name: one for one in fields(kind)}
     for part in text.split(",") if text is not None else ():
         name, equals, value = (each.strip() for each in part.partition("="))
@@ -69,9 +69,9 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
         if name in found:
             raise UsageError(f"{member}: the option {name} is given twice")
         bound = known[name].metadata.get("bound")
-        expected = bound.text if bound else _TYPES.get(_kind(types[name]), "a value")
+        expected = bound.text if bound else _TYPES[types[name]]
         try:
-            found[name] = _value(_kind(types[name]), value)
+            found[name] = _value(types[name], value)
             is_right = bound is None or bool(bound.holds(found[name]))
         except ValueError:
             is_right = False
@@ -82,10 +82,36 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
     return kind(**found)
 
 
-def _kind(hint: Any) -> type:
-    """The type of an option's values, of which None is a default alone."""
-    kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
-    found: type = kinds[0]
+def _checked(kind: Any) -> dict[str, type]:
+    """The types of the options, of which None is a default alone.
+
+    Raises UsageError (it is no dataclass of what a text can say, or a default is out of bounds).
+    """
+    what = f"the options {getattr(kind, '__qualname__', kind)!s:.60}"
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        raise UsageError(f"{what}: expected a dataclass")
+    try:
+        hints = get_type_hints(kind)
+    except NameError as error:
+        raise UsageError(f"{what}: {error}") from error
+    found = {}
+    for one in fields(kind):
+        kinds = [each for each in get_args(hints[one.name]) or (hints[one.name],) if each]
+        kinds = [each for each in kinds if each is not type(None)]
+        if len(kinds) != 1 or kinds[0] not in _TYPES or not one.init:
+            raise UsageError(
+                f"{what}, {one.name}: expected int, float, str or bool, or one of them and None, "
+                f"found {one.type}"
+            )
+        found[one.name], bound = kinds[0], one.metadata.get("bound")
+        if one.default not in (MISSING, None):
+            is_kind = type(one.default) is kinds[0] or (kinds[0] is float and one.default == 0)
+            if not is_kind or not (bound is None or bound.holds(one.default)):
+                expected = bound.text if bound else _TYPES[kinds[0]]
+                raise UsageError(
+                    f"{what}, {one.name}: expected {expected} as its default, found "
+                    f"{one.default!r:.40}"
+                )
     return found
 
 
@@ -98,8 +124,10 @@ def _value(kind: type, text: str) -> Any:
 
 
 def described(kind: type[Any] | None) -> list[tuple[str, str]]:
-    """Each option with its default, and what it does."""
+    """Each option with its default, and what it does; errors are those of a wrong declaration."""
     found = []
+    if kind is not None:
+        _checked(kind)
     for one in fields(kind) if kind is not None else ():
         default = "VALUE" if one.default is MISSING else one.default
         bound = one.metadata.get("bound")

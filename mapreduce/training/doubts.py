@@ -12,7 +12,7 @@ from mapreduce.errors import UsageError
 from mapreduce.inference.base import Inference
 from mapreduce.models import MODELS
 from mapreduce.models.context import Context
-from mapreduce.plan.plan import Slice
+from mapreduce.plan.plan import Plan, Slice
 from mapreduce.runs.directory import RunConfig, RunDir
 from mapreduce.strategies.task_context import TaskContext
 
@@ -33,41 +33,59 @@ _SLICES = 64
 def contract(context: TaskContext) -> None:
     """Refuse a model of one's own that breaks the contract, by a few of its rows.
 
-    Raises UsageError (its gradient leaves an element unwritten, or has another loss than ``score``,
-    so that evaluations would tell of another one).
+    Raises UsageError (its gradient changes the parameters, leaves an element unwritten or has
+    another loss than ``score``, so that evaluations would tell of another one; or a result is of
+    another type).
     """
     plan, model = context.plan, context.model
     name, _ = MODELS.split(plan.model)
-    is_same = not (model.is_random or model.mixes_rows or plan.is_mixed) and model.steps is None
     if name in MODELS or model.device != "cpu" or not model.forks_after_gradient:
         return
     where = Slice(0, 0, min(plan.slice_rows, _CONTRACT_ROWS, plan.data.shard_rows[0]))
     batch, params = context.batch(where), model.init(plan.seed)
-    filled = (np.full(model.size, value, model.dtype) for value in (0.0, 1.0))
+    kept, out = params.copy(), np.zeros(model.size, model.dtype)
+
+    def gradient(fill: float, training: bool) -> tuple[float, Array]:
+        out[:] = fill
+        loss = model.gradient(params, batch, out, Context(context.workspace, training=training))
+        if not isinstance(loss, float | int | np.floating):
+            raise _broken(plan, "gradient returns the loss, a number", f"{loss!r:.60}")
+        return float(loss), out.copy()
+
     with context.errors(where):
-        losses, gradients = zip(
-            *(
-                (model.gradient(params, batch, out, Context(context.workspace)), out)
-                for out in filled
-            ),
-            strict=True,
+        first, again, other = (gradient(fill, True)[1] for fill in (0.0, 0.0, 1.0))
+        loss = gradient(0.0, False)[0]
+        scored = model.score(params, batch, Context(context.workspace))
+    if params.tobytes() != kept.tobytes():
+        raise _broken(plan, "gradient and score leave the parameters as they are", "changed ones")
+    if not np.array_equal(first, again, equal_nan=True):
+        what = "two calls of gradient give the same: random numbers come from context.key"
+        raise _broken(plan, what, "different ones")
+    wrong = np.flatnonzero(~((first == other) | (np.isnan(first) & np.isnan(other))))
+    if len(wrong):
+        raise _broken(
+            plan,
+            "gradient writes all of out, 0 where there is no slope",
+            f"{len(wrong):,} of {model.size:,} elements that depend on what out had before, the "
+            f"first in the place of {model.parameter_at(int(wrong[0]))}",
         )
-        scored, _ = model.score(params, batch, Context(context.workspace))
-    first, second = gradients
-    wrong = np.flatnonzero(~((first == second) | (np.isnan(first) & np.isnan(second))))
-    if len(wrong) and is_same:
-        parameter = model.parameter_at(int(wrong[0]))
-        raise UsageError(
-            f"--model {plan.model}: what its gradient writes depends on what out had before, in "
-            f"{len(wrong):,} of {model.size:,} elements, the first of which is that of parameter "
-            f"{parameter}: expected a value for each, 0 where there is no slope"
+    if not isinstance(scored, tuple) or len(scored) != 2:
+        raise _broken(
+            plan, "score returns the loss and the number of right rows", f"{scored!r:.60}"
         )
-    if is_same and np.isfinite(losses[0]) and not np.isclose(scored, losses[0], rtol=_LOSS):
-        raise UsageError(
-            f"--model {plan.model}: of the first {batch.rows} rows gradient returns the loss "
-            f"{losses[0]:.6g}, and score {scored:.6g}, so that evaluations would tell of another "
-            f"one. Write a method score with the loss of the model"
+    is_same = not (model.is_random or model.mixes_rows or plan.is_mixed) and model.steps is None
+    is_close = np.isclose(scored[0], loss, rtol=_LOSS, atol=1e-6 * batch.rows)
+    if is_same and np.isfinite(loss) and not is_close:
+        raise _broken(
+            plan,
+            "score and gradient have one loss, or else evaluations tell of another one: write a "
+            "method score with the model's loss, or set is_random if its rows change by chance",
+            f"{scored[0]:.6g} and {loss:.6g} of the first {batch.rows} rows",
         )
+
+
+def _broken(plan: Plan, expected: str, found: str) -> UsageError:
+    return UsageError(f"--model {plan.model}: expected that {expected}; found {found}")
 
 
 def scales(config: RunConfig) -> str | None:

@@ -56,6 +56,45 @@ class Unwritten(Squares):
         pass
 
 
+class InTraining(Squares):
+    """Leaves a part unwritten in training alone."""
+
+    def gradient(self, params, batch, out, context):
+        before = out[-3:].copy()
+        loss = super().gradient(params, batch, out, context)
+        if context.training:
+            out[-3:] = before
+        return loss
+
+
+class Changes(Squares):
+    def gradient(self, params, batch, out, context):
+        params *= 0.99
+        return super().gradient(params, batch, out, context)
+
+
+class ByChance(Squares):
+    def rest(self, spare):
+        spare[:] = np.random.default_rng().random(3)
+
+
+class Lossless(Squares):
+    def gradient(self, params, batch, out, context):
+        super().gradient(params, batch, out, context)
+
+
+class Twice(Squares):
+    def _parameters(self):
+        return [*super()._parameters(), Parameter("spare", (3,))]
+
+
+class Divides(Squares):
+    """Of a parameter that is never 0."""
+
+    def logits(self, params, batch, context):
+        return super().logits(params, batch, context) / float(params[-1])
+
+
 class Mistaken(Squares):
     def rest(self, spare):
         spare[:] = self.nothing
@@ -75,8 +114,17 @@ PLAN = "--rounds", 3, "-r", "inline", "-q"
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("Unscored", 2, "so that evaluations would tell of another one. Write a method score"),
-        ("Unwritten", 2, "depends on what out had before, in 3 of 39 elements, the first of which"),
+        ("Unscored", 2, "or else evaluations tell of another one: write a method score"),
+        (
+            "Unwritten",
+            2,
+            "found 3 of 39 elements that depend on what out had before, the fi",
+        ),
+        ("InTraining", 2, "found 3 of 39 elements that depend on what out had before"),
+        ("Changes", 2, "leave the parameters as they are; found changed ones"),
+        ("ByChance", 2, "two calls of gradient give the same: random numbers come from"),
+        ("Lossless", 2, "expected that gradient returns the loss, a number; found None"),
+        ("Twice", 2, "Twice._parameters: expected different names, found ['weight',"),
         ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
     ],
 )
@@ -86,7 +134,7 @@ def test_what_breaks_the_contract(data, tmp_path, name, code, message):
     assert message in done.stderr
     assert "should not happen" not in done.stderr
     if name == "Mistaken":
-        assert "own_squares.py, line 51" in done.stderr
+        assert "own_squares.py, line 9" in done.stderr
     else:
         assert not (tmp_path / "run").exists()
 
@@ -106,6 +154,12 @@ def test_one_that_keeps_it_is_evaluated_by_its_own_loss(data):
     assert losses[-1] < 2
     with pytest.raises(UsageError, match="eval and evaluation are one keyword"):
         mapreduce.train(data, eval=data, evaluation=data)
+
+
+def test_a_right_one_that_divides_by_a_parameter(data):
+    run = mapreduce.train(data, "own_squares:Divides", run="run", rounds=1, learning_rate=1e-5)
+    assert run.model_sha256
+    assert run.evaluate(data).log_loss is None
 
 
 def test_a_model_of_numbers_has_a_score_of_its_own():

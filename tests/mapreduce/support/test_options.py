@@ -72,6 +72,37 @@ def test_an_option_without_a_default():
     assert described(Needed) == [("width=VALUE", "")]
 
 
+@dataclass(frozen=True)
+class Many:
+    sizes: tuple[int, ...] = option((1, 2), "how large")
+
+
+@dataclass(frozen=True)
+class Outside:
+    share: float = option(2.0, "part of it", between(0, 1))
+
+
+@dataclass(frozen=True)
+class Whole:
+    count: int = option(1.5, "how many")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Many, "the options Many, sizes: expected int, float, str or bool, or one of"),
+        (Outside, r"the options Outside, share: expected a number in \[0, 1\) as its default"),
+        (Whole, "the options Whole, count: expected a whole number as its default, found 1.5"),
+        (int, "the options int: expected a dataclass"),
+        (Own(), "expected a dataclass"),
+    ],
+)
+def test_a_wrong_declaration_is_named(kind, message):
+    for look in (described, lambda one: parse(one, None, "--optimizer own")):
+        with pytest.raises(UsageError, match=message):
+            look(kind)
+
+
 def test_what_is_said_of_them():
     assert described(Own)[0] == ("share=0.5", "part of it (a number in [0, 1))")
     assert described(None) == []
@@ -158,3 +189,50 @@ def test_defaults_that_are_said_give_the_same_model(tmp_path):
         )
         found[name] = run.model_sha256
     assert found["plain"] == found["said"] != found["other"]
+
+
+WRONG = """
+import numpy as np
+from mapreduce.optim import Transformation, elementwise
+
+def wide(updates, state, params, step):
+    return updates, {"mean": state["mean"].astype(np.float64)}
+
+def lost(updates, state, params, step):
+    return updates, {}
+
+def more(updates, state, params, step):
+    return updates, {**state, "other": updates}
+
+def made(update):
+    init = lambda params: {"mean": np.zeros_like(params)}
+    return elementwise(lambda given: [Transformation(init, update)])
+
+wide, lost, more = map(made, (wide, lost, more))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wide", r"block 0: expected the array 'mean' as float32 \(39,\), as before the"),
+        (
+            "lost",
+            "expected the array 'mean' as .*, found none: does --optimizer wrong_steps:l",
+        ),
+        ("more", "found other, too, which init has not made"),
+    ],
+)
+def test_a_state_that_changes_its_kind(name, message, tmp_path, monkeypatch):
+    data = datasets.blobs(tmp_path / "data").folder
+    (tmp_path / "wrong_steps.py").write_text(WRONG)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=message):
+        mapreduce.train(
+            data,
+            "softmax",
+            run="run",
+            optimizer=f"wrong_steps:{name}",
+            runner="inline",
+            progress=False,
+        )
