@@ -132,8 +132,9 @@ class State:
                 found = "none" if now is None else f"{now.dtype} {now.shape}"
                 raise UsageError(
                     f"round {completed}, block {number}: expected the array {name!r} as "
-                    f"{was.dtype} {was.shape}, as before the round, found {found}: does --optimizer "
-                    f"{self._plan.optimizer}, or --strategy {self._plan.strategy}, change it?"
+                    f"{was.dtype} {was.shape}, as before the round, found {found}: does "
+                    f"--optimizer {self._plan.optimizer} change it, or --strategy "
+                    f"{self._plan.strategy}?"
                 )
         if more := arrays.keys() - before.keys():
             raise UsageError(
