@@ -153,22 +153,26 @@ def conclude_beside(
     ``arrays``: See :meth:`mapreduce.engine.program.Program.is_over`. Returns whether no round
     follows.
     """
-    beside = None
-    if is_due(program, completed) or program.is_over(completed, arrays):
+    beside, is_over = None, program.is_over(completed, arrays)
+    if is_over or is_due(program, completed):
         beside = beside_of(program, completed, arrays)
     if beside is not None and not program.is_concluded(completed):
         program.conclude(completed, run(beside))
     is_out = beside is not None and program.is_out(completed)
-    return is_out or program.is_over(completed, arrays)
+    return is_out or is_over
 
 
 def over(state: State, completed: int, program: Program) -> Message:
     """The block of a program over the state after some rounds, computed in this process."""
     program.begin(state, Layout(1, 1))
-    pairs = program.map(LeafRange(completed, 0, program.units(completed)))
-    phases = program.phases(completed, program.layout)
-    (block,) = require_blocks(program, reduced(program, completed, phases, pairs), range(1))
+    (block,) = require_blocks(program, computed(program, completed), range(1))
     return block
+
+
+def computed(program: Program, completed: int) -> Iterable[Pair]:
+    """What the last phase of a round gives, all of whose units are mapped in this process."""
+    pairs = program.map(LeafRange(completed, 0, program.units(completed)))
+    return reduced(program, completed, program.phases(completed, program.layout), pairs)
 
 
 def grouped(pairs: Iterable[tuple[SomeKey, Message]]) -> Iterator[tuple[SomeKey, list[Message]]]:

@@ -5,12 +5,11 @@ from functools import partial
 from mapreduce.engine.executor import (
     Progress,
     blocks_of,
+    computed,
     conclude_beside,
     over,
     publish_first,
-    reduced,
 )
-from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Program
 from mapreduce.engine.state import InMemory, State
 from mapreduce.support import blas
@@ -36,21 +35,19 @@ class Here:
 
     def _advance(self, program: Program, start: int, until: int) -> Progress:
         state = self._state or InMemory(program.blocks_for(1))
-        layout = Layout(1, state.count)
-        program.begin(state, layout)
+        program.begin(state, Layout(1, state.count))
         if program.has_state and not start:
             publish_first(program, state)
         completed, blocks = start, []
         if program.has_state:
             blocks = [state.block(start, number) for number in range(state.count)]
-        run = partial(over, state)
         while not blocks or not (
             (until and completed >= until)
-            or conclude_beside(program, completed, blocks[0].arrays, partial(run, completed))
+            or conclude_beside(
+                program, completed, blocks[0].arrays, partial(over, state, completed)
+            )
         ):
-            pairs = program.map(LeafRange(completed, 0, program.units(completed)))
-            phases = program.phases(completed, layout)
-            blocks = blocks_of(program, reduced(program, completed, phases, pairs), state.count)
+            blocks = blocks_of(program, computed(program, completed), state.count)
             completed += 1
             for number, block in enumerate(blocks):
                 state.publish(completed, number, block)

@@ -121,10 +121,7 @@ class Exchange:
             return []
         found = self._mesh.exchange({}, self._mesh.peers)
         self.to_all([], range(1))
-        received = [
-            (tuple(one.meta["key"]), Message(one.meta["meta"], one.arrays)) for one in found
-        ]
-        return [*pairs, *received]
+        return [*pairs, *map(_unwrapped, found)]
 
     def to_all(self, messages: list[Message], senders: Collection[int]) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives."""

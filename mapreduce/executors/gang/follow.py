@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath
-from mapreduce.engine.executor import Hooks
+from mapreduce.engine.executor import Hooks, is_due
 from mapreduce.engine.program import Program
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
@@ -68,8 +68,7 @@ class Follower:
         rounds = self._files.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
-            is_due = completed and self._program.next_due(completed - 1) == completed
-            if completed > self._settled and is_due:
+            if completed > self._settled and is_due(self._program, completed):
                 if not self._hooks.settle(completed, blocks):
                     return
                 self._settled = completed
