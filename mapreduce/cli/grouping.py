@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mapreduce.errors import GradreduceError
-from mapreduce.support import options, trust
+from mapreduce.support import options
 from mapreduce.support.printable import echo
 from mapreduce.support.registry import Registry
 
@@ -77,10 +77,8 @@ class GroupedCommand(click.Command):
 def _own_options(family: Registry, spec: str) -> dict[str, list[tuple[str, str]]]:
     """The options that a member declares which the user has named; none if it cannot be found."""
     with contextlib.suppress(GradreduceError):
-        name, _ = family.split(spec)
-        if ":" in name:
-            trust.trust(name)
-        rows = options.described(getattr(family.find(name), "Options", None))
+        name, member = family.named(spec)
+        rows = options.described(getattr(member, "Options", None))
         return {f"Options of {name}, as {name}:NAME=VALUE,...": rows} if rows else {}
     return {}
 

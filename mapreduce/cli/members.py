@@ -52,11 +52,7 @@ def strategies(names: Sequence[str], as_json: bool) -> None:
 
 def _members(family: Registry, own: Sequence[str]) -> list[tuple[str, Any]]:
     """The toolkit's members, those of packages, and those that are named; or the latter alone."""
-    from mapreduce.support import trust
-
-    names = [family.split(spec)[0] for spec in own] or family.members
-    trust.trust(*(name for name in names if own and ":" in name))
-    return [(name, family.find(name)) for name in names]
+    return [family.named(spec) for spec in own or family.members]
 
 
 def _own(member: object) -> dict[str, str]:

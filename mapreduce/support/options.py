@@ -96,8 +96,8 @@ def _checked(kind: Any) -> dict[str, type]:
         raise UsageError(f"{what}: {error}") from error
     found = {}
     for one in fields(kind):
-        kinds = [each for each in get_args(hints[one.name]) or (hints[one.name],) if each]
-        kinds = [each for each in kinds if each is not type(None)]
+        hint = hints[one.name]
+        kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
         if len(kinds) != 1 or kinds[0] not in _TYPES or not one.init:
             raise UsageError(
                 f"{what}, {one.name}: expected int, float, str or bool, or one of them and None, "
@@ -125,10 +125,11 @@ def _value(kind: type, text: str) -> Any:
 
 def described(kind: type[Any] | None) -> list[tuple[str, str]]:
     """Each option with its default, and what it does; errors are those of a wrong declaration."""
+    if kind is None:
+        return []
+    _checked(kind)
     found = []
-    if kind is not None:
-        _checked(kind)
-    for one in fields(kind) if kind is not None else ():
+    for one in fields(kind):
         default = "VALUE" if one.default is MISSING else one.default
         bound = one.metadata.get("bound")
         limits = f" ({bound.text})" if bound else ""

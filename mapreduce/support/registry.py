@@ -136,6 +136,16 @@ class Registry:
         trust.note_folder(imported)
         return member
 
+    def named(self, spec: str) -> tuple[str, Any]:
+        """Name and member of a specification that the user has given, who trusts what it names.
+
+        Errors are those of :meth:`split` and :meth:`find`.
+        """
+        name, _ = self.split(spec)
+        if ":" in name:
+            trust.trust(name)
+        return name, self.find(name)
+
     def load(self, spec: str) -> Any:
         """The member of :meth:`configured`."""
         return self.configured(spec)[0]
