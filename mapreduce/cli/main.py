@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
@@ -174,13 +173,12 @@ def told(error: BaseException) -> tuple[int, str]:
 
 def _own_place(error: BaseException) -> str:
     """The last line of the user's own code that led to an error; "" if there is none."""
-    roots = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    roots += [str(Path(__file__).parents[2] / name) for name in ("mapreduce", "kernels")]
-    roots.append(str(Path(__file__).parents[2] / "hdfs_utils"))
+    from mapreduce.support.forked import LIBRARIES
+
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         path = frame.f_code.co_filename
-        if Path(path).is_file() and not path.startswith(tuple(f"{root}/" for root in roots)):
+        if Path(path).is_file() and not path.startswith(LIBRARIES):
             found = f"{path}, line {line}"
     return found
 

@@ -79,7 +79,7 @@ def prepare() -> None:
         for name, module in list(sys.modules.items()):
             if name in _installed:
                 continue
-            if str(getattr(module, "__file__", None)).startswith(_LIBRARIES):
+            if str(getattr(module, "__file__", None)).startswith(LIBRARIES):
                 _installed[name] = _files_of(module)
             else:
                 _others.append(name)
@@ -165,7 +165,7 @@ def _ends_by_closing(kind: type) -> bool:
 _REFUSALS = (BrokenPipeError, ValueError, TypeError, AttributeError)
 
 #: Where installed modules are, as Python's own, and ours.
-_LIBRARIES = (
+LIBRARIES = (
     *(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")),
     *(f"{Path(__file__).parents[2] / name}/" for name in ("hdfs_utils", "kernels", "mapreduce")),
 )
