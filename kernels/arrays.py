@@ -37,11 +37,6 @@ def values(array: Any) -> Any:
 def expect(
     kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
 ) -> None:
-    """Refuse an argument of a kernel that has another shape than the others ask for.
-
-    A compiled loop would read beyond the end of the array.
-
-    Raises ValueError.
-    """
+    """Refuse an argument of another shape by a ValueError: a loop would read beyond its end."""
     if array.shape != shape:
         raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

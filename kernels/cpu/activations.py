@@ -22,19 +22,9 @@ _gelu_derivative = inline(scalar.gelu_derivative)
 
 
 def activate(name: str, x: Array, out: Array, slope: float = 0.0) -> Array:
-    """Apply an activation to each number; NaN stays NaN.
+    """Apply an activation, a function of :mod:`kernels.scalar`, to each number; NaN stays NaN.
 
-    Parameters
-    ----------
-    name : {"relu", "leaky-relu", "tanh", "sigmoid", "gelu"}
-        Its formula is that of the function of this name in :mod:`kernels.scalar`.
-    x : array
-    out : array
-        Of the shape of ``x``, which it may be. Overwritten, and returned.
-    slope : float
-        For ``leaky-relu``, the factor of negative numbers.
-
-    Raises ValueError (the activation is unknown, or shapes differ).
+    ``out`` may be ``x``. ``slope`` is the factor of negative numbers, for ``leaky-relu``.
     """
     _check("activate", name, x, out)
     FORWARD[name](x.reshape(-1), out.dtype.type(slope), out.reshape(-1))
@@ -46,22 +36,9 @@ def activate_backward(
 ) -> Array:
     """Carry a gradient back: ``out = delta * derivative(x)``.
 
-    The derivative of the two kinds of ReLU at 0 is that of negative numbers; where they are NaN,
-    the gradient is kept.
-
-    Parameters
-    ----------
-    name, slope
-        As of :func:`activate`.
-    delta : array
-        Gradient by the activation's outputs.
-    x, y : array
-        Inputs and outputs of the activation. ReLU, tanh and sigmoid look at ``y`` alone, the others
-        at ``x``.
-    out : array
-        Of the shape of ``delta``, which it may be. Overwritten, and returned.
-
-    Raises ValueError (the activation is unknown, or shapes differ).
+    ``y`` are the outputs for ``x``: ReLU, tanh and sigmoid look at ``y`` alone, the others at
+    ``x``; ``out`` may be ``delta``. The derivative of the two kinds of ReLU at 0 is that of
+    negative numbers; where they are NaN, the gradient is kept.
     """
     _check("activate_backward", name, delta, x, y, out)
     # The derivatives of the others are shortest by their outputs.

@@ -13,18 +13,11 @@ def augment(
 ) -> Array:
     """Copies of images, some of them mirrored, and each shifted on a ground of zeros.
 
-    Parameters
-    ----------
-    x : array (rows, channels, height, width), C-contiguous
-    flips : array (rows,), bool
-        Whether left and right of an image are exchanged, before it is shifted.
-    shifts : array (rows, 2), int64
-        How many pixels an image goes up and to the left; down and to the right if negative.
-    out : array of the shape and dtype of ``x``
-        Overwritten, and returned: its pixel (i, j) is the pixel (i + up, j + left), or 0 where that
-        is outside of the image.
-
-    Raises ValueError (shapes or dtypes do not match).
+    ``x`` and ``out`` are (rows, channels, height, width), C-contiguous, of one dtype. ``flips``,
+    (rows,), says whether left and right of an image are exchanged, before it is shifted.
+    ``shifts``, (rows, 2), int64, are the pixels by which it goes up and to the left, or down and to
+    the right if negative: pixel (i, j) is the pixel (i + up, j + left), or 0 where that is outside
+    of the image.
     """
     if x.ndim != 4 or (out.shape, out.dtype) != (x.shape, x.dtype):
         raise ValueError(

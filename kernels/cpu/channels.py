@@ -31,22 +31,9 @@ def scale_shift(
 ) -> Array:
     """``out = max_pool(relu(z * scale + shift))``.
 
-    Parameters
-    ----------
-    z : array (rows, height, width, channels)
-    scale : array (channels,), or None for 1
-    shift : array (channels,)
-    out : array (rows, height // pool, width // pool, channels)
-        Overwritten, and returned. It may be ``z`` itself if ``pool`` is 1.
-    places : array like out, uint8, or None if ``pool`` is 1
-        Overwritten: where in its window, row by row, the first of the largest values is.
-    relu : bool
-        Whether to apply ``max(., 0)``.
-    pool : int
-        Height and width of the windows, at most 16, of which the largest value is taken; 1 takes
-        all.
-
-    Raises ValueError (shapes do not fit together).
+    ``scale`` and ``shift`` are (channels,); None is a scale of 1. ``pool`` is the size of the
+    windows, at most 16; 1 takes all, and then ``out`` may be ``z``. ``places``, uint8, of the shape
+    of ``out``, is overwritten: where in its window, row by row, the first of the largest values is.
     """
     places = _checked("scale_shift", z, out, places, pool)
     channels = z.shape[3:]
@@ -81,20 +68,10 @@ def scale_shift_backward(
 ) -> Array:
     """The gradient of :func:`scale_shift` by ``z * scale + shift``, and its sums.
 
-    Parameters
-    ----------
-    delta : array (rows, height // pool, width // pool, channels)
-        Gradient of the loss with respect to ``out``.
-    out, places
-        What :func:`scale_shift` left there. Where ``out`` is NaN, ReLU keeps the gradient.
-    dz : array (rows, height, width, channels)
-        Overwritten, and returned. It may be ``delta`` itself if ``pool`` is 1.
-    sums : array (channels,)
-        Overwritten by the sums of ``dz`` over all rows and places.
-    relu, pool
-        As for :func:`scale_shift`.
-
-    Raises ValueError (shapes do not fit together).
+    ``delta`` is the gradient by ``out``; ``out`` and ``places`` are as :func:`scale_shift` left
+    them. Where ``out`` is NaN, ReLU keeps the gradient. ``dz``, of the shape of ``z``, is
+    overwritten and returned, and may be ``delta`` if ``pool`` is 1. ``sums``, (channels,), is
+    overwritten by the sums of ``dz`` over all rows and places.
     """
     places = _checked("scale_shift_backward", dz, delta, places, pool)
     channels = dz.shape[3:]

@@ -28,20 +28,8 @@ def convolve(x: Array, weight: Array, out: Array, stride: int, padding: int) -> 
     """Apply filters to images.
 
     ``out[n, i, j, f] = sum(x[n, i * stride + u - padding, j * stride + v - padding, c] *
-    weight[u, v, c, f])`` over ``u``, ``v`` and ``c``, where ``x`` is 0 beyond its edges.
-
-    Parameters
-    ----------
-    x : array (rows, height, width, channels)
-    weight : array (size, size, channels, filters)
-        The filters may be higher than they are wide, or wider.
-    out : array (rows, (height + 2 * padding - size) // stride + 1, ..., filters)
-        Overwritten, and returned.
-    stride : int
-    padding : int
-        Zeros around an image.
-
-    Raises ValueError (shapes do not fit together).
+    weight[u, v, c, f])`` over ``u``, ``v`` and ``c``, where ``x`` is 0 beyond its edges. So the
+    height of ``out`` is ``(height + 2 * padding - size) // stride + 1``. Filters may be oblong.
     """
     _check("convolve", x, weight.shape, out, stride, padding)
     if not len(x):
@@ -58,16 +46,7 @@ def convolve_weight_gradient(
 ) -> Array:
     """The gradient of :func:`convolve` by its weights, summed over rows.
 
-    Parameters
-    ----------
-    x : array (rows, height, width, channels)
-    delta : array (rows, out height, out width, filters)
-        Gradient of the loss with respect to the outputs.
-    weight_grad : array (size, size, channels, filters)
-        Overwritten, and returned.
-    stride, padding : int
-
-    Raises ValueError (shapes do not fit together).
+    ``delta`` is the gradient by the outputs. ``weight_grad`` is overwritten, and returned.
     """
     _check("convolve_weight_gradient", x, weight_grad.shape, delta, stride, padding)
     if not len(x):
@@ -90,18 +69,9 @@ def convolve_weight_gradient(
 def convolve_input_gradient(
     delta: Array, weight: Array, out: Array, stride: int, padding: int
 ) -> Array:
-    """The gradient of :func:`convolve` by its images.
+    """The gradient of :func:`convolve` by its images, 0 for what no filter covers.
 
-    Parameters
-    ----------
-    delta : array (rows, out height, out width, filters)
-        Gradient of the loss with respect to the outputs.
-    weight : array (size, size, channels, filters)
-    out : array (rows, height, width, channels)
-        Overwritten, and returned; 0 for what no filter covers.
-    stride, padding : int
-
-    Raises ValueError (shapes do not fit together).
+    ``delta`` is the gradient by the outputs.
     """
     _check("convolve_input_gradient", out, weight.shape, delta, stride, padding)
     turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)

@@ -24,13 +24,8 @@ _relu = inline(scalar.relu)
 def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     """Convert features to the working dtype and multiply them: ``out = x * factor``.
 
-    Parameters
-    ----------
-    x : array (rows, features), uint8, float32 or float64
-    factor : float
-        What one unit of ``x`` stands for, 1/255 for the bytes of an image.
-    out : array (rows, features), float16, float32 or float64
-        Overwritten, and returned.
+    ``x`` and ``out`` are (rows, features); ``x`` may be of uint8, and ``out`` of float16.
+    ``factor`` is what one unit of ``x`` stands for, 1/255 for the bytes of an image.
     """
     expect("scale", "out", out, x.shape)
     _scale(x.reshape(-1), out.dtype.type(factor), out.reshape(-1))
@@ -46,15 +41,8 @@ def _scale(x, factor, out):
 def channels_last(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     """Convert images to the working dtype, with the channels as the last dimension.
 
-    ``out[i, y, x, c] = images[i, c, y, x] * factor``
-
-    Parameters
-    ----------
-    x : array (rows, channels * height * width), uint8, float32 or float64
-    factor : float
-        What one unit of ``x`` stands for.
-    out : array (rows, height, width, channels), float32 or float64
-        Overwritten, and returned.
+    ``out[i, y, x, c] = images[i, c, y, x] * factor``, where ``x``, (rows, channels * height *
+    width), has the images. It may be of uint8.
     """
     rows, height, width, channels = out.shape
     expect("channels_last", "x", x, (rows, channels * height * width))
@@ -73,18 +61,7 @@ def _channels_last(x, factor, out):
 
 @widened("out")
 def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
-    """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked.
-
-    Parameters
-    ----------
-    x : array (rows, inputs)
-    weight : array (inputs, outputs)
-    bias : array (outputs,)
-    out : array (rows, outputs)
-        Overwritten, and returned.
-    relu : bool
-        Whether to apply ``max(., 0)``.
-    """
+    """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked."""
     expect("affine", "bias", bias, weight.shape[1:])
     np.matmul(x, weight, out=out)
     if relu:
@@ -114,14 +91,8 @@ def _add_bias_relu(z, bias):
 def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
     """A layer's gradients, summed over rows: ``x.T @ delta`` and the column sums of ``delta``.
 
-    Parameters
-    ----------
-    x : array (rows, inputs)
-    delta : array (rows, outputs)
-        Gradient of the loss with respect to the layer's outputs before the activation.
-    weight_grad : array (inputs, outputs)
-    bias_grad : array (outputs,)
-        Both are overwritten.
+    ``delta``, (rows, outputs), is the gradient by the outputs before the activation.
+    ``weight_grad`` and ``bias_grad`` are overwritten.
     """
     expect("affine_gradient", "bias_grad", bias_grad, delta.shape[1:])
     np.matmul(x.T, delta, out=weight_grad)
@@ -140,34 +111,17 @@ def _column_sums(a, out):
 
 @widened("out")
 def affine_input_gradient(delta: Array, weight: Array, out: Array) -> Array:
-    """Carry a gradient back through a layer: ``out = delta @ weight.T``.
-
-    Parameters
-    ----------
-    delta : array (rows, outputs)
-    weight : array (inputs, outputs)
-    out : array (rows, inputs)
-        Overwritten, and returned.
-    """
+    """Carry a gradient back through a layer: ``out = delta @ weight.T``."""
     np.matmul(delta, weight.T, out=out)
     return out
 
 
 @widened("out")
 def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
-    """Carry a gradient back through a layer and the ReLU below it.
+    """Carry a gradient back through a layer and the ReLU below it, whose output is ``activation``.
 
     ``out = delta @ weight.T``, but 0 where ``activation <= 0``: the derivative of ReLU at 0 is
     taken to be 0. Where the activation is NaN the gradient is kept.
-
-    Parameters
-    ----------
-    delta : array (rows, outputs)
-    weight : array (inputs, outputs)
-    activation : array (rows, inputs)
-        The output of the ReLU.
-    out : array (rows, inputs)
-        Overwritten, and returned.
     """
     expect("relu_backward", "activation", activation, out.shape)
     np.matmul(delta, weight.T, out=out)

@@ -16,14 +16,7 @@ Tokens = npt.NDArray[np.integer]
 def embed(tokens: Tokens, weight: Array, out: Array) -> Array:
     """Put the vector of each token in its place: ``out[i, s] = weight[tokens[i, s]]``.
 
-    Parameters
-    ----------
-    tokens : array (rows, steps)
-    weight : array (words, n)
-    out : array (rows, steps, n)
-        Overwritten, and returned.
-
-    Raises ValueError (shapes do not fit, or a token is not one of the words).
+    ``tokens`` is (rows, steps), ``weight`` (words, n). A token that is not a word is a ValueError.
     """
     _check("embed", tokens, weight, out)
     _embed(tokens.reshape(-1), weight, out.reshape(-1, weight.shape[1]))
@@ -39,15 +32,7 @@ def _embed(tokens, weight, out):
 def embed_gradient(tokens: Tokens, delta: Array, weight_grad: Array) -> None:
     """The gradient by the vectors: each the sum of ``delta`` where its token is, in their order.
 
-    Parameters
-    ----------
-    tokens : array (rows, steps)
-    delta : array (rows, steps, n)
-        Gradient of the loss with respect to what :func:`embed` gives.
-    weight_grad : array (words, n)
-        Overwritten; the vectors of words that are not there get zeros.
-
-    Raises ValueError (as :func:`embed`).
+    ``weight_grad`` is overwritten; the vectors of words that are not there get zeros.
     """
     _check("embed_gradient", tokens, weight_grad, delta)
     weight_grad.fill(0)

@@ -21,11 +21,8 @@ HALF = np.dtype(np.float16)
 def widened(*results: str) -> Callable[[Kernel], Kernel]:
     """Decorate a kernel so that any of its arrays may be of float16.
 
-    Parameters
-    ----------
-    *results : str
-        Arguments that the kernel overwrites. Beyond 65,504 they become infinities, and below 2**-25
-        zeros.
+    ``results`` names the arguments that it overwrites: numbers beyond 65,504 become infinities
+    there, and those below 2**-25 zeros.
     """
 
     def decorate(kernel: Kernel) -> Kernel:

@@ -23,19 +23,8 @@ def layer_norm(
 ) -> Array:
     """Normalise rows, then scale and shift columns: ``out = weight (x - mean) inverse + bias``.
 
-    Parameters
-    ----------
-    x : array (rows, n)
-    weight, bias : array (n,)
-    out : array (rows, n)
-        Overwritten, and returned.
-    mean : array (rows,), float64
-        Overwritten by the mean of each row.
-    inverse : array (rows,), float64
-        Overwritten by ``1 / sqrt(variance + 1e-5)``; the variance is that of a population, divided
-        by ``n``.
-
-    Raises ValueError (shapes do not fit).
+    ``mean`` and ``inverse``, (rows,), float64, are overwritten by the mean of each row and by
+    ``1 / sqrt(variance + 1e-5)``; the variance is that of a population, divided by ``n``.
     """
     _check("layer_norm", x, (("out", out),), (("weight", weight), ("bias", bias)), mean, inverse)
     _layer_norm(x, weight, bias, out, mean, inverse)
@@ -72,20 +61,8 @@ def layer_norm_backward(
     """The gradients by weight and bias, summed over rows, and that by ``x``.
 
     With ``z = (x - mean) inverse`` and ``d = delta weight``, the latter is
-    ``inverse (d - mean(d) - z mean(d z))``, the means being those of a row.
-
-    Parameters
-    ----------
-    delta : array (rows, n)
-        Gradient of the loss with respect to what :func:`layer_norm` gives.
-    x, weight, mean, inverse : array
-        As :func:`layer_norm` got and left them.
-    weight_grad, bias_grad : array (n,)
-        Overwritten.
-    out : array (rows, n)
-        Overwritten by the gradient by ``x``, and returned; may be ``delta``.
-
-    Raises ValueError (shapes do not fit).
+    ``inverse (d - mean(d) - z mean(d z))``, the means being those of a row. ``mean`` and
+    ``inverse`` are as :func:`layer_norm` left them, and ``out`` may be ``delta``.
     """
     vectors = (("weight", weight), ("weight_grad", weight_grad), ("bias_grad", bias_grad))
     matrices = (("delta", delta), ("out", out))

@@ -34,23 +34,9 @@ def linear_loss(
 ) -> float:
     """A loss and, in place of the scores, its derivative with respect to them.
 
-    Parameters
-    ----------
-    loss : {"squared", "logistic", "squared_hinge", "hinge"}
-        Its formula is that of the function of this name in :mod:`kernels.scalar`.
-    scores : array (rows,)
-        Overwritten by each row's derivative, times its weight.
-    targets : array (rows,), integers or float64
-        Numbers for ``squared``, else 0 or 1 for the two classes.
-    weights : array (rows,), float64, optional
-        How much each row counts; 1 if not given.
-
-    Returns
-    -------
-    float
-        Sum of the rows' losses, times their weights; NaN if a score is NaN.
-
-    Raises ValueError (shapes differ).
+    The loss is a function of :mod:`kernels.scalar`. ``targets``, (rows,), are numbers for
+    ``squared``, else 0 or 1 for the two classes. ``weights``, (rows,), float64, say how much each
+    row counts. Returns the sum of the rows' losses, times their weights; NaN if a score is NaN.
     """
     weights = _NONE if weights is None else weights
     _check(scores, targets, weights)

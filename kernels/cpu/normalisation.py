@@ -16,17 +16,10 @@ Double = npt.NDArray[np.float64]
 
 
 def channel_moments(x: Array, mean: Double, squares: Double) -> None:
-    """The mean of each channel, and the sum of squared differences from it.
+    """The mean of each channel of rows, and the sum of squared differences from it.
 
-    Sums are of float64, row after row, in two passes.
-
-    Parameters
-    ----------
-    x : array (rows, channels)
-    mean, squares : array (channels,), float64
-        Both are overwritten; by NaN if there are no rows.
-
-    Raises ValueError (shapes do not fit together).
+    Sums are of float64, row after row, in two passes. ``mean`` and ``squares``, (channels,),
+    float64, are overwritten; by NaN if there are no rows.
     """
     expect("channel_moments", "mean", mean, x.shape[1:])
     expect("channel_moments", "squares", squares, x.shape[1:])
@@ -61,30 +54,14 @@ def batch_norm_backward(
     out: Array,
     own: bool,
 ) -> Array:
-    """The gradients of ``weight * zhat + bias`` by ``weight`` and ``z``.
+    """The gradients of ``weight * zhat + bias`` by ``weight`` and ``z``, for rows of channels.
 
     ``zhat = (z - mean) * inverse``. The gradient by ``weight`` is ``sum(delta * zhat)``. That by
     ``z`` is ``weight * inverse * (delta - sums / rows - zhat * weight_grad / rows)`` if the moments
-    are those of these rows, and ``weight * inverse * delta`` if they were given.
+    are those of these rows, their ``own``, and ``weight * inverse * delta`` if they were given.
 
-    Parameters
-    ----------
-    delta : array (rows, channels)
-        Gradient of the loss with respect to ``weight * zhat + bias``.
-    z : array (rows, channels)
-    mean, inverse : array (channels,), float64
-        ``inverse`` is one by the standard deviation.
-    weight : array (channels,)
-    weight_grad : array (channels,)
-        Overwritten.
-    sums : array (channels,)
-        Sums of ``delta`` over the rows.
-    out : array (rows, channels)
-        Overwritten, and returned. It may be ``delta`` itself.
-    own : bool
-        Whether the moments are those of these rows.
-
-    Raises ValueError (shapes do not fit together).
+    ``mean`` and ``inverse``, one by the standard deviation, are of float64; ``sums`` are those of
+    ``delta`` over the rows. ``weight_grad`` is overwritten, and ``out`` may be ``delta``.
     """
     _check_backward(delta, z, mean, inverse, weight, weight_grad, sums, out)
     products = np.zeros(z.shape[1], np.float64)

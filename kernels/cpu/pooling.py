@@ -17,20 +17,10 @@ Places = npt.NDArray[np.uint8]
 
 
 def max_pool(x: Array, out: Array, places: Places, size: int, stride: int) -> Array:
-    """The largest value of each window.
+    """The largest value of each window, which is at most 16 by 16. NaN counts as the largest.
 
-    Parameters
-    ----------
-    x : array (rows, height, width, channels)
-    out : array (rows, (height - size) // stride + 1, (width - size) // stride + 1, channels)
-        Overwritten, and returned. NaN counts as the largest.
-    places : array like out, uint8
-        Overwritten: where in its window, row by row, the first of the largest values is.
-    size : int
-        Of a window, at most 16.
-    stride : int
-
-    Raises ValueError (shapes do not fit together, or a window is too large).
+    ``out`` has ``(height - size) // stride + 1`` windows down. ``places``, uint8, of its shape, is
+    overwritten: where in its window, row by row, the first of the largest values is.
     """
     _check("max_pool", x, out, size, stride)
     _check_places("max_pool", places, out, size)
@@ -44,17 +34,7 @@ def max_pool(x: Array, out: Array, places: Places, size: int, stride: int) -> Ar
 def max_pool_backward(delta: Array, places: Places, out: Array, size: int, stride: int) -> Array:
     """The gradient of :func:`max_pool` by its images: each window's goes to its largest value.
 
-    Parameters
-    ----------
-    delta : array (rows, out height, out width, channels)
-        Gradient of the loss with respect to the outputs.
-    places : array like delta, uint8
-        What :func:`max_pool` left there.
-    out : array (rows, height, width, channels)
-        Overwritten, and returned.
-    size, stride : int
-
-    Raises ValueError (shapes do not fit together, or a window is too large).
+    ``delta`` is the gradient by the outputs, ``places`` what :func:`max_pool` left there.
     """
     _check("max_pool_backward", out, delta, size, stride)
     _check_places("max_pool_backward", places, delta, size)
@@ -75,17 +55,7 @@ def _max_pool_backward(delta, places, out, size, stride):
 
 
 def average_pool(x: Array, out: Array, size: int, stride: int) -> Array:
-    """The mean of each window, its sum taken row by row.
-
-    Parameters
-    ----------
-    x : array (rows, height, width, channels)
-    out : array (rows, (height - size) // stride + 1, (width - size) // stride + 1, channels)
-        Overwritten, and returned.
-    size, stride : int
-
-    Raises ValueError (shapes do not fit together).
-    """
+    """The mean of each window, its sum taken row by row; ``out`` is as for :func:`max_pool`."""
     _check("average_pool", x, out, size, stride)
     _average_pool(x, out, size, stride, out.dtype.type(1 / size**2))
     return out
@@ -108,18 +78,7 @@ def _average_pool(x, out, size, stride, share):
 
 
 def average_pool_backward(delta: Array, out: Array, size: int, stride: int) -> Array:
-    """The gradient of :func:`average_pool` by its images: an equal share for all of a window.
-
-    Parameters
-    ----------
-    delta : array (rows, out height, out width, channels)
-        Gradient of the loss with respect to the outputs.
-    out : array (rows, height, width, channels)
-        Overwritten, and returned.
-    size, stride : int
-
-    Raises ValueError (shapes do not fit together).
-    """
+    """The gradient of :func:`average_pool` by its images: an equal share for all of a window."""
     _check("average_pool_backward", out, delta, size, stride)
     out.fill(0)
     _average_pool_backward(delta, out, size, stride, out.dtype.type(1 / size**2))
@@ -140,16 +99,7 @@ def _average_pool_backward(delta, out, size, stride, share):
 
 
 def global_average(x: Array, out: Array) -> Array:
-    """The mean of each channel of each image.
-
-    Parameters
-    ----------
-    x : array (rows, height, width, channels)
-    out : array (rows, channels)
-        Overwritten, and returned.
-
-    Raises ValueError (shapes do not fit together).
-    """
+    """The mean of each channel of each image, (rows, channels)."""
     rows, height, width, channels = x.shape
     expect("global_average", "out", out, (rows, channels))
     places = height * width
@@ -172,17 +122,7 @@ def _global_average(x, out, share):
 
 
 def global_average_backward(delta: Array, out: Array) -> Array:
-    """The gradient of :func:`global_average` by its images: an equal share for all places.
-
-    Parameters
-    ----------
-    delta : array (rows, channels)
-        Gradient of the loss with respect to the outputs.
-    out : array (rows, height, width, channels)
-        Overwritten, and returned.
-
-    Raises ValueError (shapes do not fit together).
-    """
+    """The gradient of :func:`global_average` by its images: an equal share for all places."""
     rows, height, width, channels = out.shape
     expect("global_average_backward", "delta", delta, (rows, channels))
     np.multiply(delta[:, None, None], delta.dtype.type(1 / (height * width)), out=out)

@@ -17,16 +17,9 @@ _BITS, _WORD = scalar.WORD_BITS, scalar.WORD
 
 
 def uniform(key: int, row: int, out: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1), multiples of 2**-32.
+    """Numbers (rows, n) in [0, 1), multiples of 2**-32.
 
-    Parameters
-    ----------
-    key : int
-        Below 2**64.
-    row : int
-        The number of the first row, below 2**63.
-    out : array (rows, n), float64
-        Overwritten, and returned.
+    ``key`` is below 2**64, and ``row``, the number of the first row, below 2**63.
     """
     _uniform(np.uint64(key), np.uint64(row), out)
     return out
@@ -47,19 +40,8 @@ def dropout(x: Array, key: int, row: int, rate: float, out: Array) -> Array:
 
     ``out = x / (1 - rate)``, but 0 where the place's number of :func:`uniform` is below ``rate``
     (N. Srivastava et al., Dropout, 2014). With the key and row of the forward pass, the gradient by
-    its outputs becomes that by its inputs.
-
-    Parameters
-    ----------
-    x : array (rows, n)
-    key, row : int
-        As of :func:`uniform`.
-    rate : float
-        The share, at least 0 and below 1.
-    out : array (rows, n)
-        Overwritten, and returned; it may be ``x``.
-
-    Raises ValueError (the rate is out of its range, or shapes differ).
+    its outputs becomes that by its inputs. ``out`` may be ``x``. A rate that is not at least 0 and
+    below 1 is a ValueError.
     """
     threshold = _threshold(x, rate, out)
     factor = out.dtype.type(1 / (1 - rate))

@@ -26,28 +26,16 @@ def is_quoted(state: int) -> bool:
 def record_ends(
     text: bytes | memoryview, delimiter: int, quote: int, end: int = LF, state: int = RECORD
 ) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The places behind the ends of records.
+    """The places behind the ends of records in some text.
 
-    Parameters
-    ----------
-    text : bytes-like, contiguous
-    delimiter, quote, end : int
-        The bytes between fields, around them, and at the end of a record. LF and CR outside of
-        quotes end a field in any case.
-    state : int
-        What this function has returned for the text before.
+    ``delimiter``, ``quote`` and ``end`` are the bytes between fields, around them, and at the end
+    of a record. LF and CR outside of quotes end a field in any case. ``state`` is what this
+    function has returned for the text before.
 
-    Returns
-    -------
-    array (n,), int64
-        Of the bytes ``end`` outside of quotes, ascending.
-    int
-        The state behind the text.
-    int
-        The number of ends before a field that has a line end and goes on after its quotes, not only
-        with blanks, as where quotes of another field were left open; -1 if there is none.
-
-    Raises ValueError (a byte is not from 0 to 255, or the state is unknown).
+    Returns the places, an array (n,) of int64, ascending; the state behind the text; and the number
+    of ends before a field that has a line end and goes on after its quotes, not only with blanks,
+    as where quotes of another field were left open, or -1 if there is none. Raises ValueError (a
+    byte is not from 0 to 255, or the state is unknown).
     """
     if not all(0 <= byte < 256 for byte in (delimiter, quote, end)) or not 0 <= state <= _BLANKS:
         raise ValueError(

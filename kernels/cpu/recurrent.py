@@ -48,24 +48,12 @@ def recurrent(
     out: Array,
     kept: Array,
 ) -> Array:
-    """The states of all steps of a layer.
+    """The states (rows, steps, units) of all steps of a layer.
 
-    Parameters
-    ----------
-    kind : {"rnn", "gru", "lstm"}
-    x : array (rows, steps, inputs)
-    weight : array (inputs, gates * units)
-        ``W`` above; the number of gates is that of :data:`GATES`.
-    state_weight : array (units, gates * units)
-        ``U`` above.
-    bias, state_bias : array (gates * units,)
-        ``b`` and ``c`` above.
-    out : array (rows, steps, units)
-        Overwritten by the states, and returned.
-    kept : array (rows, steps, n * units)
-        Overwritten by what :func:`recurrent_backward` needs; ``n`` is that of :data:`KEPT`.
-
-    Raises ValueError (shapes do not fit, or there is no step).
+    ``weight``, (inputs, gates * units), ``state_weight``, (units, gates * units), ``bias`` and
+    ``state_bias``, (gates * units,), are ``W``, ``U``, ``b`` and ``c`` above; :data:`GATES` has the
+    number of gates. ``kept``, (rows, steps, n * units), is overwritten by what
+    :func:`recurrent_backward` needs; ``n`` is that of :data:`KEPT`.
     """
     _check(kind, x, weight, state_weight, bias, state_bias, out, kept)
     rows, steps, width = len(x), x.shape[1], weight.shape[1]
@@ -97,20 +85,8 @@ def recurrent_backward(
 ) -> None:
     """The gradients of a layer, summed over rows and steps, and the gradient by its input.
 
-    Parameters
-    ----------
-    kind, x, weight, state_weight
-        See :func:`recurrent`.
-    delta : array (rows, steps, units)
-        Gradient of the loss with respect to ``out``.
-    out, kept : array
-        As :func:`recurrent` has left them; ``kept`` is overwritten.
-    weight_grad, state_weight_grad, bias_grad, state_bias_grad : array
-        Overwritten by the gradients by the four parameters, of their shapes.
-    x_grad : array (rows, steps, inputs), optional
-        Overwritten by the gradient by ``x``.
-
-    Raises ValueError (shapes do not fit).
+    ``out`` and ``kept`` are as :func:`recurrent` has left them. ``kept`` is overwritten, and so are
+    the gradients by ``x`` and the four parameters.
     """
     _check(kind, x, weight, state_weight, bias_grad, state_bias_grad, out, kept)
     expect("recurrent", "delta", delta, out.shape)

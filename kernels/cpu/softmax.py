@@ -24,15 +24,8 @@ def softmax_cross_entropy(logits: Array, labels: Labels, weights: Weights | None
     """Cross-entropy loss and, in place of the logits, its gradient with respect to them.
 
     For one row ``z`` with label ``y``: loss ``log(sum(exp(z - max z))) - (z_y - max z)``, gradient
-    ``softmax(z) - onehot(y)``.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-        Overwritten by the gradient.
-    labels : array (rows,)
-    weights : array (rows,), float64, optional
-        How much each row counts; 1 if not given.
+    ``softmax(z) - onehot(y)``. ``logits`` is (rows, classes); ``weights``, (rows,), float64, say
+    how much each row counts.
 
     Returns the sum of all rows' losses, times their weights, in nats. NaN if a logit is NaN or
     infinity, or all logits of a row are minus infinity; one that is minus infinity is a class of

@@ -24,16 +24,8 @@ def csr_scores(
 ) -> Array:
     """Scores of sparse rows: ``out = x @ weight + bias``.
 
-    Parameters
-    ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
-    weight : array (columns,)
-    bias : float
-    out : array (rows,)
-        Overwritten, and returned.
-
-    Raises ValueError (arrays do not belong together, or a column is out of range).
+    ``indptr`` is (rows + 1,), ``indices`` and ``values`` (entries,), ``weight`` (columns,). Arrays
+    that do not belong together, or a column that is out of range, are a ValueError.
     """
     _check("csr_scores", indptr, indices, values, out.size, weight.size)
     _csr_scores(indptr, indices, values, weight, out.dtype.type(bias), out)
@@ -54,12 +46,7 @@ def csr_gradient(
 ) -> Array:
     """Gradient of the weights: ``out = x.T @ delta``. Rows and errors are as in :func:`csr_scores`.
 
-    Parameters
-    ----------
-    delta : array (rows,)
-        Derivative of the loss with respect to each score.
-    out : array (columns,)
-        Overwritten, and returned.
+    ``delta``, (rows,), is the derivative of the loss by each score.
     """
     _check("csr_gradient", indptr, indices, values, delta.size, out.size)
     _csr_gradient(indptr, indices, values, delta, out)
@@ -80,11 +67,7 @@ def csr_gradient_sparse(
 ) -> tuple[npt.NDArray[np.int32], Array]:
     """:func:`csr_gradient`, but only for columns that some row has, with the same bits.
 
-    Returns
-    -------
-    indices : array (n,), int32
-        Ascending.
-    sums : array (n,), of the dtype of ``delta``
+    Returns these columns, ascending, int32, and their sums, of the dtype of ``delta``.
     """
     _check("csr_gradient_sparse", indptr, indices, values, delta.size, columns)
     entries = slice(indptr[0], indptr[-1])

@@ -53,11 +53,8 @@ class WordCounter:
     short word, whose key says all about it. Long words are numbered as they come, and it is this
     number, which leads to the count and the bytes.
 
-    Parameters
-    ----------
-    capacity : int
-        Slots to begin with: a power of two from 2 on, else a ``ValueError``. Their number doubles
-        when half may be taken after the next few kilobytes.
+    ``capacity`` is the number of slots to begin with: a power of two from 2 on, else a
+    ``ValueError``. It doubles when half may be taken after the next few kilobytes.
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:
@@ -86,11 +83,8 @@ class WordCounter:
     def add(self, block: bytes | bytearray | memoryview) -> None:
         """Count the words of a block of whole lines.
 
-        Parameters
-        ----------
-        block : bytes-like, contiguous
-            Lines end with LF, which the last one may lack. Each is decoded as mrjob does it: as
-            UTF-8 or, where that fails, all of it as Latin-1.
+        Lines end with LF, which the last one may lack. Each is decoded as mrjob does it: as UTF-8
+        or, where that fails, all of it as Latin-1.
         """
         if memoryview(block).nbytes:
             self._scan(np.frombuffer(block, np.uint8), False)
@@ -152,15 +146,10 @@ class WordCounter:
     def items(self) -> tuple[Integers, Bytes, npt.NDArray[np.int64]]:
         """All words and their counts.
 
-        They are in no particular order, but in the same for the same blocks and the same capacity.
-
-        Returns
-        -------
-        offsets : array (n + 1,), int32, or int64 if the words take 2 GiB or more
-            Word ``i`` is ``data[offsets[i] : offsets[i + 1]]``: Arrow's layout of (large) strings.
-        data : array (offsets[n],), uint8
-            The words in UTF-8. No later call changes them.
-        counts : array (n,), int64
+        Their order is no particular one, but the same for the same blocks and the same capacity.
+        Word ``i`` is ``data[offsets[i] : offsets[i + 1]]``, in UTF-8: Arrow's layout of strings, or
+        of large ones, with offsets of int64, if the words take 2 GiB or more. No later call changes
+        the data.
         """
         # Neither 0, which this makes the largest number, nor that of a long word.
         is_short = self._slots[:, 0] - _ONE < _LONG - _ONE
@@ -480,26 +469,14 @@ def _move(slots, larger):
 
 
 def hash_partitions(offsets: Integers, data: Bytes, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each record under Hadoop's HashPartitioner.
+    """The partition of each record under Hadoop's HashPartitioner, int32.
 
     ``(hash & 0x7fffffff) % partitions``, where the hash of a record is that of its key as Hadoop's
     ``Text``: ``h = 31 h + byte`` over its signed bytes in 32 bits, from 1 on. A record's key ends
-    before its first TAB or LF.
+    before its first TAB or LF. Record ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
 
-    Parameters
-    ----------
-    offsets : array (n + 1,), int32 or int64
-        Record ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
-    data : array, uint8
-    partitions : int
-        From 1 to 2**31 - 1.
-
-    Returns
-    -------
-    array (n,), int32
-
-    Raises ValueError (the number of partitions is out of range, or the offsets are not ascending
-    positions in the data).
+    Raises ValueError (the number of partitions is not from 1 to 2**31 - 1, or the offsets are not
+    ascending positions in the data).
     """
     if not 1 <= partitions < 2**31:
         raise ValueError(f"hash_partitions: {partitions} partitions, expected 1 to 2**31 - 1")
@@ -533,21 +510,11 @@ def _checked(kernel: str, offsets: Integers, data: Bytes) -> npt.NDArray[np.int6
 
 
 def add_hashes(prefix: bytes, offsets: Integers, data: Bytes, sums: npt.NDArray[np.uint64]) -> None:
-    """Add 64-bit hashes of byte strings, all with a prefix, to sums modulo 2**64.
+    """Add 64-bit hashes of byte strings, all with a prefix, to sums (n,) modulo 2**64.
 
     The hash is FNV-1a (Fowler, Noll and Vo) of prefix and string, and the finaliser of SplitMix64
-    (Steele, Lea and Flood 2014) of that, without which sums of similar strings would meet.
-
-    Parameters
-    ----------
-    offsets : array (n + 1,), int32 or int64
-        String ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
-    data : array, uint8
-    sums : array (n,), uint64
-        What the hashes are added to.
-
-    Raises ValueError (the offsets are not ascending positions in the data, or not one more than the
-    sums).
+    (Steele, Lea and Flood 2014) of that, without which sums of similar strings would meet. Strings
+    and errors are as in :func:`hash_partitions`.
     """
     bounds = _checked("add_hashes", offsets, data)
     if bounds.size != sums.size + 1:
@@ -574,15 +541,7 @@ def _add_hashes(state, offsets, data, sums):
 def murmur3(offsets: Integers, data: Bytes, seed: int) -> npt.NDArray[np.uint32]:
     """MurmurHash3 x86_32 (A. Appleby) of byte strings, an array (n,).
 
-    Parameters
-    ----------
-    offsets : array (n + 1,), int32 or int64
-        String ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
-    data : array, uint8
-    seed : int
-        From 0 to 2**32 - 1.
-
-    Raises ValueError (the offsets are not ascending positions in the data).
+    Strings and errors are as in :func:`hash_partitions`. The seed is from 0 to 2**32 - 1.
     """
     bounds = _checked("murmur3", offsets, data)
     flat = np.ascontiguousarray(data).view()

@@ -47,16 +47,12 @@ def gathered_products(x, b, out, x_rows, out_rows, jobs):
     ``out[out_at + out_rows[r] + j] = sum(x[x_at + x_rows[r] + k] * b[b_at + l + j])``, where three
     nested loops move on ``k`` and ``l``. Nothing checks that the places are within the arrays.
 
-    Parameters
-    ----------
-    x, b, out : array (n,) of one dtype, float32 or float64, C-contiguous
-    x_rows, out_rows : array (m,), int64
-        Where the rows begin.
-    jobs : array (jobs, 15), int64
-        In each row ``x_at``, ``b_at`` and ``out_at``; the number of rows ``r``; the number of
-        vectors of columns ``j``, 1 or 2, which are read and written as a whole; 1 to add to what
-        ``out`` holds, 0 to overwrite it; and for each of the loops, the outermost first, its
-        length, and by how much a turn of it moves on ``k`` and ``l``.
+    ``x``, ``b`` and ``out`` are flat, of one dtype; ``x_rows`` and ``out_rows``, int64, are where
+    the rows begin. ``jobs`` is (jobs, 15), int64. A row of it has ``x_at``, ``b_at`` and
+    ``out_at``; the number of rows ``r``; the number of vectors of columns ``j``, 1 or 2, which are
+    read and written as a whole; 1 to add to what ``out`` holds, 0 to overwrite it; and for each of
+    the loops, the outermost first, its length, and by how much a turn of it moves on ``k`` and
+    ``l``.
     """
     for job in range(len(jobs)):
         at, loops = jobs[job, :6], jobs[job, 6:]

@@ -18,18 +18,10 @@ from kernels.cpu.tiles import lanes, splat
 def pool_windows(z, scale, shift, low, out, places, size, stride):
     """``out = max_pool(max(z * scale + shift, low))``, and which of a window's values it is.
 
-    Parameters
-    ----------
-    z : array (rows, height, width, channels), float32 or float64
-    scale, shift : array (channels,) of its dtype
-    low : float
-        What takes the place of smaller values: 0 for ReLU, NaN for nothing.
-    out : array (rows, windows down, windows across, channels) of its dtype
-        Overwritten. NaN counts as the largest.
-    places : array like out, uint8
-        Overwritten: where in its window, row by row, the first of the largest values is.
-    size, stride : int
-        Height and width of a window, and from one window to the next.
+    ``z`` is (rows, height, width, channels), ``scale`` and ``shift`` are (channels,), all of one
+    dtype. ``low`` takes the place of smaller values: 0 for ReLU, NaN for nothing. NaN counts as the
+    largest. ``places``, uint8, of the shape of ``out``, is overwritten: where in its window, row by
+    row, the first of the largest values is.
     """
     _pool_windows(z, scale, shift, z.dtype.type(low), out, places, size, stride, lanes(z.itemsize))
 
@@ -76,17 +68,10 @@ def _pool_windows(z, scale, shift, low, out, places, size, stride, step):
 def unpool_windows(delta, out, places, low, dz, sums, size):
     """The gradient of :func:`pool_windows`, of stride ``size``, by ``z * scale + shift``.
 
-    Parameters
-    ----------
-    delta, out, places : array (rows, windows down, windows across, channels)
-        The gradient by ``out``, and what :func:`pool_windows` left there.
-    low : float
-        Where ``out`` is at most this, the gradient is 0.
-    dz : array (rows, height, width, channels)
-        Overwritten, but for what lies beyond the last window.
-    sums : array (channels,)
-        To which the gradients are added, window by window.
-    size : int
+    ``delta`` is the gradient by ``out``; ``out`` and ``places`` are what :func:`pool_windows` left
+    there. Where ``out`` is at most ``low``, the gradient is 0. ``dz`` is overwritten, but for what
+    lies beyond the last window; ``sums``, (channels,), are what the gradients are added to, window
+    by window.
     """
     _unpool_windows(delta, out, places, delta.dtype.type(low), dz, sums, size, lanes(dz.itemsize))
 

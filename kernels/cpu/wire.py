@@ -14,16 +14,8 @@ def mask_blocks(payload: Bytes, masks: Bytes, blocks: Bytes) -> None:
     """Combine each block by exclusive or with the smallest mask that leaves no LF and no CR in it.
 
     The masks are neither LF nor CR themselves. One always exists for blocks of up to 126 bytes:
-    each byte rules out at most two of the 254 masks.
-
-    Parameters
-    ----------
-    payload : array (n, width), uint8
-    masks : array (n,), uint8
-    blocks : array (n, width), uint8
-        Both are overwritten.
-
-    Raises ValueError (the shapes differ, or ``width`` is over 126).
+    each byte rules out at most two of the 254 masks. ``payload`` and ``blocks`` are (n, width),
+    uint8; ``masks``, (n,), and ``blocks`` are overwritten.
     """
     if payload.shape != blocks.shape or masks.shape != payload.shape[:1] or payload.shape[1] > 126:
         raise ValueError(

@@ -45,10 +45,7 @@ def blocks(work: int) -> int:
 
 
 def require() -> None:
-    """Start CUDA in this process.
-
-    Raises NoDeviceError, ToolkitError, ForkedError (CUDA cannot be used; the message says why).
-    """
+    """Start CUDA in this process; an error says why it cannot be used."""
     try:
         cuda.current_context()
         # Compiles for the device with the toolkit, or would not say what is missing before a call.

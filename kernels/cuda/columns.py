@@ -53,20 +53,11 @@ def sum_columns(
     inverse: Array | None = None,
     divisor: float = 1.0,
 ) -> None:
-    """Sums over rows, in float64 and in an order that depends on the shape alone.
+    """Sums over the rows of ``a``, in float64 and in an order that depends on the shape alone.
 
-    Parameters
-    ----------
-    call : Call
-    kind : int
-        ``VALUES`` for ``a``, ``SQUARES`` for ``(a - mean)**2``, ``PRODUCTS`` for
-        ``a * (b - mean) * inverse``, ``KEPT`` for ``a`` where ``b`` is not 0 or less.
-    a, b : device array (rows, columns)
-    out : device array (columns,)
-        Overwritten.
-    mean, inverse : device array (columns,), float64
-    divisor : float
-        By which the sums are divided.
+    ``kind`` is ``VALUES`` for ``a``, ``SQUARES`` for ``(a - mean)**2``, ``PRODUCTS`` for
+    ``a * (b - mean) * inverse``, ``KEPT`` for ``a`` where ``b`` is not 0 or less. ``mean`` and
+    ``inverse`` are (columns,), float64; the sums are divided by ``divisor``.
     """
     rows, columns = a.shape
     width = width_of(columns)

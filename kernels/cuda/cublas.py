@@ -52,13 +52,9 @@ def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
     """``out = op(a) @ op(b)``, where ``op`` transposes if asked.
 
     cuBLAS reads arrays column by column: to it each of ours is its own transpose. So it is asked
-    for ``out.T = op(b).T @ op(a).T``. A float32 product is one of float32 numbers: no TF32.
-
-    Parameters
-    ----------
-    a, b, out : device array, two-dimensional, C-contiguous, of one dtype
-        The last is overwritten. It is float32 also if the others are float16: then tensor cores
-        multiply them, and add in float32.
+    for ``out.T = op(b).T @ op(a).T``. A float32 product is one of float32 numbers: no TF32. Arrays
+    are C-contiguous, of one dtype, but ``out`` is float32 also if the others are float16: then
+    tensor cores multiply them, and add in float32.
     """
     rows, columns = out.shape
     depth = a.shape[0] if transpose_a else a.shape[1]

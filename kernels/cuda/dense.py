@@ -156,12 +156,7 @@ def product(
 ) -> None:
     """``out = op(a) @ op(b)``, where ``op`` transposes if asked, by cuBLAS or by tiles.
 
-    Parameters
-    ----------
-    a, b, out : device array, two-dimensional
-        The last is overwritten: float32 or float64, also if the others are float16.
-
-    Raises ValueError (shapes do not match).
+    ``out`` is float32 or float64, also if the others are float16.
     """
     rows, depth = a.shape[::-1] if transpose_a else a.shape
     other, columns = b.shape[::-1] if transpose_b else b.shape

@@ -61,17 +61,7 @@ def driver(call: str) -> Callable[..., Any]:
 
 
 class DeviceArray:
-    """A C-contiguous array.
-
-    Attributes
-    ----------
-    owner : object
-        Keeps the memory while the array is there.
-    address : int
-    shape : tuple of int
-    dtype : dtype
-    size : int
-    """
+    """A C-contiguous array, whose ``owner`` keeps the memory while it is there."""
 
     def __init__(
         self, owner: object, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]

@@ -28,10 +28,7 @@ def is_on_device(array: Array) -> bool:
 
 
 def to_device(array: Array) -> Array:
-    """An array as kernels take it; one on the device is not copied.
-
-    Raises ValueError (an array on the device is not C-contiguous).
-    """
+    """An array as kernels take it. One on the device is not copied, and must be C-contiguous."""
     if isinstance(array, DeviceArray):
         return array
     if not is_on_device(array):
@@ -69,13 +66,8 @@ _kept = _Kept()
 class Call:
     """The arrays of a call of a kernel, as a context: at its end results are on the host.
 
-    Parameters
-    ----------
-    kernel : str
-        Its name, for errors.
-
-    Raises CudaError (raised instead of Numba's errors, for example without enough memory or without
-    a device).
+    ``kernel`` is its name, for the CudaError that is raised instead of Numba's errors, for example
+    without enough memory or without a device.
     """
 
     def __init__(self, kernel: str) -> None:
