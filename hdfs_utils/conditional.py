@@ -12,10 +12,8 @@ _LOST = {404, 409, 412}
 def swap(path: RemotePath, old: bytes | None, new: bytes) -> bool:
     """Write an object, if it is unchanged or, with None, if it still does not exist.
 
-    Returns False if another writer was faster.
-
-    Raises NotImplementedError (boto3 is missing, or it or the service does not know such writes, or
-    fails).
+    Returns False if another writer was faster. Raises NotImplementedError (boto3 is missing, or it
+    or the service does not know such writes, or fails).
     """
     try:
         import boto3

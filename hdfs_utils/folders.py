@@ -23,11 +23,8 @@ def publish_folder(
 ) -> None:
     """Publish a folder of files: all of them or none.
 
-    ``files``: Content by name, or what gives it when its turn comes. ``marker``: Name of the file
-    that is written last.
-
-    Raises FileExistsError (the folder is there already), StorageError (it could not be written;
-    nothing of it is visible).
+    Their values are the content, or what gives it when its turn comes. The file ``marker`` is
+    written last. Raises FileExistsError if the folder is there already.
     """
     order = sorted(files, key=lambda name: (name == marker, name))
     atomic = not isinstance(folder, RemotePath) or folder.can_rename
@@ -122,8 +119,6 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A folder to write to, which takes its name at the end; after a failure nothing is left.
 
     The path must not exist, or be an empty folder.
-
-    Raises StorageError (the folder, or one that it lies in, cannot be made).
     """
     partial = temporary_name(path)
     try:

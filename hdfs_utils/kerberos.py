@@ -68,10 +68,7 @@ _PRINCIPAL = _oid(42, 134, 72, 134, 247, 18, 1, 2, 2, 1)
 
 
 def ticket() -> Ticket:
-    """The ticket of this process.
-
-    Raises KerberosError (there is none, it has expired, or there is no library for Kerberos).
-    """
+    """The ticket of this process."""
     with _credential(None, {}) as credential:
         return _inquire(credential)
 
@@ -79,8 +76,7 @@ def ticket() -> Ticket:
 def obtain(principal: str, keytab: Path, cache: Path) -> Ticket:
     """Get a user's ticket by a key in a file, and put it in the place of those in another file.
 
-    Raises KerberosError (the KDC does not answer, or does not know the user or the key; the other
-    file is as it was), StorageError (that cannot be written).
+    After an error the other file is as it was.
     """
     temporary = temporary_name(cache)
     store = {"client_keytab": f"FILE:{keytab}", "ccache": f"FILE:{temporary}"}
@@ -95,10 +91,7 @@ def obtain(principal: str, keytab: Path, cache: Path) -> Ticket:
 
 
 def proof(host: str) -> str:
-    """The value of a header ``Authorization`` for a web server that asks for SPNEGO.
-
-    Raises KerberosError (as :func:`ticket`, or the KDC does not know the server).
-    """
+    """The value of a header ``Authorization`` for a web server that asks for SPNEGO."""
     context, token = ctypes.c_void_p(), _Buffer()
     with _name(f"HTTP@{host}", _SERVICE) as name:
         try:

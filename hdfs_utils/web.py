@@ -32,11 +32,9 @@ def ask(
 ) -> Any:
     """Open a URL, with a proof of the user's ticket where the server asks for one.
 
-    ``certificate``: Of the authority whose servers are trusted; else the system's, or that of
-    ``SSL_CERT_FILE``.
-
-    Raises OSError (``urllib.error.HTTPError``, if the server answers), KerberosError (there is no
-    valid ticket for it, or it does not accept it).
+    ``certificate`` is of the authority whose servers are trusted; else the system's, or that of
+    ``SSL_CERT_FILE``. Raises OSError (``urllib.error.HTTPError``, if the server answers),
+    KerberosError (there is no valid ticket for it, or it does not accept it).
     """
     given = {**(headers or {})}
     for _ in range(2 * _REDIRECTIONS):

@@ -19,10 +19,7 @@ from hdfs_utils.errors import DaemonError
 
 
 def archive(hadoop: Path, runtime: java.Java, progress: Progress) -> Path | None:
-    """The archive for a Java; made if it is not there yet. None for a Java without such archives.
-
-    Raises ClusterError (the small cluster that is recorded does not work).
-    """
+    """The archive for a Java, made if it is not there; None for a Java without such archives."""
     if not runtime.hotspot:
         return None
     path = hadoop / f"classes-{re.sub(r'[^A-Za-z0-9.+-]', '_', runtime.version)}.jsa"

@@ -48,11 +48,7 @@ def hadoop_folder(prefix: str = "") -> Path:
 
 
 def assemble(progress: Progress, prefix: str = "") -> Path:
-    """Download the jars, unless that was done, and check them; returns a folder with ``lib/*.jar``.
-
-    Raises RequirementError (Maven is not installed), DownloadError (Maven failed, or a jar is not
-    the one that was pinned), StorageError (the disk is full, or the folder cannot be written).
-    """
+    """Download the jars with Maven, unless that was done, and check them; returns their folder."""
     folder = hadoop_folder(prefix)
     with storage_errors("create", cache()):
         cache().mkdir(parents=True, exist_ok=True)

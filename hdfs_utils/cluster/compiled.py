@@ -38,10 +38,7 @@ def exists(hadoop: Path) -> bool:
 
 
 def compile_once(hadoop: Path, class_path: str, runtime: java.Java, progress: Progress) -> None:
-    """Compile the classes, unless that was done or this Java has no compiler.
-
-    Raises DaemonError (the compiler refuses them).
-    """
+    """Compile the classes, unless that was done or this Java has no compiler."""
     compiler = runtime.home / "bin" / "javac"
     target = folder(hadoop)
     if target.exists() or not compiler.is_file():

@@ -24,10 +24,9 @@ from hdfs_utils.errors import ClusterError, NotRunningError
 
 
 def running() -> Cluster | None:
-    """The cluster that is up for this user, or None.
+    """The cluster that is up for this user, of which a process is alive at least, or None.
 
-    It was brought up, and at least one of its processes is alive. Reads a file and looks at the
-    processes of this machine; nothing is asked over the network.
+    Reads a file and looks at the processes of this machine; nothing is asked over the network.
     """
     found = load(cluster_folder())
     if not found or not found[1] or not processes.alive(found[0]):
@@ -36,10 +35,7 @@ def running() -> Cluster | None:
 
 
 def require_running() -> Cluster:
-    """The cluster that is up for this user.
-
-    Raises NotRunningError (there is none).
-    """
+    """The cluster that is up for this user."""
     cluster = running()
     if not cluster:
         raise NotRunningError("no cluster runs. Start one: gradreduce cluster up")
@@ -60,18 +56,17 @@ def up(
 
     Then HDFS has all data nodes and is out of safe mode, YARN has all nodes, the history answers.
 
-    ``nodes``: Data nodes and node managers, 1 to 9; default: as before, else 3.
+    ``nodes``: Data nodes and node managers, 1 to 9; by default 3. What is not given, here and
+      below, is as it was before.
     ``fresh``: Stop a cluster that runs, and delete what its HDFS holds.
     ``progress``: Called with the current activity, the amount done, and the total.
-    ``port``: The first of 100 ports; default: as before, else 19800 or the next hundred that is
-      free.
-    ``gpus``: Units of ``yarn.io/gpu`` that each node counts; default: as before, else none.
-    ``secure``: Whether users are told apart by Kerberos, and all is encrypted; default: as before,
-      else not. Then the user also gets a new ticket, for a day.
-    ``ha``: Whether HDFS has two name nodes and a journal node; default: as before, else not.
+    ``port``: The first of 100 ports; by default 19800 or the next hundred that is free.
+    ``gpus``: Units of ``yarn.io/gpu`` that each node counts.
+    ``secure``: Whether users are told apart by Kerberos, and all is encrypted. Then the user also
+      gets a new ticket, for a day.
+    ``ha``: Whether HDFS has two name nodes and a journal node.
 
-    Raises ClusterError (Java, Maven or a port is missing, or a process did not become ready; what
-    was started is stopped again), StorageError (the disk is full, or a folder cannot be written).
+    Where a process does not become ready, what was started is stopped again.
     """
     with _locked() as folder:
         found = None if fresh else load(folder)
@@ -110,10 +105,7 @@ def up(
 
 
 def down(progress: Progress = silent) -> bool:
-    """Stop all processes of this user's cluster; returns whether there were any.
-
-    What HDFS holds stays.
-    """
+    """Stop this user's cluster, whose HDFS keeps its data; returns whether any process ran."""
     with _locked() as folder:
         progress("stopping", 0, 1)
         # All its processes end even if the folder's state is gone or damaged.
@@ -126,11 +118,8 @@ def down(progress: Progress = silent) -> bool:
 def kill(role: str, number: int = 1) -> int:
     """Kill a process by SIGKILL, and wait until it is gone; returns the number it had.
 
-    ``role``: ``namenode``, ``journalnode``, ``datanode``, ``resourcemanager``, ``nodemanager``,
-    ``historyserver``, or ``appmaster``: the application master of a running job. ``number``: Which
-    node, or which of the running jobs, in the order of their start; counted from one.
-
-    Raises NotRunningError (no such process exists).
+    ``role`` is one of the daemons, or ``appmaster``: the application master of a running job.
+    ``number``, from 1, is which node, or which of the running jobs, in the order of their start.
     """
     cluster = require_running()
     if role == "appmaster":
@@ -160,9 +149,6 @@ def start(role: str, number: int = 1) -> int:
     """Start a daemon that was killed, and wait until the cluster hears from it.
 
     Returns its process number, that of the running one if it runs.
-
-    Raises NotRunningError (no cluster runs), DaemonError (it ended, or the cluster did not hear
-    from it in time).
     """
     with _locked():
         cluster = require_running()

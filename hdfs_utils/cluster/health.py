@@ -80,10 +80,7 @@ def _namenode_url(cluster: Cluster, number: int) -> str:
 
 
 def make_active(cluster: Cluster) -> None:
-    """Make the first name node the active one if both stand by, as they do after their start.
-
-    Raises DaemonError (it refuses).
-    """
+    """Make the first name node the active one if both stand by, as they do after their start."""
     # One that only answers late may be active: both must say that they are not.
     if all(namenode_state(cluster, number) == "standby" for number in cluster.namenodes):
         program = str(cluster.home / "bin" / "hdfs")

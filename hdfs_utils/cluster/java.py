@@ -32,10 +32,7 @@ class Java(NamedTuple):
 
 
 def find() -> Java:
-    """The Java of ``JAVA_HOME``, else that on ``PATH``.
-
-    Raises RequirementError (there is none, it does not run, or Hadoop does not run on it).
-    """
+    """The Java of ``JAVA_HOME``, else that on ``PATH``."""
     if os.environ.get("JAVA_HOME"):
         where = f"JAVA_HOME={os.environ['JAVA_HOME']}"
         program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"

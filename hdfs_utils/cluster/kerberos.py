@@ -36,11 +36,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "aarch64", "ppc64le": "ppc64le"}
 
 
 def assemble(progress: Progress) -> Path:
-    """Download what Kerberos needs beside Hadoop, as :func:`artifacts.assemble`.
-
-    Raises RequirementError (Maven is missing, or there is no library of Hadoop for this processor),
-    DownloadError, StorageError.
-    """
+    """Download what Kerberos needs beside Hadoop, as :func:`artifacts.assemble`."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         raise RequirementError(
@@ -91,10 +87,7 @@ def jvm_options(cluster: Cluster) -> list[str]:
 
 
 def write(cluster: Cluster) -> None:
-    """Write Kerberos's configuration, a secret for cookies, and certificates, if there are none.
-
-    Raises DaemonError (Java makes no certificates).
-    """
+    """Write Kerberos's configuration, a secret for cookies, and certificates, if there are none."""
     folder = cluster.secrets
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "kdc.properties").write_text(
@@ -216,18 +209,12 @@ def is_ready(cluster: Cluster, since: float) -> bool:
 
 
 def renew(cluster: Cluster) -> kerberos.Ticket:
-    """Get a new ticket for the user.
-
-    Raises KerberosError (the KDC does not answer).
-    """
+    """Get a new ticket for the user."""
     return ticket(cluster, getpass.getuser(), cluster.secrets / "ticket")
 
 
 def ticket(cluster: Cluster, principal: str, cache: Path) -> kerberos.Ticket:
-    """Put a ticket of one of the cluster's principals into a file.
-
-    Raises KerberosError (the KDC does not answer).
-    """
+    """Put a ticket of one of the cluster's principals into a file."""
     with as_its_user(cluster):
         return kerberos.obtain(principal, _keytab(cluster), cache)
 

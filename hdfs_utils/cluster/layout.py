@@ -26,9 +26,7 @@ class Cluster:
     """A Hadoop on this machine: HDFS, YARN and the job history, each daemon a process.
 
     ``folder``: Data, logs, configuration and state.
-    ``nodes``: Data nodes, and node managers.
     ``port``: The first of its ports; HDFS answers there.
-    ``java_home``: The Java that runs it.
     ``hadoop``: Hadoop's jars, in ``lib``.
     ``archive``: Classes as the virtual machines map them into memory, to start sooner.
     ``gpus``: Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
@@ -194,10 +192,7 @@ def save(cluster: Cluster, *, up: bool) -> None:
 
 
 def load(folder: Path) -> tuple[Cluster, bool] | None:
-    """The cluster that a folder is for, and whether it was brought up; None for a new folder.
-
-    Raises ClusterError (the folder's state is of another version or is damaged).
-    """
+    """The cluster that a folder is for, and whether it was brought up; None for a new folder."""
     path = _state(folder)
     try:
         with storage_errors("read", path):

@@ -179,10 +179,7 @@ def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
 
 
 def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as a process of the cluster, with the ticket of its user.
-
-    Raises DaemonError (it takes too long).
-    """
+    """Run a program to its end, as a process of the cluster, with the ticket of its user."""
     try:
         return subprocess.run(
             command,
@@ -231,10 +228,7 @@ def containers(cluster: Cluster) -> list[Container]:
 
 
 def stop(folder: Path, seconds: float = 10) -> bool:
-    """End all processes of the cluster in a folder, with its containers; returns whether any ran.
-
-    Raises DaemonError (some do not end).
-    """
+    """End all processes of a folder's cluster, with its containers; returns whether any ran."""
     found = _owned(folder)
     mark = f"-Dgradreduce.daemon={folder}:".encode()
     for pid in found:

@@ -49,10 +49,7 @@ def _from_message(message: Message) -> Moments:
 
 @dataclass(frozen=True)
 class SumMoments(Sum):
-    """Adds up the moments of the record batches of a dataset.
-
-    ``data``: Its folder. ``sha256``: Its digest.
-    """
+    """Adds up the moments of the record batches of the dataset in the folder ``data``."""
 
     data: str
     sha256: str
@@ -83,12 +80,10 @@ class SumMoments(Sum):
 
 @dataclass(frozen=True)
 class Standardise(Program):
-    """Writes the standardised shards of a dataset; a block describes each.
+    """Writes the standardised shards of a dataset to a folder; a block describes each.
 
-    What is written takes its name when it is complete, so that a task may be run twice.
-
-    ``data``, ``sha256``: The dataset. ``out``: Folder of the shards and of the statistics, which
-    are described by ``like``. ``dtype``: Of the standardised features.
+    What is written takes its name when it is complete, so that a task may be run twice. ``out`` has
+    the statistics, too, and ``like`` describes them.
     """
 
     data: str
@@ -164,21 +159,12 @@ def standardise(
     like: Path | None = None,
     per_channel: bool = False,
 ) -> tuple[Manifest, Statistics]:
-    """Make a standardised dataset of another.
+    """Make a standardised dataset of another, with the statistics of ``like`` if it is given.
 
     Dense features are centred and scaled, sparse ones are scaled only. Labels, weights and the
-    order of the rows stay. The folder appears under its name when it is complete.
-
-    ``out``: Must not exist, or be an empty folder.
-    ``dtype`` ("float32", "float64"): Of the standardised features.
-    ``execution``: How to run the jobs.
-    ``like``: A standardised dataset whose statistics to take.
-    ``per_channel``: Whether all positions of an image's channel have one mean and one deviation.
-
-    Raises UsageError (``per_channel`` is for dense rows of the shape (channels, height, width) or
-    (height, width), and not for given statistics), OutputError (``out`` exists already, or its
-    folder cannot be written), MissingInputError, DataError (a dataset is missing or damaged,
-    ``data`` is standardised already, ``like`` is not, or they do not fit each other).
+    order of the rows stay. The folder appears under its name when it is complete: it must not exist
+    before, or be empty. ``per_channel`` is for images: all positions of a channel have one mean and
+    one deviation.
     """
     check_absent(out)
     manifest = Dataset(data).check_sizes()

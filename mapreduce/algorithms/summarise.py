@@ -81,10 +81,9 @@ class _Blocks:
 class Summarise(Sum):
     """Summarises blocks of files, and combines the summaries along the canonical tree.
 
-    ``files``, ``shown``: Their paths, and how errors call them.
-    ``format``, ``recipe``, ``roles``, ``kinds``, ``detailed``: What a :class:`Reader` is made of.
-    ``blocks``, ``marks``: How many blocks the files have, and where some begin.
-    ``token``: Unlike that of any other job, since files may change.
+    ``files`` are their paths, and ``shown`` how errors call them. What follows makes a
+    :class:`Reader`. ``blocks`` is how many blocks the files have, and ``marks`` where some begin.
+    ``token`` is unlike that of any other job, since files may change.
     """
 
     files: tuple[str, ...]
@@ -153,11 +152,7 @@ class Summarise(Sum):
 
 
 def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, str]]:
-    """The statistics of all columns that a reader reads, and their kinds.
-
-    Raises DataError (a field cannot be used), StepFailedException, GradreduceError (as the runner
-    does).
-    """
+    """The statistics of all columns that a reader reads, and their kinds."""
     table = reader.table
     execution.check_places(*table.paths)
     execution = execution.for_paths(*table.paths)
@@ -174,10 +169,7 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
 def described(
     paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution
 ) -> tuple[Summary, dict[str, str]]:
-    """The detailed statistics of all columns of files, and their kinds.
-
-    Raises UsageError, DataError (see :func:`mapreduce.data.readers.csv.source`).
-    """
+    """The detailed statistics of all columns of files, and their kinds."""
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
     roles = Roles(None, None, None, tuple(table.names))
@@ -188,10 +180,7 @@ def described(
 def first_rows(
     paths: Sequence[AnyPath], kind: str, recipe: Recipe, kinds: dict[str, str], label: str
 ) -> dict[str, Any]:
-    """The columns of the first block: arrays of numbers, or Arrow's texts.
-
-    Raises UsageError (there is no column of labels of this name).
-    """
+    """The columns of the first block: arrays of numbers, or Arrow's texts."""
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
     # For its message.

@@ -294,8 +294,6 @@ def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, .
 
     ``named`` are data in other filesystems, or None if the command does not open the run's data.
     ``trusted`` is code that may be imported.
-
-    Raises UsageError, UntrustedError (something has not been named).
     """
     from mapreduce.plan.settings import changed_sources
     from mapreduce.runs.directory import RunDir

@@ -77,11 +77,7 @@ def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
 
 
 def described(spec: str, data: AnyPath, dtype: str = "float32") -> list[dict[str, Any]]:
-    """The layers of a network for the rows of a dataset.
-
-    Raises UsageError (the specification is malformed, does not fit the data, or is no network of
-    layers).
-    """
+    """The layers of a network for the rows of a dataset."""
     from mapreduce.data.shards import Dataset
     from mapreduce.errors import UsageError
     from mapreduce.models import create, parse

@@ -18,10 +18,7 @@ def check(columns: Columns | None, features: int) -> None:
 
 
 def misfit(found: Columns | None, expected: Columns | None) -> str | None:
-    """How the features of data differ from those that are expected, in words; None if they fit.
-
-    Features without names, None, fit any.
-    """
+    """How features differ from those that are expected, or None; those without names fit any."""
     if found is None or expected is None:
         return None
     known, wanted = set(found), set(expected)

@@ -18,13 +18,9 @@ Report = Callable[[str], None]
 
 
 def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -> Manifest:
-    """Copy a dataset; its folder appears under its name when it is complete.
+    """Copy a dataset; its folder appears under its name when it is complete, or not at all.
 
     ``report`` is called with the name of each file before it is read.
-
-    Raises MissingInputError, DataError (the source is not a dataset, or one of its files is missing
-    or differs from its digest), OutputError (the target exists), StorageError (the target could not
-    be written; nothing of it is visible).
     """
     manifest = manifests.load(source)
     digests = {shard.file: shard.sha256 for shard in manifest.shards}
@@ -52,10 +48,7 @@ def _read(path: AnyPath, expected: str, report: Report) -> bytes:
 
 
 def check_absent(target: AnyPath) -> None:
-    """Refuse a target that already exists.
-
-    Raises OutputError (the path is a file, or a folder that is not empty).
-    """
+    """Refuse a target that is a file, or a folder that is not empty."""
     with storage_errors("create", target):
         if target.is_dir() and not any(target.iterdir()):
             return
@@ -72,8 +65,6 @@ def made_here(target: AnyPath, last: str | None = None) -> Iterator[Path]:
     """A local folder to make; its files are copied afterwards if the target is remote.
 
     ``last``: The file that is copied last; by default the folder is a dataset.
-
-    Raises OutputError, StorageError (see :func:`copy`).
     """
     check_absent(target)
     if not isinstance(target, RemotePath):

@@ -87,10 +87,7 @@ def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
 
 
 def ids_of(column: Any, path: AnyPath, first: int, name: str, rows: Array | None = None) -> Any:
-    """A column of ids as texts (rows,); see :func:`classes` for the parameters.
-
-    Raises DataError (one is missing).
-    """
+    """A column of ids as texts (rows,); see :func:`classes` for the parameters."""
     found = texts(column)
     if found.null_count:
         row = pc.index(pc.is_null(found), True).as_py()
@@ -113,14 +110,9 @@ def numbers(
     advice: str = "",
     missing: bool = False,
 ) -> Array:
-    """A column of numbers as an array (rows,).
+    """A column of numbers as an array (rows,), finite in the dtype, or NaN if one may be missing.
 
-    ``path``, ``first``, ``name``: File, rows of the file before these, and name of the column, for
-      messages.
-    ``advice``: End of the message.
-    ``missing``: Whether one may be missing, and is NaN.
-
-    Raises DataError (one is missing, or not finite as a number of the dtype).
+    File, rows of the file before these, name of the column, and ``advice`` are for messages.
     """
     found, bad = parsed(column, dtype)
     if not missing:
@@ -148,10 +140,8 @@ def shown(value: Any, dtype: np.dtype[Any]) -> str:
 def classes(column: Any, path: AnyPath, first: int, name: str, rows: Array | None = None) -> Array:
     """A column of classes as an array (rows,) of integers, or of ``str`` objects.
 
-    ``rows`` are the numbers of the rows after the first, if some were left out.
-
-    Raises DataError (one is missing, goes over several lines, is too long, or is a number but not
-    an integer).
+    ``rows`` are the numbers of the rows after the first, if some were left out. A class may not be
+    missing, long, of several lines, or a number but no integer.
     """
 
     def bad(row: int, found: str) -> DataError:

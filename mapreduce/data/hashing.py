@@ -43,16 +43,11 @@ def places(names: Any, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 def hash_columns(
     names: Sequence[str], columns: Sequence[Any], bits: int, dtype: npt.DTypeLike
 ) -> Csr:
-    """Sparse rows of columns.
+    """Sparse rows of ``2**bits`` features, from columns of numbers and texts.
 
-    ``names``: Names of the columns.
-    ``columns``: Numbers, NaN where one is missing; or texts, null where one is missing. A missing
-      field gives no entry.
-    ``bits``: There are ``2**bits`` features.
-    ``dtype`` ("float32", "float64"): dtype of the values; sums are taken in float64, in the order
-      of the columns.
-
-    Entries that are, or add up to, 0 are left out. A sum beyond the dtype's range is infinite.
+    A missing field, NaN or null, gives no entry, and entries that are, or add up to, 0 are left
+    out. Sums are taken in float64, in the order of the columns; one beyond the dtype's range is
+    infinite.
     """
     rows = len(columns[0])
     indices = np.empty((rows, len(columns)), np.int64)

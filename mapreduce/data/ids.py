@@ -59,10 +59,7 @@ class Writer:
                 self._writer.close()
 
     def finish(self, files: str) -> ListedIds | None:
-        """The file for the manifest, once it is closed; ``files`` are those of the source.
-
-        Raises DataError (two rows have one id).
-        """
+        """The file for the manifest, once it is closed, if no two rows have one id."""
         if self._writer is None:
             return None
         if len(doubtful := self._hashes.repeated()):
@@ -137,10 +134,7 @@ def _hashes(texts: Any) -> Array:
 
 
 def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
-    """Ids (n,), an Arrow array of texts or int64, of rows (n,) in ascending order, or None.
-
-    Raises DataError, MissingInputError (the file is damaged or gone, or lacks a row).
-    """
+    """Ids (n,), an Arrow array of texts or int64, of rows (n,) in ascending order, or None."""
     if manifest.ids is None:
         return None
     path = folder / manifest.ids.file

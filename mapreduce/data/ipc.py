@@ -26,14 +26,12 @@ def stream(content: bytes) -> Any:
 def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     """The values of a record batch, where they lie.
 
-    ``content``: The message; before it may come the start of the file with its schema. ``schema``:
-    Numbers, and lists of them of fixed or of variable length; without nulls.
+    ``content`` is the message, before which may come the start of the file with its schema. That
+    has numbers, and lists of them of fixed or of variable length; without nulls.
 
     Returns the number of rows; and for each column its values, flat, and before those of lists of
-    variable length the offsets (rows + 1,), int32.
-
-    Raises ValueError (it is not such a record batch, or a buffer or an offset leads beyond its
-    end).
+    variable length the offsets (rows + 1,), int32. Raises ValueError (it is not such a record
+    batch, or a buffer or an offset leads beyond its end).
     """
     stream = pa.BufferReader(pa.py_buffer(content))
     if content[: len(_FILE_MAGIC)] == _FILE_MAGIC:

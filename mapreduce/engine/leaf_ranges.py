@@ -70,8 +70,6 @@ def shares(leaves: int, tasks: int, split: Split = EVEN) -> tuple[tuple[int, int
     that would be done with it first, which makes the time of the slowest task as short as pieces of
     one size allow (Q | p = 1 | Cmax, in the words of scheduling). The range of a faster task has at
     least as many pieces.
-
-    ``leaves``, ``tasks``: At least 1. ``split``: Has no speeds, or one for each task.
     """
     if tasks == 1 or (len({*split.speeds}) < 2 and split.probe < 0):
         even = ranges(leaves, tasks)

@@ -68,13 +68,7 @@ class RoundFiles:
         return self.folder / f"{completed:08d}.{number:05d}-of-{blocks:05d}.block"
 
     def publish(self, completed: int, number: int, blocks: int, block: Block) -> None:
-        """Publish a block after a round.
-
-        Raises
-        ------
-        ConflictError
-            Another attempt published other bytes.
-        """
+        """Publish a block after a round; a ConflictError if another attempt had other bytes."""
         elsewhere = {name: at for name, at in block.origins.items() if at != completed}
         arrays = {name: array for name, array in block.arrays.items() if name not in elsewhere}
         meta = {"completed": completed, "block": number, "blocks": blocks, "elsewhere": elsewhere}
@@ -83,13 +77,7 @@ class RoundFiles:
     def read(
         self, completed: int, number: int, blocks: int, names: Iterable[str] | None = None
     ) -> Block:
-        """A block, with all of its arrays or those named.
-
-        Raises
-        ------
-        MissingInputError, WireError
-            It is not there, or damaged.
-        """
+        """A block, with all of its arrays or those named."""
         wanted = None if names is None else set(names)
         message = self._block(completed, number, blocks, wanted)
         arrays = dict(message.arrays)
@@ -126,10 +114,7 @@ class RoundFiles:
     def publish_owned(
         self, completed: int, unit: int, units: int, arrays: Mapping[str, Array]
     ) -> None:
-        """Publish the arrays that one of the units of a round owns after it.
-
-        That is done before the round's blocks are published. Errors are those of :meth:`publish`.
-        """
+        """Publish the arrays that a unit owns after a round, before the round's blocks."""
         meta = {"completed": completed, "unit": unit, "units": units}
         message = Message(meta, dict(sorted(arrays.items())))
         put_if_absent(self.owned_path(completed, unit, units), *encode_parts(message))
@@ -166,9 +151,9 @@ class RoundFiles:
         return sorted((at, of) for (at, of), n in blocks.items() if n == of and at not in halves)
 
     def latest_whole(self, blocks: int, owners: int = 0) -> int | None:
-        """The last round that is complete and undamaged in some blocks, which are read in turn.
+        """The last round that is complete and undamaged in some blocks.
 
-        So memory holds one of them, or what one of the ``owners`` owns.
+        They are read in turn: memory holds one of them, or what one of the ``owners`` owns.
         """
         for completed, count in reversed(self.variants()):
             with contextlib.suppress(MissingInputError, DataError):

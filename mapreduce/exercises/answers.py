@@ -64,9 +64,8 @@ HERE = replace(REFERENCE, together=True)
 class Question:
     """What a job is asked: names and lines of inputs, and how its answers are judged.
 
-    ``expected``: What is right for each input.
-    ``solver``: The reference's runner, if there is one.
-    ``place``: Where the reference is, if it must obey the laws, too.
+    ``solver`` is the reference's runner, if there is one, and ``place`` where the reference is, if
+    it must obey the laws, too.
     """
 
     text: str
@@ -82,10 +81,7 @@ class Question:
 
 
 class Answers:
-    """Tests a job, which a :class:`TracingRunner` runs, on a question.
-
-    ``smallest`` are the lines on which the answer is wrong.
-    """
+    """Tests a job on a question; ``smallest`` are the lines on which its answer is wrong."""
 
     def __init__(
         self, runner: Any, asked: Question, given: Sequence[Any], options: dict[str, Any]
@@ -306,10 +302,7 @@ def compare_with(
     reference: str | None,
     expect: Path | None,
 ) -> Iterator[Finding]:
-    """Test a job's answer on an input: against a job that is right, or the lines of a file.
-
-    Raises what ``tracing`` does, and UsageError, DataError, MissingInputError.
-    """
+    """Test a job's answer on an input: against a job that is right, or the lines of a file."""
     size = options["time_limit"], options["lines"]
     known = [_read(expect)] if expect else []
     with contextlib.ExitStack() as stack:

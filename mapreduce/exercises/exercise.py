@@ -81,10 +81,7 @@ class Exercise:
         return self.folder / FILE
 
     def inputs(self, seed: int = 0) -> list[Case]:
-        """Inputs that are not shown, the same for each seed.
-
-        Raises DataError (the generator fails, yields something else, or is not repeatable).
-        """
+        """Inputs that are not shown, the same for each seed."""
         cases, again = self._drawn(seed), self._drawn(seed)
         if not cases:
             raise DataError(f"{self.file}: inputs yields nothing: yield 'a name', ['a line']")
@@ -131,12 +128,7 @@ def known() -> dict[str, Path]:
 
 
 def load(name: str) -> Exercise:
-    """An exercise of a lesson, by its number or its folder's name, or that in a folder.
-
-    Raises UsageError (there is none of this number), MissingInputError (the folder, exercise.py or
-    a file that it names does not exist), DataError (exercise.py describes no exercise), and what
-    importing it raises.
-    """
+    """An exercise of a lesson, by its number or its folder's name, or that in a folder."""
     numbers = known()
     by_name = {folder.name: number for number, folder in numbers.items()}
     number = by_name.get(name) or name.lstrip("0")

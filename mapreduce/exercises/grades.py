@@ -133,7 +133,7 @@ def as_json(grades: Iterable[Grade], **told: Any) -> dict[str, Any]:
 def submissions(given: Sequence[Path]) -> dict[str, list[Path]]:
     """The files of each submission, its job first, by the student's name.
 
-    A submission is a Python file, or a folder with one. Raises UsageError.
+    A submission is a Python file, or a folder with one.
     """
     found: dict[str, list[Path]] = {}
     for path in given:

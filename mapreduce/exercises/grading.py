@@ -70,8 +70,6 @@ class Grader:
     ``seed`` decides the hidden inputs, ``rubric`` the points; a task has ``seconds``, a submission
     what ``limits`` gives. ``is_trusting``: There are no namespaces. ``hidden``: Folders that no
     submission may see.
-
-    Raises UsageError (this machine gives no namespaces), DataError (the exercise is none).
     """
 
     exercise: Exercise

@@ -42,10 +42,6 @@ def prepare(
 
     ``labelled`` data must have labels, tasks write to ``out`` and compute on the ``device``. Errors
     call the data what is ``shown``, if they come from elsewhere than their folder.
-
-    Raises DataError (the data do not fit the model, or have no labels; or the checkpoint is
-    damaged), MissingInputError (there are no data, or no checkpoint yet), UsageError (tasks could
-    not open one of the paths).
     """
     config, shown = run.config, shown or str(data)
     manifest = Dataset(data).check_sizes()
@@ -160,8 +156,8 @@ def _content(run: RunDir, completed: int, data: AnyPath) -> str:
 class ModelProgram(Program):
     """A program that uses a checkpoint's model on a dataset.
 
-    ``run``, ``data``: Their folders. ``completed``: Rounds at the checkpoint. ``device``: Where the
-    model computes. ``content``: Digest of what these name.
+    ``run`` and ``data`` are their folders, ``completed`` the rounds at the checkpoint, and
+    ``content`` is a digest of what these name.
     """
 
     run: str

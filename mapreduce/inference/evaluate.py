@@ -72,10 +72,7 @@ def score_of(inference: Inference, leaf: int) -> Score:
 
 @dataclass(frozen=True)
 class Evaluate(Sum):
-    """Scores the parameters of a training's state, to the bits of its checkpoint's score.
-
-    ``run``: Its folder. ``content``: Digest of what that has.
-    """
+    """Scores the parameters of a training's state, to the bits of its checkpoint's score."""
 
     run: str
     content: str

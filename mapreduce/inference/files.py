@@ -91,9 +91,6 @@ def cut(
     it, or the ids that count are only those of rows that are not left out.
 
     ``given``: See :func:`mapreduce.inference.raw.imported`.
-
-    Raises UsageError (the model was not trained on a table), DataError (the file does not fit the
-    recipe, a row is malformed, or two have one id).
     """
     is_near = isinstance(data, RemotePath) or execution.traits.has_local_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
@@ -410,11 +407,6 @@ def predict(
 
     Returns the rows, and what a user should know about the file. Parts of an attempt that was
     stopped are kept. ``tell`` is called now and then with how far it is, and when it is stopped.
-
-    Raises OutputError (the folder holds something else, or predictions of another model or of other
-    data; or the file exists), DataError (a field cannot be used, all rows are left out, or the
-    checkpoint is damaged), MissingInputError (there is no checkpoint yet), UsageError (tasks could
-    not open one of the paths).
     """
     run.config.plan.create_model(device)
     completed = checkpoint.latest(run)

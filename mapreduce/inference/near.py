@@ -32,10 +32,7 @@ class Near:
         return Near, ()
 
     def predictor(self, run: RunDir, device: str) -> Predictor:
-        """The model of the last checkpoint.
-
-        Raises MissingInputError (there is no checkpoint yet), DataError (it is damaged).
-        """
+        """The model of the last checkpoint."""
         # What another program goes on with, or makes anew at this path, is another model.
         sign = checkpoint.sign(run), device
         if getattr(self._kept, "sign", None) != sign:
@@ -49,9 +46,8 @@ class Near:
     def predict(self, run: RunDir, data: Any, device: str) -> Any:
         """The columns of predictions of an array, in its order, as a job gives them: a table.
 
-        ``data``: See :func:`mapreduce.data.readers.memory.table`; labels are not looked at.
-
-        Raises UsageError, DataError (they do not fit the model), and errors of :meth:`predictor`.
+        :func:`mapreduce.data.readers.memory.table` says what ``data`` may be; labels are not looked
+        at.
         """
         config = run.config
         rows = memory.table(data)["X"].combine_chunks()

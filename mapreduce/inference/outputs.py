@@ -32,10 +32,7 @@ def id_name(name: str | None) -> str:
 
 
 def made_from(run: RunDir, completed: int, sha256: str, device: str) -> dict[str, str]:
-    """What predictions are made from: the model after some rounds, and data of this digest.
-
-    Raises DataError, MissingInputError (the checkpoint is damaged or gone).
-    """
+    """What predictions are made from: the model after some rounds, and data of this digest."""
     model = run.config.plan.create_model()
     params = checkpoint.load(run, model, completed).params
     found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
@@ -48,11 +45,7 @@ def part_path(out: AnyPath, number: int) -> AnyPath:
 
 
 def is_file(out: AnyPath) -> bool:
-    """Whether predictions become one file, as its name says.
-
-    Raises UsageError (the name is that of a file of another kind), OutputError (it exists),
-    StorageError.
-    """
+    """Whether predictions become one file, as its name says."""
     suffix = PurePosixPath(str(out)).suffix
     if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
         raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")
@@ -77,13 +70,7 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
 
     It is ``out``, or a hidden folder beside the file ``out``, which is removed when the file is
     there. What was written by an attempt that was stopped is still in it, if it was made from the
-    same. None if the predictions are whole already.
-
-    ``made_from``: Digests of the model and the data.
-
-    Raises OutputError (there is a file, or the folder holds something else, or predictions of
-    another model or of other data), LeaseError (another command on this machine writes the same
-    file), StorageError.
+    same digests of model and data. None if the predictions are whole already.
     """
     if is_file(out):
         digest = hashlib.sha256(json.dumps([out.name, made_from]).encode()).hexdigest()

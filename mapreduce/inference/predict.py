@@ -121,9 +121,6 @@ def predict(
     ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
     files and the rows in them are in the order of the data's source. Files of an attempt that
     was stopped are kept. ``_SUCCESS`` is written last.
-
-    Raises OutputError (the folder holds something else, or predictions of another model or of other
-    data; or the file exists).
     """
     manifest = Dataset(data).manifest
     made_from = outputs.made_from(run, completed, manifest.sha256, device)

@@ -64,12 +64,8 @@ class Predictor:
     def predict(self, batch: Batch) -> dict[str, Array]:
         """What the model says of some rows, and their labels if they have any.
 
+        Returns ``label`` (rows,), and ``prediction`` (rows,) or ``probabilities`` (rows, classes).
         Raises DeviceError, and BadRowError (a model of one's own cannot take a row).
-
-        Returns
-        -------
-        dict
-            ``label`` (rows,), and ``prediction`` (rows,) or ``probabilities`` (rows, classes).
         """
         found = {} if batch.labels is None else {"label": batch.labels}
         with self.errors():

@@ -27,14 +27,9 @@ def imported(
 ) -> Iterator[AnyPath]:
     """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
 
-    ``warn``: Receives what a user should know about the file.
-    ``labelled``: Whether the file must have labels; else they are not read.
-    ``runner``: Whose tasks read the dataset.
-    ``given``: ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import``
-      takes them.
-
-    Raises UsageError (the model was not trained on a table, or an option is for files only),
-    DataError (the file does not fit the recipe).
+    ``warn`` receives what a user should know about the file. Only a ``labelled`` file must have
+    labels; else they are not read. ``given`` is ``id``, ``drop``, ``na`` and how to read text
+    files, as ``gradreduce data import`` takes them.
     """
     if not data.is_file():
         refuse(data, given)
@@ -53,10 +48,7 @@ def refuse(data: AnyPath, given: Mapping[str, Any]) -> None:
 
 
 def recipe_of(run: RunDir, data: AnyPath) -> FittedRecipe:
-    """The recipe by which a file is read.
-
-    Raises UsageError (the model was not trained on a table), DataError (somebody still writes).
-    """
+    """The recipe by which a file is read."""
     unfinished.files_of([data])
     if run.recipe is None:
         raise UsageError(

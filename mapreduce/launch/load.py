@@ -54,11 +54,8 @@ def start_script(
 
     Returns the job that is left to run, if they have called neither, by adding to a list. The
     target is ``path/job.py``, ``package.module``, or one of them with ``:Class``: a class that is
-    named, and one of a module, is only imported.
-
-    Raises MissingInputError (the file or module does not exist), UsageError (it defines no job, or
-    several and none of them is named or run), GradreduceError (it fails; the message holds the
-    traceback), SystemExit, and what the calls raise.
+    named, and one of a module, is only imported. Raises SystemExit and what the calls raise, too; a
+    script that fails is a GradreduceError, whose message holds the traceback.
     """
     place, colon, name = target.rpartition(":")
     if not colon or Path(target).is_file():

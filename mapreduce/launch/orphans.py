@@ -52,24 +52,15 @@ class Asked:
 class Left:
     """What a job's result follows from, and what it has begun.
 
-    Attributes
-    ----------
-    name, script, code : str
-        The job's class, of which a script may have several; the job's file, and its digest.
-    inputs : tuple of str
-        Files, folders and globs, of uploads too; "-" is standard input.
-    files : dict
-        Of each file that they are: bytes, and the last change in nanoseconds since 1970.
-    settings : str
-        Digest of the steps and of the runner's options, as of ``mrjob.conf``.
-    output : str
-        URI of the folder that the output becomes.
-    is_published : bool
-        Whether the output had all that it needs to get its name.
-    folders : tuple of str
-        What is removed at the end: temporary ones, and outputs that have no name yet.
-    marks : tuple of str
-        What the applications' tags are made from.
+    ``name``, ``script``, ``code``: The job's class, of which a script may have several; the job's
+      file, and its digest.
+    ``inputs``: Files, folders and globs, of uploads too; "-" is standard input.
+    ``files``: Of each file that they are: bytes, and the last change in nanoseconds since 1970.
+    ``settings``: Digest of the steps and of the runner's options, as of ``mrjob.conf``.
+    ``output``: URI of the folder that the output becomes.
+    ``is_published``: Whether the output had all that it needs to get its name.
+    ``folders``: What is removed at the end: temporary ones, and outputs that have no name yet.
+    ``marks``: What the applications' tags are made from.
     """
 
     name: str
@@ -166,13 +157,7 @@ def jobs() -> Path:
 
 
 def read(folder: Path, name: str, kind: type) -> Any:
-    """One of the records of a job.
-
-    Raises
-    ------
-    DataError
-        It is damaged, or not there.
-    """
+    """One of the records of a job; a DataError if it is damaged, or not there."""
     path = folder / name
     try:
         return jsonfiles.build(kind, jsonfiles.read(path))
@@ -209,12 +194,7 @@ class _Kept(Keeper):
     def start(self, runner: Any) -> None:
         """Note a job that is about to run; adopt what a killed driver has left of it.
 
-        Raises
-        ------
-        LeaseError
-            Another process runs this command, or has just adopted its result.
-        DataError
-            The result that is wanted cannot be adopted.
+        Raises LeaseError (another process runs this command, or has just adopted its result).
         """
         if runner._has_spark_steps():
             # Spark's own client starts these.
@@ -430,15 +410,7 @@ def told(folder: Path) -> str:
 
 
 def remove(runner: str, left: Left, kept: str = "") -> list[str]:
-    """End applications, and remove folders; returns what was there.
-
-    ``kept`` is how the name of a folder begins that stays.
-
-    Raises
-    ------
-    ClusterError, StorageError
-        The cluster, or its file system, does not answer.
-    """
+    """End applications, and remove folders, but those that begin with ``kept``; returns them."""
     found = [one for mark in left.marks for one in traits.end_left_behind(runner, mark, None)]
     # A step that is run again writes beside the folder of its first try.
     outputs = [step.output for step in left.steps if step.output.startswith(left.folders)]
@@ -455,12 +427,8 @@ def remove(runner: str, left: Left, kept: str = "") -> list[str]:
 def clean(folder: Path) -> list[str]:
     """Remove all that a job whose driver was killed has left; returns what was there.
 
-    Raises
-    ------
-    LeaseError
-        Another process has just adopted its result.
-    ClusterError, StorageError
-        As :func:`remove`; what is left can be removed later.
+    Raises LeaseError if another process has just adopted its result. After any other error, what is
+    left can be removed later.
     """
     with contextlib.suppress(FileNotFoundError):
         (folder / _LEFT).rename(folder / _REMOVED)

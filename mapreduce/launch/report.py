@@ -108,8 +108,7 @@ def _changed() -> None:
 def begin(job: Any, *, prints: bool = False) -> contextlib.ExitStack:
     """Note a job whose options were read; it reports its applications until the end of a block.
 
-    Raises UsageError (the job ``prints`` its output where the report goes, or a submitted job reads
-    standard input).
+    One that ``prints`` its output where the report goes is refused.
     """
     stack = contextlib.ExitStack()
     for found, path in _current:

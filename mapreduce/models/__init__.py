@@ -135,10 +135,7 @@ def _malformed(spec: str, name: str) -> UsageError:
 
 
 def find(spec: str, target: str = "class") -> "type[Model]":
-    """The class of a specification; errors are those of :func:`parse` and of the registry.
-
-    ``target`` is ``number`` if the labels are numbers, for models that learn either.
-    """
+    """The class of a specification, for labels that are a ``class`` or a ``number``."""
     kind: type[Model] = MODELS.find(parse(spec)[0])
     return kind.for_numbers or kind if target == "number" else kind
 
@@ -158,9 +155,6 @@ def create(
     classes : int
         0 if the labels are numbers.
     dtype, device : str
-
-    Raises UsageError (the specification is unknown or malformed, or the machine's memory is too
-    small for it).
 
     Examples
     --------

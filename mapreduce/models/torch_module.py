@@ -35,9 +35,6 @@ class TorchModule(Model):
 
     ``factory``: ``MODULE:NAME`` of a function or class that returns the module, and takes no
     arguments.
-
-    Raises UsageError (the device is not the CPU), MemberError (the factory or its module cannot be
-    used).
     """
 
     takes_shape = True

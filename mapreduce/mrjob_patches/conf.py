@@ -18,19 +18,7 @@ _MAPPINGS = (combine_dicts, combine_envs, combine_jobconfs)
 
 
 def load(theirs: Any, runner: Any, conf_paths: list[str] | None) -> list[tuple[Any, Any]]:
-    """The runner's options in each of the files.
-
-    Parameters
-    ----------
-    theirs : callable
-        mrjob's function, which finds and reads the files.
-    runner : type
-    conf_paths : list of str or None
-        None: where mrjob looks by itself.
-
-    Raises MissingInputError (a file does not exist or cannot be read), UsageError (a file is not an
-    mrjob.conf, or has an unknown option).
-    """
+    """The runner's options in each of the files that mrjob's own function finds and reads."""
     named = ", ".join(conf_paths or ()) or "mrjob.conf"
     try:
         found: list[tuple[Any, Any]] = theirs(runner.alias, conf_paths)

@@ -26,12 +26,9 @@ class Augmentation(NamedTuple):
     crop: int
 
     def apply(self, batch: Batch, shape: tuple[int, ...], key: Key) -> Batch:
-        """A batch with changed images; those of a row depend on its place in the key alone.
+        """A batch with changed images (channels, height, width) or (height, width).
 
-        ``shape``: Shape of an image: (channels, height, width), or (height, width). ``key``: That
-        of the batch.
-
-        Raises DataError (the rows are sparse).
+        Those of a row depend on its place in the key alone.
         """
         x = batch.features
         if isinstance(x, Csr):
@@ -49,8 +46,6 @@ class Augmentation(NamedTuple):
 
 def parse(spec: str) -> Augmentation:
     """The augmentation of a specification like ``flip,crop:4``.
-
-    Raises UsageError (a change is unknown, malformed or named twice).
 
     Examples
     --------
@@ -71,12 +66,7 @@ def parse(spec: str) -> Augmentation:
 
 
 def check(spec: str, shape: tuple[int, ...], layout: str = "dense") -> None:
-    """Refuse rows that an augmentation does not suit.
-
-    ``shape``: Shape of a row. ``layout`` ("dense", "sparse").
-
-    Raises UsageError (see :func:`parse`; or the rows are no images, or smaller than the shift).
-    """
+    """Refuse rows that an augmentation does not suit: no images, or smaller than the shift."""
     wanted = parse(spec)
     if layout == "sparse" or len(shape) not in (2, 3):
         raise UsageError(

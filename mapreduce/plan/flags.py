@@ -329,11 +329,7 @@ PLAN = _table()
 
 
 def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:
-    """Values from Python or from a file, if they are right for the options of some tables.
-
-    Raises UsageError (a name is unknown, a value is of another type, or :meth:`Option.check`
-    refuses it).
-    """
+    """Values from Python or from a file, if they are right for the options of some tables."""
     from mapreduce.support.suggest import did_you_mean
 
     known = {option.name: option for table in tables for option in table}

@@ -37,14 +37,7 @@ HELD_OUT = 0.05
 
 
 def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None) -> Plan:
-    """The plan of a training.
-
-    ``data``, ``evaluation``: The training data, and optionally the evaluation data, which are not
-    compared here.
-
-    Raises UsageError (a setting is out of range, unknown, or contradicts another), DataError (the
-    model cannot be trained on the training data).
-    """
+    """The plan of a training. Data and evaluation data are not compared here."""
     _check_settings(settings)
     trust_members(settings)
     settings = settings.decided(data.recipe is not None, data.target)
@@ -138,10 +131,7 @@ def dtype(optimizer: str, wanted: str | None) -> str:
 
 
 def check(plan: Plan) -> None:
-    """Refuse a plan that :func:`make` cannot have made, since anybody may have written it.
-
-    Raises UsageError (a value is out of range, or unknown, or does not fit the others).
-    """
+    """Refuse a plan that :func:`make` cannot have made, since anybody may have written it."""
     settings = Settings(**{**_shared(plan), "class_weight": None})
     _check_settings(settings)
     with contextlib.suppress(UntrustedError):
@@ -240,10 +230,7 @@ def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
 
 
 def changed_sources(plan: Plan) -> list[str]:
-    """Members that are not the toolkit's, and whose code has changed since the plan was made.
-
-    Raises UntrustedError (the plan names code that the user has not named).
-    """
+    """Members that are not the toolkit's, and whose code has changed since the plan was made."""
     return [one.partition("=")[0] for one in _sources(plan) if one not in plan.sources]
 
 

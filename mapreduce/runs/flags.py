@@ -163,8 +163,6 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
 
     Returns numbers and choices, by the names of options; and arguments for mrjob, to be shown. They
     can run programs, so they are not used.
-
-    Raises DataError (a value is of another type, or out of range).
     """
     from mapreduce.errors import DataError
 
@@ -187,8 +185,6 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     """The execution of some values of :data:`EXECUTION`, :data:`RUNNER` and ``mrjob_arguments``.
 
     Other values are the defaults. ``runner`` replaces the traits of the runner of the given name.
-
-    Raises UsageError (a value is out of range).
     """
     from mapreduce.runs.execution import Execution
 

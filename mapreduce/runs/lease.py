@@ -135,12 +135,10 @@ def is_visible(other: Holder) -> bool:
 
 @contextlib.contextmanager
 def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
-    """Hold the lease of a run.
+    """Hold the lease of a run's folder.
 
-    ``run``: The run's folder. ``take_over``: Take the lease from a driver on another host, which
-    the user knows to have ended.
-
-    Yields the driver that held the lease before and ended without giving it back, if one did.
+    Yields the driver that held the lease before and ended without giving it back, if one did. With
+    ``take_over`` it is taken from a driver on another host, which the user knows to have ended.
     Raises LeaseError (another driver works on the run).
     """
     me = myself()
@@ -160,10 +158,7 @@ _HELD: dict[str, Holder] = {}
 
 
 def check(run: AnyPath) -> None:
-    """Stop a driver that has lost its lease; called before it publishes or deletes.
-
-    Raises LeaseError (Another driver has the run, or the lease was removed).
-    """
+    """Stop a driver that lost its lease, by a LeaseError, before it publishes or deletes."""
     me = _HELD.get(str(run))
     if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
         return

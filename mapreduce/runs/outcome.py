@@ -44,7 +44,7 @@ def _mean(found: list[tuple[float, float]]) -> float | None:
 def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     """A warning about a training that did not go well, or None.
 
-    ``ended``: None if it is running, or was stopped. ``losses``: Losses of the rounds up to the
+    ``ended`` is None if it is running, or was stopped. ``losses`` are those of the rounds up to the
     model that is the result.
     """
     # A search that is stopped early, by patience, has ended as it should.

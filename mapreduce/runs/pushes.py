@@ -198,10 +198,7 @@ def _numbers(path: Path) -> tuple[int, int, int]:
 
 
 def read(run: RunDir, start: int, blocks: int, units: int) -> Script:
-    """What the log says of a stretch of ``units`` units.
-
-    Raises DataError (the log is damaged, or is that of another run).
-    """
+    """What the log says of a stretch of ``units`` units."""
     logs = [_read(run, start, block, blocks, units) for block in range(blocks)]
     read_by: dict[int, Push] = {}
     paths = [_path(run, start, block, blocks) for block in range(blocks)]
@@ -272,8 +269,7 @@ def _damaged(path: Path, number: int, what: str) -> DataError:
 class Staleness(NamedTuple):
     """How many gradients were applied between reading the model and applying one's own.
 
-    ``pushes``: Gradients.
-    ``mean``: Over blocks and gradients.
+    The ``mean`` is over blocks and gradients, of which ``pushes`` are the number.
     """
 
     pushes: int
@@ -285,8 +281,6 @@ def require_whole(run: RunDir, units: Callable[[int, int], int]) -> None:
     """Require that the log has every gradient of a run that has ended.
 
     ``units`` gives the number of units of the rounds from one to before another.
-
-    Raises DataError (something is missing, damaged, or that of another run).
     """
     plan, known = run.config.plan, starts(run)
     stop = 0
@@ -308,10 +302,7 @@ def require_whole(run: RunDir, units: Callable[[int, int], int]) -> None:
 
 
 def staleness(run: RunDir) -> Staleness | None:
-    """What the log says of the staleness of a run; None if there is no log.
-
-    Raises DataError (the log is damaged, or is that of another run).
-    """
+    """What the log says of the staleness of a run; None if there is no log."""
     counts, pushes = Counter[int](), 0
     for path in _files(run):
         start, block, blocks = _numbers(path)

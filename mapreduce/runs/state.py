@@ -36,10 +36,7 @@ class Position:
 
     @classmethod
     def first(cls, plan: Plan, params: Array | None = None) -> "Position":
-        """The state before the first round: from the model's own parameters, or from these.
-
-        Raises UsageError (they are not of the model's size and dtype).
-        """
+        """The state before the first round: from the model's own parameters, or from these."""
         model = plan.create_model()
         params = model.init(plan.seed) if params is None else params
         if (params.shape, params.dtype) != ((model.size,), model.dtype):

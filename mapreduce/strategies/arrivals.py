@@ -252,10 +252,8 @@ class Arrivals:
     def run(self, start: int) -> int:
         """Take part in the stretch after some rounds; returns the rounds completed at its end.
 
-        The blocks that this rank owns are handed to the state then.
-
-        Raises LostPeerError, DataError (the log is damaged, or is that of another run),
-        GradreduceError (as the strategy does).
+        The blocks that this rank owns are handed to the state then. Raises LostPeerError, DataError
+        (the log is damaged, or is that of another run), and what the strategy does.
         """
         plan, count = self._plan, self._state.count
         stop = plan.next_stop(start)

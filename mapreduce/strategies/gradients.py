@@ -33,8 +33,6 @@ class Gradients:
         """The largest complete nodes over some slices, from left to right.
 
         Their vectors are valid until the next call, which uses their memory again.
-
-        Raises NonFiniteError (a sum is NaN or infinite, and the plan does not tolerate that).
         """
         self.reuse()
         for node, partial in self._fold(part).nodes():

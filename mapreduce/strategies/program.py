@@ -42,10 +42,7 @@ def _text(key: Key) -> str:
 
 @dataclass(frozen=True)
 class Training(Program):
-    """The rounds of a run.
-
-    ``run``: Its folder. ``content``: Digest of its configuration.
-    """
+    """The rounds of a run in a folder, with the digest of its configuration in ``content``."""
 
     run: str
     content: str

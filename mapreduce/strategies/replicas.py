@@ -32,11 +32,7 @@ TAKES = ("optimizer", "momentum", "l2", "weight_decay", "clip_norm")
 
 
 def check(plan: Plan) -> None:
-    """Refuse a plan whose replicas could not take their steps.
-
-    Raises UsageError (there are more replicas than slices for a local step, the steps are more than
-    an epoch has, or the optimizer searches over rounds).
-    """
+    """Refuse more replicas than slices, more local steps than an epoch has, and a search."""
     if plan.create_optimizer().needs_all_rows:
         raise UsageError(
             f"--optimizer {plan.optimizer}: it compares rounds of all rows, and replicas take "
@@ -129,11 +125,7 @@ class Replicas:
             self._steppers = [Stepper(context, optimizer) for optimizer in optimizers]
 
     def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
-        """Take a replica's steps of a round, from some parameters (size,) and state on.
-
-        Raises NonFiniteError (a step's loss or update is not finite. The error names the replica
-        and its slices).
-        """
+        """Take a replica's steps of a round, from some parameters (size,) and state on."""
         plan = self._context.plan
         seen = VectorSum(0, 0.0, 0.0, np.empty(0, params.dtype))
         update = np.zeros_like(params)

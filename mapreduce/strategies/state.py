@@ -20,9 +20,8 @@ _first_non_finite = dispatch.get("first_non_finite")
 class State:
     """The parameters and the other arrays of a training, in blocks.
 
-    ``published``: The rounds that were made, by whoever runs them.
-
-    ``bounds``: Start and stop of the elements of each block.
+    ``published`` are the rounds that were made, by whoever runs them. ``bounds`` are start and stop
+    of the elements of each block.
     """
 
     def __init__(self, context: TaskContext, published: state.State) -> None:
@@ -98,9 +97,6 @@ class State:
         ``rows``: Number of rows, their weight and the sum of their losses in this round, and what
           the strategy notes of it. A sequence of such, if there are several rounds.
         ``scalars``: The optimizer's scalars; by default those of the block before.
-
-        Raises NonFiniteError (a parameter is NaN or infinite), UsageError (an array is missing, or
-        of another shape or dtype than that of the block before).
         """
         before = self.block(completed, number)
         self._check_same_kind(completed, number, before.arrays, arrays)

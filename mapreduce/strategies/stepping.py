@@ -111,8 +111,8 @@ class Stepper:
     def step(self, step: int, part: Part, mean: VectorSum, sums: Array | None) -> Stepped:
         """The part after the optimizer's step; its buffers are as before.
 
-        ``step``: The round, or the local step if a round has several, counted from 0. ``sums``: The
-        scalars of all parts, if the optimizer needs them.
+        ``step`` is the round, or the local step if a round has several, counted from 0. ``sums``
+        are the scalars of all parts, if the optimizer needs them.
         """
         trained, arrays, scalars = self._trained(part), self._state(part, mean), part.scalars
         gradient = dense(mean.vector)

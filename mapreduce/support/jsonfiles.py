@@ -24,11 +24,7 @@ MOST_BYTES = 256 << 20
 
 
 def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
-    """Refuse a local path that is endless, as a pipe, or larger than ``most`` bytes.
-
-    Raises DataError (the path exists and is neither a file nor a link to one, or the file is too
-    large).
-    """
+    """Refuse a local path that is endless, as a pipe, or larger than ``most`` bytes."""
     if isinstance(path, Path):
         status = path.stat()
         if (kind := kind_of(status)) != "a file":
@@ -38,10 +34,7 @@ def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
 
 
 def read(path: AnyPath) -> dict[str, Any] | None:
-    """The object that a file holds, or None if the file does not exist.
-
-    Raises DataError (it holds something else, or is not a file that can be read to its end).
-    """
+    """The object that a file holds, or None if the file does not exist."""
     try:
         with storage_errors("read", path):
             try:

@@ -32,23 +32,14 @@ POSITIVE = Bound("a finite, positive number", lambda number: 0 < number < math.i
 
 
 def option(default: Any, text: str, bound: Bound | None = None) -> Any:
-    """A field of a dataclass of options.
-
-    ``default``: Its value if none is given.
-    ``text``: What it does, in a line.
-    ``bound``: The values that it may have; by default all of its type.
-    """
+    """A field of a dataclass of options, with a line of help; by default any value is valid."""
     return field(default=default, metadata={"help": text, "bound": bound})
 
 
 def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
     """The options of a text ``NAME=VALUE,NAME=VALUE``; None if a member declares none.
 
-    ``kind``: The dataclass of the options, if there is one.
-    ``member``: Whose they are, for an error: ``--optimizer adam``.
-
-    Raises UsageError (a name is unknown or given twice, or a value is of another type or out of its
-    bounds).
+    ``kind`` is their dataclass, ``member`` whose they are, for an error: ``--optimizer adam``.
     """
     if kind is None:
         if text is not None:
@@ -83,10 +74,7 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
 
 
 def _checked(kind: Any) -> dict[str, type]:
-    """The types of the options, of which None is a default alone.
-
-    Raises UsageError (it is no dataclass of what a text can say, or a default is out of bounds).
-    """
+    """The types of the options, of which None is a default alone."""
     what = f"the options {getattr(kind, '__qualname__', kind)!s:.60}"
     if not isinstance(kind, type) or not is_dataclass(kind):
         raise UsageError(f"{what}: expected a dataclass")

@@ -92,7 +92,7 @@ def _look(*more: str) -> None:
 
 
 def theirs(name: str, importer: Mapping[str, Any], wanted: Iterable[str] = ()) -> str:
-    """The name of a module that an importer means, given by its globals.
+    """The name of a module that an importer, given by its globals, means by one.
 
     ``wanted``: What it imports from the module.
     """

@@ -18,8 +18,6 @@ class reading:
     ``advice``: What the user can try then.
     ``kinds``: Exceptions that mean damage, beside an ``OSError`` without a number, which several
       libraries raise for damaged bytes.
-
-    Raises DataError (the file is damaged), StorageError (it cannot be read).
     """
 
     def __init__(self, path: str, what: str, *kinds: type[BaseException], advice: str = "") -> None:

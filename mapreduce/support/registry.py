@@ -65,10 +65,7 @@ class Registry:
         return f"{', '.join(known)}, or MODULE:NAME"
 
     def split(self, spec: str) -> tuple[str, str | None]:
-        """Name and arguments of a specification such as ``mlp:7``; nothing is imported.
-
-        Raises UsageError (no member has this name).
-        """
+        """Name and arguments of a specification such as ``mlp:7``; nothing is imported."""
         name, colon, rest = spec.partition(":")
         if name not in self.builtin and (own := trust.OWN.fullmatch(spec)):
             return own[1], own[2]
@@ -80,10 +77,7 @@ class Registry:
         return name, rest if colon else None
 
     def code(self, spec: str) -> str:
-        """The code that a specification names: a member, or the ``MODULE:NAME`` it carries.
-
-        Raises UsageError (no member has this name, or the specification of a carrier is malformed).
-        """
+        """The code that a specification names: a member, or the ``MODULE:NAME`` it carries."""
         name, rest = self.split(spec)
         if name not in self.carriers:
             return name
@@ -93,11 +87,7 @@ class Registry:
         return own[1]
 
     def target(self, name: str) -> str:
-        """Where a member is, as ``module:attribute``.
-
-        Raises UntrustedError (it is ``MODULE:NAME``, and :func:`mapreduce.support.trust.trust` was
-        not called with it).
-        """
+        """Where a member is, as ``module:attribute``; an UntrustedError if it is not trusted."""
         if ":" not in name:
             return self.builtin.get(name) or self._installed[name]
         if name not in trust.trusted():
@@ -109,11 +99,7 @@ class Registry:
         return name
 
     def find(self, name: str) -> Any:
-        """The member of a name that :meth:`split` gave.
-
-        Raises UntrustedError (see :meth:`target`), MemberError (it cannot be imported, or is of
-        another kind).
-        """
+        """The member of a name that :meth:`split` gave."""
         member = self.imported(name)
         if name not in self.builtin:
             self._check(name, member)
@@ -137,10 +123,7 @@ class Registry:
         return member
 
     def named(self, spec: str) -> tuple[str, Any]:
-        """Name and member of a specification that the user has given, who trusts what it names.
-
-        Errors are those of :meth:`split` and :meth:`find`.
-        """
+        """Name and member of a specification that the user has given, who trusts what it names."""
         name, _ = self.split(spec)
         if ":" in name:
             trust.trust(name)
@@ -151,11 +134,7 @@ class Registry:
         return self.configured(spec)[0]
 
     def configured(self, spec: str) -> tuple[Any, Any]:
-        """The member of a specification, and its options, if it declares any as ``Options``.
-
-        Raises UsageError (no member has this name, or an option is not one of it), UntrustedError,
-        MemberError (see :meth:`find`).
-        """
+        """The member of a specification, and its options, if it declares any as ``Options``."""
         name, arguments = self.split(spec)
         member = self.find(name)
         kind = getattr(member, "Options", None)

@@ -24,8 +24,6 @@ def trust(*specs: str) -> None:
     """Let members, ``MODULE:NAME``, be imported by this process and the tasks that it starts.
 
     They may be in the current directory, as if it were that of a script.
-
-    Raises UsageError (a member has another form).
     """
     for spec in specs:
         own = OWN.fullmatch(spec)

@@ -12,10 +12,7 @@ from mapreduce.support.suggest import missing
 
 
 def warn(found: Mapping[str, str]) -> None:
-    """Say in one line, on stderr even if all else is quiet, which folders look unfinished.
-
-    ``found``: What :func:`hdfs_utils.publish.check_folders` returns.
-    """
+    """Say in one line, on stderr even if all else is quiet, what folders look unfinished."""
     for folder, what in list(found.items())[:1]:
         more = f"; others too ({len(found) - 1})" if len(found) > 1 else ""
         echo(
@@ -29,12 +26,8 @@ def warn(found: Mapping[str, str]) -> None:
 def check_input(uri: str) -> dict[str, str]:
     """Folders of a job's input that look unfinished, and what makes them look so.
 
-    Raises
-    ------
-    MissingInputError
-        The URI, which may be a glob, stands for nothing.
-    IncompleteOutputError
-        See :func:`hdfs_utils.publish.check_parts`.
+    A URI that stands for nothing is an error, and so is what :func:`hdfs_utils.publish.check_parts`
+    refuses.
     """
     found = matching(uri)
     if not found:

@@ -615,11 +615,7 @@ def _name(job: type) -> str:
 def check(
     target: str | type, arguments: Sequence[str], options: dict[str, Any]
 ) -> Iterator[Finding]:
-    """Test the laws on a job, given by its class or as the command line names it.
-
-    Raises UsageError, MissingInputError (as :func:`mapreduce.tracing.engine.tracing` does),
-    DataError (the input is empty).
-    """
+    """Test the laws on a job, given by its class or as the command line names it."""
     seconds, lines = options["time_limit"], options["lines"]
     with tracing(target, arguments, seconds, lines) as runner:
         name = target if isinstance(target, str) else _name(target)

@@ -310,9 +310,6 @@ def tracing(
 
     ``arguments`` are mrjob's and the job's own, ``seconds`` the time limit of each task, and
     ``lines`` the most lines of input that are taken.
-
-    Raises UsageError (the job does not exist, options are invalid, there is no input, or the job's
-    steps cannot be followed), MissingInputError (an input cannot be read).
     """
     if isinstance(job, str):
         place, command = job, shlex.join([job, *arguments])

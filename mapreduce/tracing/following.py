@@ -19,10 +19,7 @@ _TASKS, _KEYS = 8, 3
 
 
 def follow(trace: Trace, word: str) -> list[Section]:
-    """What became of a key, step by step; ``word`` is the key as text or as it is written.
-
-    Raises UsageError (no key has this name; the message names similar ones).
-    """
+    """What became of a key, step by step; ``word`` is the key as text or as it is written."""
     for step in trace.steps:
         raws = [raw for raw in _raws(step) if word in (_plain(raw), text_of(raw))]
         if raws:

@@ -35,10 +35,7 @@ _KEYS, _TASKS, _LINES = 12, 3, 6
 
 
 def view(trace: Trace, key: str | None = None) -> View:
-    """The view of a run, also of one that failed, with a key to be followed, first of all.
-
-    Raises UsageError (no pair has this key).
-    """
+    """The view of a run, also of one that failed, with a key to be followed, first of all."""
     return View(
         f"gradreduce explain {trace.place}",
         trace.job,

@@ -83,19 +83,7 @@ def create(
 ) -> RunDir:
     """Make the directory ``path`` of a new run, without training.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-    settings : Settings
-    data, evaluation : Path or RemotePath
-        Datasets to train and to evaluate on.
-    numeric_profile : {"native", "portable"}
-        The profile that the process is pinned to.
-
-    Raises
-    ------
-    GradreduceError
-        The settings or the data are wrong, or the folder cannot be used.
+    The process is pinned to ``numeric_profile``, "native" or "portable".
     """
     manifest = load_manifest(data)
     run = RunDir(path.absolute())

@@ -33,9 +33,8 @@ _SLICES = 64
 def contract(context: TaskContext) -> None:
     """Refuse a model of one's own that breaks the contract, by a few of its rows.
 
-    Raises UsageError (its gradient changes the parameters, leaves an element unwritten or has
-    another loss than ``score``, so that evaluations would tell of another one; or a result is of
-    another type).
+    Its gradient must not change the parameters, must write each element, and have the loss of
+    ``score``, or evaluations would tell of another one.
     """
     plan, model = context.plan, context.model
     name, _ = MODELS.split(plan.model)

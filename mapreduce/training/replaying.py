@@ -19,17 +19,9 @@ from mapreduce.training import driver
 def replay(
     run: RunDir, place: Path, execution: Execution, events: Events, moved: Moved | None = None
 ) -> RunEnded:
-    """Train a run anew, by its log.
+    """Train an asynchronous run that has ended anew, by its log, in the new folder ``place``.
 
-    ``run``: An asynchronous run that has ended; it is only read.
-    ``place``: Folder of the new run. It must not exist.
-    ``execution``: The number of workers may be another than that of the run.
-    ``events``: Receives those of the new run.
-    ``moved``: Where data lie now.
-
-    Raises UsageError (the run is not asynchronous, has not ended, or ``place`` exists), DataError
-    (the log is not whole, is damaged, or is that of another run; or the model is not the run's),
-    GradreduceError (as :func:`mapreduce.training.driver.train` does).
+    The run is only read. The number of workers may be another, and the data may have moved.
     """
     plan, result = run.config.plan, run.result()
     if not plan.asynchronous:

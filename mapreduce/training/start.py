@@ -54,12 +54,10 @@ def resume(
 ) -> RunEnded:
     """Continue a run with the options of its last execution, except those that are given.
 
-    ``given``: Options of execution and runner that are not None, ``mrjob_arguments``,
+    ``given`` has options of execution and runner that are not None, ``mrjob_arguments``,
     ``take_over``, and ``remote_data``, a sequence of URIs; ``data`` and ``evaluation`` where these
-    have moved. ``warn``: Receives a message about arguments that are left out.
-
-    Raises UsageError (the runner or remote data must be repeated, because the run may be somebody
-    else's).
+    have moved. ``warn`` receives a message about arguments that are left out. The runner and remote
+    data must be repeated, because the run may be somebody else's.
     """
     # Raises an error where there is no run.
     _ = run.config
@@ -98,8 +96,6 @@ def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:
     """Where the data of a run lie now, by the paths ``data`` and ``evaluation`` that are given.
 
     ``remote_data`` are URIs that the user has named.
-
-    Raises UsageError (the run has remote data that are not named).
     """
     places = {name: given[name].absolute() for name in ("data", "evaluation") if given.get(name)}
     moved = Moved(**{name: str(path) for name, path in places.items()}) if places else None
@@ -116,8 +112,6 @@ def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = Non
     """Refuse to open remote data that only the run names, which may be a stranger's.
 
     Data that have ``moved`` are named by the user.
-
-    Raises UsageError (the run's data are in another filesystem, and not ``named`` by the user).
     """
     moved = moved or Moved()
     config, named = run.config, (*named, moved.data or "", moved.evaluation or "")

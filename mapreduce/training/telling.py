@@ -22,10 +22,7 @@ _USUALLY_SKIPPED = 16
 
 
 class Teller:
-    """Emits the events of a run's rounds.
-
-    ``completed``: Rounds that were told of. ``evaluated``: Those whose evaluation was.
-    """
+    """Emits the events of a run's rounds, once for each round and each evaluation."""
 
     def __init__(self, run: RunDir, model: Model, events: Events) -> None:
         self._run = run
@@ -56,8 +53,8 @@ class Teller:
     ) -> None:
         """Tell that the training starts from a state, or goes on from it.
 
-        ``unsettled``: Rounds before it that will be told of. Subscribers skip those they know.
-        ``auto``: What of the execution is to be chosen.
+        ``unsettled`` are rounds before it that will be told of. Subscribers skip those they know.
+        ``auto`` is what of the execution is to be chosen.
         """
         first = (*unsettled, position)[0]
         self.completed = first.completed - len(first.history)

@@ -48,10 +48,8 @@ class Way(NamedTuple):
 
 
 def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: bool) -> list[Way]:
-    """The ways to choose from.
+    """The ways to choose from, given what the user has chosen and the names of what he has not.
 
-    ``pinned``: What the user has chosen.
-    ``auto``: What the user has not chosen: names of the attributes of a way.
     ``cores``: Tasks that can run at once.
     ``can_gang``: Whether the tasks of a gang can all run.
     ``is_here``: Whether workers may have several threads, since all cores are of one machine.
@@ -90,10 +88,9 @@ class Work(NamedTuple):
 
 
 class Tuner:
-    """Chooses ways for the next rounds, from an estimate and from what rounds have taken.
+    """Chooses ways, of one executor, for the next rounds, from an estimate and what rounds took.
 
-    ``ways``: All of the same executor. ``cores``: Workers and threads that make rounds faster.
-    ``work``: An estimate.
+    ``cores`` are the workers and threads that make rounds faster, ``work`` is the estimate.
     """
 
     def __init__(self, ways: Sequence[Way], costs: Costs, cores: int, work: Work) -> None:

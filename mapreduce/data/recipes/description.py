@@ -29,13 +29,9 @@ def describe(
 ) -> dict[str, Any]:
     """Types, missing and different values, ranges and most frequent values of all columns.
 
-    ``summary``: A detailed one.
-    ``kinds``: The columns' kinds.
-    ``leaks``: What :func:`leaks` has found.
-
-    Returns JSON: ``rows``, ``columns`` with an object for each, and ``notes``, a list of texts.
-    Quantiles are off by up to :data:`mapreduce.data.recipes.quantiles.RELATIVE_ERROR` of their
-    value.
+    ``summary`` is a detailed one, ``leaks`` what :func:`leaks` has found. Returns JSON: ``rows``,
+    ``columns`` with an object for each, and ``notes``, a list of texts. Quantiles are off by up to
+    :data:`mapreduce.data.recipes.quantiles.RELATIVE_ERROR` of their value.
     """
     columns = {
         name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name))
@@ -152,8 +148,6 @@ def leaks(columns: Mapping[str, Any], label: str) -> dict[str, str]:
     A column does if one number, or the sign of a difference, tells the label of every row: numbers
     that are correlated with a numeric label by more than 0.999; numbers whose ranges do not overlap
     between any two of the classes; names that always come with one class, and several times.
-
-    ``columns``: Some rows of all columns: arrays (rows,), float64, or Arrow's texts.
     """
     target = columns[label]
     others = {name: column for name, column in columns.items() if name != label}

@@ -176,10 +176,7 @@ class FittedRecipe:
 
     @staticmethod
     def from_bytes(content: bytes) -> "FittedRecipe":
-        """The recipe of :meth:`to_bytes`.
-
-        Raises ValueError, UsageError (it is none).
-        """
+        """The recipe of :meth:`to_bytes`. Raises ValueError, UsageError (it is none)."""
         parsed = json.loads(content)
         if not isinstance(parsed, dict) or not isinstance(parsed.get("recipe"), dict):
             raise ValueError("expected the object of a recipe")
@@ -197,10 +194,7 @@ class FittedRecipe:
         return FittedRecipe(recipe, columns, left_out, layout)
 
     def transform(self, block: Block) -> Array | Csr:
-        """The features (rows, width) of a block, in the recipe's dtype and layout.
-
-        Raises DataError (a number is too large for the dtype).
-        """
+        """The features (rows, width) of a block, in the recipe's dtype and layout."""
         try:
             with np.errstate(over="raise"):
                 return self._transformed(block, np.dtype(self.recipe.dtype))
@@ -431,11 +425,7 @@ def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
 
 
 def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
-    """The recipe, fitted to the training data; ``source`` names them in messages.
-
-    Raises DataError (a column is neither one of numbers nor of words, or has dates that cannot be
-    told; or no column is left for features).
-    """
+    """The recipe, fitted to the training data; ``source`` names them in messages."""
     columns, left_out = [], {}
     for name, column in summary.columns.items():
         rule = recipe.columns.get(name, Rule())
@@ -647,10 +637,7 @@ def _id(name: str, about: str) -> str:
 
 
 def load(content: bytes, place: str) -> FittedRecipe:
-    """The recipe in a file, whose place is for the message.
-
-    Raises DataError (it is damaged).
-    """
+    """The recipe in a file, whose place is for the message."""
     try:
         return FittedRecipe.from_bytes(content)
     except (ValueError, TypeError, KeyError, AttributeError, UsageError, RecursionError) as error:

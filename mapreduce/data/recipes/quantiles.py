@@ -30,10 +30,7 @@ class Sketch(NamedTuple):
     counts: Array
 
     def quantile(self, share: float) -> float:
-        """The number below which a share of all lie; the mean of two if it lies between them.
-
-        Raises ValueError (the sketch is empty).
-        """
+        """The number below which a share of all lie; the mean of two if it lies between them."""
         total = int(self.counts.sum())
         if not total:
             raise ValueError("an empty column has no quantiles")
@@ -47,10 +44,7 @@ class Sketch(NamedTuple):
         return low if low == high else low * (1 - part) + high * part
 
     def median(self) -> float:
-        """The number that half of all, or of their weight, lies below: as if rows were repeated.
-
-        Raises ValueError (the sketch is empty).
-        """
+        """The number that half of all, or of their weight, lies below: as if rows were repeated."""
         if not self.counts.sum():
             raise ValueError("an empty column has no median")
         ends = np.cumsum(self.counts)

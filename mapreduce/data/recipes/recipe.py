@@ -152,10 +152,7 @@ class Recipe:
 
     @staticmethod
     def parse(content: Mapping[str, Any]) -> "Recipe":
-        """The recipe of :meth:`to_json`, or of a TOML file.
-
-        Raises UsageError (a name is unknown, or a value makes no sense).
-        """
+        """The recipe of :meth:`to_json`, or of a TOML file."""
         rules = content.get("columns", {})
         if not isinstance(rules, dict):
             raise UsageError("columns: expected a table for each column, [columns.NAME]")
@@ -174,11 +171,7 @@ class Recipe:
 
 
 def load(path: AnyPath) -> Recipe:
-    """The recipe in a TOML file.
-
-    Raises MissingInputError (there is no such file), DataError (it is not TOML, or holds what no
-    recipe holds).
-    """
+    """The recipe in a TOML file."""
     with storage_errors("read", path):
         try:
             content = path.read_bytes()

@@ -297,13 +297,11 @@ def of(
     detailed: bool = False,
     plain: Callable[[Any], Any] = lambda fields: fields,
 ) -> Summary:
-    """The statistics of a block.
+    """The statistics of a block, by the columns' kinds, in ``found``, and values.
 
-    ``found``: The columns' kinds.
-    ``values``: Columns by their names: arrays (rows,), float64, or Arrow's texts, trimmed.
-    ``weights``: An array (rows,), float64, or None.
-    ``detailed``: For a description: sketches and hashes of all columns.
-    ``plain``: Makes numbers among texts as a program writes them.
+    Values are arrays (rows,), float64, or Arrow's texts, trimmed. ``detailed`` is for a
+    description: sketches and hashes of all columns. ``plain`` makes numbers among texts as a
+    program writes them.
     """
     columns: dict[str, Column] = {}
     for name, column in values.items():

@@ -46,7 +46,7 @@ class Balance:
     def decide(self, leaves: int, now: float) -> Split | None:
         """The split of the next rounds, if that is another one; call this once in each round.
 
-        ``leaves``: Units of this round. ``now``: Seconds on a clock that does not go back.
+        ``leaves`` are the units of this round, ``now`` is a clock that does not go back.
         """
         self._rounds += 1
         self._leaves = max(self._leaves, leaves)

@@ -14,11 +14,7 @@ from mapreduce.reduction.message import Message
 
 
 class Division:
-    """Which rank has what.
-
-    ``ranks``: A multiple of the number of stages. ``bounds``: Those of the blocks. ``stages``:
-    Empty if every rank has the whole model.
-    """
+    """Which rank has what. Ranks are a multiple of the stages, of which there may be none."""
 
     def __init__(
         self, ranks: int, bounds: Sequence[tuple[int, int]], stages: Sequence[Stage] = ()
@@ -82,10 +78,7 @@ class Neighbours:
 
 
 class Together(NamedTuple):
-    """What a rank does its part with.
-
-    ``slowness``: A factor by which its maps take longer, for experiments.
-    """
+    """What a rank does its part with; ``slowness`` makes its maps take longer, for experiments."""
 
     mesh: Mesh
     division: Division

@@ -18,9 +18,7 @@ from mapreduce.reduction.message import Message
 
 
 class Exchange:
-    """What a rank sends and receives. ``slowness`` is a factor by which its maps take longer, for
-    experiments.
-    """
+    """What a rank sends and receives; ``slowness`` makes its maps take longer, for experiments."""
 
     def __init__(self, mesh: Mesh, division: Division, slowness: float = 1.0) -> None:
         self._mesh = mesh
@@ -44,7 +42,7 @@ class Exchange:
     ) -> list[Pair]:
         """Take part in a round; returns this rank's pairs of the last phase.
 
-        ``parts``: The units of each group. ``place``: See :func:`pack`, for what was mapped.
+        ``parts`` are the units of each group. :func:`pack` has ``place``, for what was mapped.
         """
         division, layout = self._division, program.layout
         busy = [start < stop for start, stop in parts]

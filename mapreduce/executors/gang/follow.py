@@ -17,10 +17,9 @@ _SECONDS = 0.02
 
 
 class Follower:
-    """Follows the rounds that a gang of ``ranks`` publishes, in their order.
+    """Follows the rounds that a gang of ``ranks`` publishes after the settled one ``start``.
 
-    The gang starts from the round ``start``, which is settled. ``home`` is the folder whose lease
-    must be held for anything to be deleted.
+    ``home`` is the folder whose lease must be held for anything to be deleted.
     """
 
     def __init__(

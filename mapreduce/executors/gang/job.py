@@ -174,8 +174,6 @@ def _reach(home: AnyPath) -> str:
     """A name node, which all ranks can reach since it serves the folder where they meet.
 
     Empty for a directory of this machine, on which all ranks run then.
-
-    Raises UsageError (the URI names no host).
     """
     scheme, remote, place = str(home).partition("://")
     found = [place.partition("/")[0]] if remote else [""]

@@ -35,9 +35,7 @@ class Role:
     ``token``: Part of the names of its files in the folder ``home``.
     ``place``: Folder of the rounds of a program with a state.
     ``ranks``: Tasks, which wait so many seconds for each other.
-    ``blocks``: Blocks of the state.
     ``reach``: host:port that all ranks can reach, if they are on several machines.
-    ``limit``: When it ends.
     ``stages``: Ranks that hold a state together.
     ``threads``: Units that a rank computes at once.
     ``slow_worker``: RANK:FACTOR, for experiments.
@@ -78,8 +76,8 @@ class Rank:
     def run(self) -> None:
         """Take part until the program or the job ends.
 
-        Raises TooSmallError (not all ranks came in time), GradreduceError (as the program does;
-        all other ranks end too).
+        Raises TooSmallError (not all ranks came in time), and what the program does: all other
+        ranks end too.
         """
         with every(_ALIVE_SECONDS, self._give_sign_of_life, "heartbeat"):
             try:

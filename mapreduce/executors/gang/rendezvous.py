@@ -186,10 +186,7 @@ class Meeting:
         put_if_absent(self._path("blocks"), *lines)
 
     def blocks(self) -> list[Pair]:
-        """The blocks that rank 0 has published.
-
-        Raises GradreduceError (it has not).
-        """
+        """The blocks that rank 0 has published."""
         if "blocks" not in self._names():
             raise GradreduceError("the gang's job ended without its result: run it again")
         lines = self._path("blocks").read_bytes().split(b"\n")[:-1]

@@ -44,10 +44,9 @@ _LOOK_SECONDS = 0.005
 class Rounds:
     """The rounds of one generation.
 
-    ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
-    now and then, and raises an error if the gang has to end. ``limit`` says when the job ends, if
-    that is before the end of the program. ``stages`` is the number of tasks that have a part of
-    each vector, ``slowness`` a factor by which this rank's maps take longer, for experiments.
+    ``on_round`` is called with the number of completed ones. ``look`` is called now and then, and
+    raises an error if the gang has to end. ``stages`` is the number of tasks that have a part of
+    each vector, ``slowness`` a factor of the time of this rank's maps, for experiments.
     """
 
     def __init__(
@@ -103,9 +102,8 @@ class Rounds:
     def run(self, start: int, is_concluded: bool) -> None:
         """Take part from the published round ``start`` until the program ends, or the limit.
 
-        ``is_concluded`` says whether what is beside that round has been concluded, too.
-
-        Raises LostPeerError, GradreduceError (as the program does).
+        ``is_concluded`` says whether what is beside that round has been concluded, too. Raises
+        LostPeerError, and what the program does.
         """
         self._load(start)
         completed, over = start, self._is_due(start) and self._is_over(start, is_concluded)

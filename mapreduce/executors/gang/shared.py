@@ -74,16 +74,9 @@ def _is_sealed(descriptor: int) -> bool:
 class Shared:
     """The memory, as one rank sees it.
 
-    Parameters
-    ----------
-    descriptor : int
-        That of :func:`create`; it may be closed afterwards.
-    size : int
-        Bytes of the whole.
-    own : tuple of int
-        Start and stop of the part of this rank, multiples of :data:`ALIGNMENT`.
-
-    Raises OSError (it cannot be mapped), WireError (it has another size, or could be shortened).
+    ``descriptor`` is that of :func:`create`, and may be closed afterwards. ``size`` is bytes of the
+    whole, ``own`` start and stop of the part of this rank, multiples of :data:`ALIGNMENT`. Raises
+    OSError (it cannot be mapped), WireError (it has another size, or could be shortened).
     """
 
     def __init__(self, descriptor: int, size: int, own: tuple[int, int]) -> None:

@@ -93,10 +93,7 @@ class GangState(InFolder):
         return {name: self.scalar(completed, name) for name in self._whole}
 
     def publish(self, completed: int, number: int, block: Message) -> None:
-        """Have a block for the other ranks.
-
-        Raises GradreduceError (an array that maps read is missing, or of another length).
-        """
+        """Have a block for the other ranks, with all arrays that maps read, of its length."""
         shared, arrays = self._mesh.shared, block.arrays
         start, stop = self.bounds[number]
         for name in self._mapped:

@@ -16,9 +16,7 @@ _COMPARE_SECONDS, _COMPARISONS = 0.5, 2
 
 
 class Stopwatch:
-    """Times the rounds of a job, without what lies between them, and says when it ends.
-
-    ``rounds`` is the number of rounds of the whole program.
+    """Times the rounds of a job, of which the program has ``rounds``, and says when it ends.
 
     ``mapped``, ``rest``: Seconds of the maps of all ranks together, and of all else: rounds without
       their longest map, and publishing. The first rounds and what is beside them do not count. See

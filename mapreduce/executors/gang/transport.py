@@ -91,11 +91,7 @@ def framed(parcel: Parcel) -> list[memoryview]:
 
 
 def unpack(parcel: Parcel, shared: Shared | None = None) -> list[Message]:
-    """The messages of a parcel, whose arrays are views of its body or of shared memory.
-
-    Raises WireError (the header does not describe the body, or names other memory than what is
-    shared).
-    """
+    """The messages of a parcel, whose arrays are views of its body or of shared memory."""
     header, body = parcel
     try:
         described = json.loads(header)
@@ -155,10 +151,7 @@ class Incoming:
 
 
 class Mesh:
-    """The connections between a rank and all others, for one generation.
-
-    ``addresses`` are those of all ranks.
-    """
+    """The connections between a rank and all others, at ``addresses``, for one generation."""
 
     def __init__(self, rank: int, addresses: Sequence[str], generation: int, secret: str) -> None:
         self.rank = rank
@@ -244,11 +237,9 @@ class Mesh:
         """Share memory between all ranks, if all are on this machine and it can be had.
 
         All ranks call this at once, and have :attr:`shared` afterwards, or none of them has.
-
-        ``common``, ``each``: Bytes that all ranks have in common, and bytes of each rank's own
-        part: multiples of :data:`mapreduce.executors.gang.shared.ALIGNMENT`.
-
-        Raises LostPeerError, WireError (rank 0 passed something else).
+        ``common`` and ``each`` are bytes that all ranks have in common, and of each rank's own
+        part: multiples of :data:`mapreduce.executors.gang.shared.ALIGNMENT`. Raises LostPeerError,
+        WireError (rank 0 passed something else).
         """
         is_local = all(stream.family == socket.AF_UNIX for stream in self.streams.values())
         if not self.peers or not is_local:

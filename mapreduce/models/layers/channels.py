@@ -9,9 +9,8 @@ from mapreduce.models.layers.base import Layer, Pass
 class ChannelLayer(Layer):
     """A layer whose outputs are scaled or shifted by channel, then pass ReLU and max pooling.
 
-    ``has_bias``: Whether the outputs have a bias.
-    ``relu``: Whether the ReLU after it is computed here.
-    ``pool``: Size of the windows of the max pooling after it, 1 for none.
+    ``relu`` says whether the ReLU after it is computed here, and ``pool`` is the size of the
+    windows of the max pooling after it, 1 for none.
     """
 
     has_bias = True

@@ -12,10 +12,7 @@ from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
 
 
 def tokens_of(x: Array, count: int, what: str) -> Array:
-    """Features as integers in ``range(count)``.
-
-    Raises DataError (one of them is not such a number; ``what`` says what it was to be).
-    """
+    """Features as integers in ``range(count)``, or an error that says ``what`` they were to be."""
     wrong = ~((x >= 0) & (x < count) & (x == np.floor(x)))
     if wrong.any():
         *_, place = np.argwhere(wrong)[0].tolist()

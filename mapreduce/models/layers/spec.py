@@ -19,9 +19,6 @@ _LIMIT = 2**31
 def parse(spec: str) -> list[Layer]:
     """The layers of a specification.
 
-    Raises UsageError (a layer is unknown, an argument is malformed, parentheses do not match, or
-    there are too many layers, or residual blocks within each other).
-
     Examples
     --------
     >>> [str(layer) for layer in parse("conv:16x5, relu, residual(dense:3,relu)")]

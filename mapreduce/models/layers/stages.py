@@ -11,11 +11,9 @@ from mapreduce.models.layers.sequential import Sequential
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Consecutive layers of a network.
+    """Consecutive layers of a network: stage ``number``, from 0, of ``count``.
 
-    ``number``, ``count``: Which stage it is, from 0, and of how many.
-    ``network``: The layers, as a network with their parameters alone.
-    ``start``: Place of its first parameter in the flat vector of the whole network.
+    ``start`` is the place of its first parameter in the flat vector of the whole network.
     """
 
     number: int
@@ -34,8 +32,6 @@ def stages_of(model: Model, count: int) -> list[Stage]:
 
     Where that leaves a choice, the largest number of a stage's parameters is the least, too. Layers
     that are computed in one pass stay together, and so does a residual block.
-
-    Raises UsageError (the model is no list of layers, or has fewer places to cut it than that).
     """
     if not isinstance(model, Sequential):
         raise UsageError(

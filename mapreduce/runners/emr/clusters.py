@@ -109,8 +109,7 @@ def cancel(client: Any, cluster: str, mine: Callable[[dict[str, Any]], bool]) ->
 def end_left_behind(run: str, cluster: str) -> list[str]:
     """End what a killed driver left of a run on a cluster of EMR: the cluster, or steps on it.
 
-    Returns the cluster, if there was anything. Raises ClusterError (EMR does not answer, or
-    refuses).
+    Returns the cluster, if there was anything.
     """
     mark = applications.mark(run)
     region = clients.default_region()

@@ -16,10 +16,7 @@ _MOST_BYTES = 4 << 20
 
 
 def failure_of(fs: Any, folder: str, step: str, said: str) -> Failure | None:
-    """Why a step failed; None if its logs, below the URI ``folder``, do not say it, or not yet.
-
-    ``said`` is what EMR says of it.
-    """
+    """Why a step failed, beside what EMR ``said``; None if its logs do not say it, or not yet."""
     own = "\n".join(_texts(fs, f"{folder}steps/{step}/"))
     for application in reversed(re.findall(r"Submitted application (application_\d+_\d+)", own)):
         for text in _texts(fs, f"{folder}containers/{application}/", "stderr"):

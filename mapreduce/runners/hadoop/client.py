@@ -45,10 +45,9 @@ class Outcome:
 class Client:
     """Follows a step that a program gives to Hadoop.
 
-    ``tag``: The tag by which the job's applications are found again. ``what``: The step, for
-    messages. ``arguments``, ``environment``: The program of its own that would give the step to
-    Hadoop, to ask it why it did not. ``queue_wait``: Seconds for which an application may wait for
-    room; None for as long as it takes.
+    By the ``tag`` the job's applications are found again. ``arguments`` and ``environment`` are the
+    program of its own that would give the step to Hadoop, to ask it why it did not. An application
+    may wait ``queue_wait`` seconds for room; None for as long as it takes.
     """
 
     yarn: Yarn

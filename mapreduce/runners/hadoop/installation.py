@@ -25,8 +25,6 @@ _DEFAULTS = {"yarn.resourcemanager.hostname": "0.0.0.0"}  # noqa: S104
 class Installation:
     """A Hadoop that can run jobs.
 
-    ``program``: ``hadoop``.
-    ``conf_dir``: Its configuration.
     ``environment``: What ``program`` needs beyond the environment that there is.
     ``own``: The cluster of ``gradreduce cluster up``, if it is that.
     """
@@ -110,13 +108,7 @@ def _url(place: str, secure: bool) -> str:
 
 
 def find(program: list[str] | None = None) -> Installation:
-    """The Hadoop that jobs go to.
-
-    ``program``: mrjob's option ``hadoop_bin``.
-
-    Raises NotRunningError (none is configured here, and no cluster of the user's own is up),
-    ClusterError (``HADOOP_HOME`` names no Hadoop, or a file of its configuration is damaged).
-    """
+    """The Hadoop that jobs go to; ``program`` is mrjob's option ``hadoop_bin``."""
     own = cluster.running()
     given, conf = os.environ.get("HADOOP_HOME"), os.environ.get("HADOOP_CONF_DIR")
     if own is not None and not (program or given or conf):

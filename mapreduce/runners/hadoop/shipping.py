@@ -64,8 +64,7 @@ def _archive(modules: tuple[str, ...]) -> tuple[str, bytes]:
 def remove_old() -> list[str] | None:
     """Remove archives of other versions from the user's folder, and what killed trainings left.
 
-    Returns their URIs; None if an application of the user's runs, which may need one. Raises
-    ClusterError, StorageError (the cluster, or its file system, does not answer).
+    Returns their URIs; None if an application of the user's runs, which may need one.
     """
     from mapreduce.runners.hadoop import installation, rest
 

@@ -16,10 +16,7 @@ _END_SECONDS = 20.0
 
 
 def end_left_behind(run: str) -> list[str]:
-    """End applications of a run, given by its folder, that a killed driver left on the cluster.
-
-    Returns their identifiers. Raises ClusterError (no cluster is found, or it does not answer).
-    """
+    """End applications that a killed driver left of the run in a folder; returns their ids."""
     from mapreduce.runners.hadoop import installation, rest
 
     yarn = rest.Yarn(installation.find())
@@ -33,10 +30,7 @@ def end_left_behind(run: str) -> list[str]:
 
 
 def cores() -> int:
-    """Cores of the cluster, as far as YARN gives them to tasks.
-
-    Raises ClusterError (no cluster is found, or it does not answer).
-    """
+    """Cores of the cluster, as far as YARN gives them to tasks."""
     from mapreduce.runners.hadoop import installation, rest
 
     try:
@@ -54,8 +48,6 @@ def tasks_at_once() -> int:
 
     Counts what the nodes have free, and what the queue still gives to one user. 0 if not even the
     application master has room; 1 if the resource manager's interface is guarded.
-
-    Raises ClusterError (no cluster is found, or it does not answer).
     """
     from mapreduce.runners.hadoop import installation, rest
 

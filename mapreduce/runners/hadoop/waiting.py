@@ -27,11 +27,7 @@ _OWN = {"memory-mb": "{:,} MB", "vcores": ""}
 
 
 class Queue:
-    """What one step's applications wait for.
-
-    ``what``: The step, for messages. ``limit``: Seconds for which an application may wait at a
-    time; None for as long as it takes.
-    """
+    """What one step's applications wait for, at most ``limit`` seconds at a time."""
 
     def __init__(self, yarn: Yarn, what: str, limit: float | None) -> None:
         self._yarn, self._what, self._limit = yarn, what, limit

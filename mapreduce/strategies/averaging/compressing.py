@@ -71,8 +71,6 @@ class Compressor:
         Where only some elements are sent, their velocity becomes 0. It is that of steps which have
         now been taken, while that of the other elements is delayed with them (momentum factor
         masking: Lin et al. 2018, section 3.2).
-
-        Raises NonFiniteError (update and residual together are not finite).
         """
         try:
             packed, residual, sent = self._format.compress(update, residual, completed)

@@ -13,11 +13,7 @@ _PAIRS = 1 << 60
 
 
 class Decision(NamedTuple):
-    """The results of a round, as numbers of replicas.
-
-    ``best``: The replica with the lowest loss of all.
-    ``winners``, ``losers``: Of each match.
-    """
+    """The results of a round, as numbers of replicas; ``best`` has the lowest loss of all."""
 
     best: int
     winners: tuple[int, ...]

@@ -43,10 +43,6 @@ def traced(
     the last that is finished. Map tasks, blocks of the parameters (``reducers``) and the most
     partial sums that one reducer merges are by default those of the run. ``tell`` is called with a
     message before a long operation. ``data`` is the folder of data that have moved.
-
-    Raises MissingInputError (the run does not exist, or its data are gone), DataError (the run, or
-    its data, are damaged or are not those that the plan was made for), UsageError (the run has no
-    such round, or an option makes no sense).
     """
     run = RunDir(path.absolute())
     config, plan = run.config, run.config.plan

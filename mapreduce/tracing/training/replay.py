@@ -39,8 +39,6 @@ def chosen(run: RunDir, number: int | None) -> int:
     """The round to explain: the one asked for, or the last with as many slices as a round has.
 
     The last one of an epoch may have fewer.
-
-    Raises UsageError (the run has not finished that round, or none).
     """
     plan, result = run.config.plan, run.result()
     ended = {result.completed} if result is not None else set()
