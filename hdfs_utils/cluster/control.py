@@ -146,10 +146,7 @@ def kill(role: str, number: int = 1) -> int:
 
 
 def start(role: str, number: int = 1) -> int:
-    """Start a daemon that was killed, and wait until the cluster hears from it.
-
-    Returns its process number, that of the running one if it runs.
-    """
+    """Start a daemon that was killed, wait until the cluster hears from it; returns its process."""
     with _locked():
         cluster = require_running()
         daemon = _daemon(cluster, role, number)

@@ -170,10 +170,7 @@ def get(cluster: Cluster, url: str, seconds: float) -> Any:
 
 
 def make_folder(cluster: Cluster, path: str, permission: str) -> None:
-    """Make a folder in HDFS without starting a virtual machine.
-
-    Raises OSError (HDFS does not answer, or refuses).
-    """
+    """Make a folder in HDFS without starting a virtual machine; an OSError if that is refused."""
     for operation in ("MKDIRS", "SETPERMISSION"):
         query = f"op={operation}&permission={permission}"
         url = f"{active_url(cluster)}/webhdfs/v1{path}?{query}"

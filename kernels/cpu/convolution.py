@@ -44,10 +44,7 @@ def convolve(x: Array, weight: Array, out: Array, stride: int, padding: int) -> 
 def convolve_weight_gradient(
     x: Array, delta: Array, weight_grad: Array, stride: int, padding: int
 ) -> Array:
-    """The gradient of :func:`convolve` by its weights, summed over rows.
-
-    ``delta`` is the gradient by the outputs. ``weight_grad`` is overwritten, and returned.
-    """
+    """The gradient of :func:`convolve` by its weights, summed over rows: ``weight_grad``."""
     _check("convolve_weight_gradient", x, weight_grad.shape, delta, stride, padding)
     if not len(x):
         weight_grad.fill(0)
@@ -69,10 +66,7 @@ def convolve_weight_gradient(
 def convolve_input_gradient(
     delta: Array, weight: Array, out: Array, stride: int, padding: int
 ) -> Array:
-    """The gradient of :func:`convolve` by its images, 0 for what no filter covers.
-
-    ``delta`` is the gradient by the outputs.
-    """
+    """The gradient of :func:`convolve` by its images, 0 for what no filter covers."""
     _check("convolve_input_gradient", out, weight.shape, delta, stride, padding)
     turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
     sizes = out.shape, weight.shape, delta.shape

@@ -30,10 +30,7 @@ def _embed(tokens, weight, out):
 
 
 def embed_gradient(tokens: Tokens, delta: Array, weight_grad: Array) -> None:
-    """The gradient by the vectors: each the sum of ``delta`` where its token is, in their order.
-
-    ``weight_grad`` is overwritten; the vectors of words that are not there get zeros.
-    """
+    """The gradient by the vectors: each the sum of ``delta`` where its token is, in their order."""
     _check("embed_gradient", tokens, weight_grad, delta)
     weight_grad.fill(0)
     _embed_gradient(tokens.reshape(-1), delta.reshape(-1, weight_grad.shape[1]), weight_grad)

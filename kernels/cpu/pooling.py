@@ -32,10 +32,7 @@ def max_pool(x: Array, out: Array, places: Places, size: int, stride: int) -> Ar
 
 
 def max_pool_backward(delta: Array, places: Places, out: Array, size: int, stride: int) -> Array:
-    """The gradient of :func:`max_pool` by its images: each window's goes to its largest value.
-
-    ``delta`` is the gradient by the outputs, ``places`` what :func:`max_pool` left there.
-    """
+    """The gradient of :func:`max_pool` by its images: each window's goes to its largest value."""
     _check("max_pool_backward", out, delta, size, stride)
     _check_places("max_pool_backward", places, delta, size)
     out.fill(0)

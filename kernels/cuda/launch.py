@@ -43,10 +43,7 @@ _places = cache(_Places)
 
 
 class Kernel:
-    """A function that the host starts on the device: ``kernel[blocks, threads](*arguments)``.
-
-    Arguments are :class:`DeviceArray` and numbers.
-    """
+    """A function that the host starts on the device: ``kernel[blocks, threads](*arguments)``."""
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.dispatcher: Any = cuda.jit(cache=True)(function)

@@ -132,10 +132,7 @@ class InMemory(State):
 
 
 class InFolder(State):
-    """The state in files, one for each block of a round.
-
-    ``owners``: Units that own arrays, of a program.
-    """
+    """The state in files, one for each block of a round; ``owners`` are units that own arrays."""
 
     def __init__(self, files: RoundFiles, count: int, owners: int = 0) -> None:
         super().__init__(count, str(files.folder))

@@ -131,10 +131,7 @@ def as_json(grades: Iterable[Grade], **told: Any) -> dict[str, Any]:
 
 
 def submissions(given: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each submission, its job first, by the student's name.
-
-    A submission is a Python file, or a folder with one.
-    """
+    """The files of each submission, a file or a folder, its job first, by the student's name."""
     found: dict[str, list[Path]] = {}
     for path in given:
         if path.is_dir():

@@ -109,10 +109,7 @@ class Trained(NamedTuple):
 
 
 class Replicas:
-    """The local steps of replicas.
-
-    ``factors`` are multiples of the learning rate, one for each replica; by default 1.
-    """
+    """The local steps of replicas; ``factors`` are multiples of the learning rate, one for each."""
 
     def __init__(
         self, context: TaskContext, state: State, factors: Sequence[float] | None = None

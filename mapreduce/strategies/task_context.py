@@ -29,10 +29,7 @@ R = TypeVar("R")
 
 
 class TaskContext:
-    """A run's plan, model and data, and gradients of the rows.
-
-    ``threads``: Slices that are computed at once.
-    """
+    """A run's plan, model and data, and gradients of the rows, of ``threads`` slices at once."""
 
     def __init__(self, config: RunConfig, threads: int) -> None:
         # Slices are computed at once, and only single-threaded products have reproducible bits.

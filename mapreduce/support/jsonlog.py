@@ -15,10 +15,7 @@ _LEVEL = re.compile(r"^(error|warning): ", re.IGNORECASE | re.MULTILINE)
 
 
 class _Lines(io.BufferedIOBase):
-    """Takes what is written, and passes it on as messages, which end at the end of a line.
-
-    What is written at once is one message, however many lines it has.
-    """
+    """Takes what is written, and passes on as one message what ends at the end of a line."""
 
     def __init__(self, tell: Callable[[str], None], number: Callable[[], int]) -> None:
         self._tell, self._number = tell, number
@@ -43,10 +40,7 @@ class _Lines(io.BufferedIOBase):
 
 
 class Stderr(io.TextIOWrapper):
-    """In the place of standard error: writes an object for each message.
-
-    Its ``log`` writes one for each record of a log.
-    """
+    """In the place of standard error: writes an object for each message, or record of a log."""
 
     def __init__(self, stream: TextIO) -> None:
         lines: Any = _Lines(self._said, stream.fileno)

@@ -66,10 +66,7 @@ class Line:
 
 @dataclass
 class Group:
-    """A key and its values, as a reducer gets them.
-
-    ``raw`` are the bytes of the key; ``origins`` are the map tasks that the values come from.
-    """
+    """A key, with its bytes, and its values as a reducer gets them, with their map tasks."""
 
     key: Shown
     raw: str

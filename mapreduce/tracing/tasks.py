@@ -99,10 +99,7 @@ class TooMuchError(GradreduceError):
 
 
 class TracedTask:
-    """Does a task of a step of a :class:`~mapreduce.tracing.engine.TracingRunner`'s job.
-
-    It fills the trace of the task; ``received`` is the input of a reduce task.
-    """
+    """Does a task of a job's step, and fills its trace; ``received`` is a reduce task's input."""
 
     def __init__(
         self, runner: Any, number: int, how: Variation, task: Task, received: Sequence[Sent] = ()

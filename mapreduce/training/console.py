@@ -50,10 +50,7 @@ def start(values: Mapping[str, Any], job_class: "type[Job] | None" = None) -> No
 
 
 def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, RunEnded]]") -> None:
-    """Call ``train``, and print its progress and its result.
-
-    ``values`` holds ``run``, ``quiet`` and ``as_json``.
-    """
+    """Call ``train``, and print its progress and its result."""
     from mapreduce.runs import directory, outcome
     from mapreduce.training import doubts
 
@@ -180,10 +177,7 @@ class Pace:
 
 
 class Display:
-    """Shows events: a line now and then, which on a terminal replaces the one before.
-
-    ``quiet``: Show warnings only.
-    """
+    """Shows events by a line now and then, which replaces the one before on a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -81,10 +81,7 @@ def create(
     evaluation: AnyPath | None,
     numeric_profile: str = "native",
 ) -> RunDir:
-    """Make the directory ``path`` of a new run, without training.
-
-    The process is pinned to ``numeric_profile``, "native" or "portable".
-    """
+    """Make the directory ``path`` of a new run, without training."""
     manifest = load_manifest(data)
     run = RunDir(path.absolute())
     made, initial_file = _planned(settings, data, evaluation)

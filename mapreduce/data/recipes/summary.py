@@ -136,10 +136,7 @@ def numbers(
 
 
 def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> Texts:
-    """The statistics of texts (rows,), trimmed, null where one is missing.
-
-    ``plain`` makes numbers among them as a program writes them.
-    """
+    """The statistics of texts (rows,), null if missing; ``plain`` rewrites numbers among them."""
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
     counts = np.bincount(

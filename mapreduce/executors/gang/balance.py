@@ -44,10 +44,7 @@ class Balance:
         self._windows[rank].append(max(seconds / units, _TICK))
 
     def decide(self, leaves: int, now: float) -> Split | None:
-        """The split of the next rounds, if that is another one; call this once in each round.
-
-        ``leaves`` are the units of this round, ``now`` is a clock that does not go back.
-        """
+        """The split of the next rounds, if that is another one; call this once in each round."""
         self._rounds += 1
         self._leaves = max(self._leaves, leaves)
         is_time = self._rounds >= _ROUNDS or (

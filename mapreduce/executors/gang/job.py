@@ -75,10 +75,7 @@ class GangJob(Job):
 
 
 class Gang(Resumable):
-    """Runs rounds by tasks that stay, and exchange messages by themselves.
-
-    They meet in the folder ``home``, which a program without a state needs, too.
-    """
+    """Runs rounds by tasks that stay, meet in ``home``, and exchange messages by themselves."""
 
     name = "gang"
     JOB = GangJob

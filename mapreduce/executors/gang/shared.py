@@ -47,10 +47,7 @@ def padded(size: int) -> int:
 
 
 def create(size: int) -> int:
-    """The descriptor of new memory of some bytes.
-
-    Raises OSError (there is not as much, or the system does not allow it).
-    """
+    """The descriptor of new memory of some bytes; an OSError if there is not as much."""
     if sys.platform == "linux" and size <= _MOST_BYTES:
         descriptor = os.memfd_create("gradreduce", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -125,10 +122,7 @@ class Shared:
         return self._at(place, np.dtype(dtype), size)
 
     def read(self, place: int, dtype: np.dtype[Any], shape: list[int]) -> Array:
-        """The array that another rank names, read-only.
-
-        Raises ValueError (it is not in the memory).
-        """
+        """The array that another rank names, read-only; a ValueError if it is not in the memory."""
         size = math.prod(shape)
         is_here = isinstance(place, int) and 0 <= place <= self._bytes.size - size * dtype.itemsize
         if not is_here or place % ALIGNMENT % dtype.itemsize:

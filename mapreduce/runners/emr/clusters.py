@@ -107,10 +107,7 @@ def cancel(client: Any, cluster: str, mine: Callable[[dict[str, Any]], bool]) ->
 
 
 def end_left_behind(run: str, cluster: str) -> list[str]:
-    """End what a killed driver left of a run on a cluster of EMR: the cluster, or steps on it.
-
-    Returns the cluster, if there was anything.
-    """
+    """End what a killed driver left of a run on EMR, its cluster or steps; returns the cluster."""
     mark = applications.mark(run)
     region = clients.default_region()
     with aws_errors(f"EMR in {region}: the cluster {cluster}, which the last driver used"):

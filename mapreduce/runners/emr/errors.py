@@ -48,10 +48,7 @@ def code_of(error: Exception) -> str:
 
 @contextlib.contextmanager
 def aws_errors(what: str, kind: type[Exception] = ClusterError) -> Iterator[None]:
-    """Say what AWS, or its client, has refused, by an exception of another kind.
-
-    ``what`` names what is asked for, as ``EMR in eu-west-1``.
-    """
+    """Say, by another exception, what AWS, or its client, has refused, as ``EMR in eu-west-1``."""
     try:
         yield
     except (ClientError, BotoCoreError, Boto3Error) as error:

@@ -53,10 +53,7 @@ class Adasum:
     def compare(
         self, completed: int, key: str, messages: Iterable[Message], start: int
     ) -> Iterator[Pair]:
-        """Combine a level of a block's tree, and send the next level's products to all blocks.
-
-        ``start`` is the block's first element.
-        """
+        """Combine a level of a block's tree, and send the next level's products to all blocks."""
         nodes = self._level(completed, block_of(key), messages)
         for node, partial in nodes.items():
             sent = partial.to_message()

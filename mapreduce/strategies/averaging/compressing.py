@@ -38,10 +38,7 @@ def check(plan: Plan) -> None:
 
 
 class Sent(NamedTuple):
-    """What a replica sends of its update, and what it keeps.
-
-    ``state``: dict of str to array (size,). The optimizer's.
-    """
+    """What a replica sends of its update, and what it keeps; the state is the optimizer's."""
 
     packed: Packed
     state: Arrays

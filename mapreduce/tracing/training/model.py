@@ -122,10 +122,7 @@ class Check:
 
 @dataclass
 class InRow:
-    """How a sum of the slices from left to right differs from the sum along the tree.
-
-    ``differing`` of its ``elements`` have other bits; ``largest`` is the largest difference.
-    """
+    """How a sum of the slices from left to right differs from that along the tree."""
 
     elements: int
     differing: int
