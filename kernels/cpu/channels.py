@@ -58,13 +58,7 @@ def _scale_shift(z, scale, shift, out, relu):
 
 
 def scale_shift_backward(
-    delta: Array,
-    out: Array,
-    places: Places | None,
-    dz: Array,
-    sums: Array,
-    relu: bool,
-    pool: int,
+    delta: Array, out: Array, places: Places | None, dz: Array, sums: Array, relu: bool, pool: int
 ) -> Array:
     """The gradient of :func:`scale_shift` by ``z * scale + shift``, and its sums.
 

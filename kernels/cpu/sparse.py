@@ -15,12 +15,7 @@ Integers = npt.NDArray[np.integer]
 
 
 def csr_scores(
-    indptr: Integers,
-    indices: Integers,
-    values: Array,
-    weight: Array,
-    bias: float,
-    out: Array,
+    indptr: Integers, indices: Integers, values: Array, weight: Array, bias: float, out: Array
 ) -> Array:
     """Scores of sparse rows: ``out = x @ weight + bias``.
 

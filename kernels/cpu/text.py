@@ -255,18 +255,7 @@ def _letter(byte):
 
 @jit
 def _count(
-    text,
-    lowered,
-    position,
-    ranges,
-    letters,
-    bounds,
-    keys,
-    slots,
-    counts,
-    offsets,
-    data,
-    words,
+    text, lowered, position, ranges, letters, bounds, keys, slots, counts, offsets, data, words
 ):
     # position: where to begin, the next byte beyond ASCII if it is not before that, the number of
     # ranges of lines left to Python, the bytes in them, and the words of the chunk that is next.

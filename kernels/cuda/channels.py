@@ -10,15 +10,7 @@ from numba import cuda
 from kernels.arrays import expect
 from kernels.cpu.channels import _checked
 from kernels.cuda import THREADS, jit
-from kernels.cuda.columns import (
-    KEPT,
-    VALUES,
-    blocks_of,
-    first_row,
-    row_step,
-    sum_columns,
-    width_of,
-)
+from kernels.cuda.columns import KEPT, VALUES, blocks_of, first_row, row_step, sum_columns, width_of
 from kernels.cuda.memory import Array, Call
 from kernels.cuda.pooling import grid, lanes, place_of, work
 
@@ -84,13 +76,7 @@ def _scale_shift_pool(z, scale, shift, out, places, is_scaled, relu, pool):
 
 
 def scale_shift_backward(
-    delta: Array,
-    out: Array,
-    places: Array | None,
-    dz: Array,
-    sums: Array,
-    relu: bool,
-    pool: int,
+    delta: Array, out: Array, places: Array | None, dz: Array, sums: Array, relu: bool, pool: int
 ) -> Array:
     """The gradient of :func:`scale_shift` by ``z * scale + shift``, and its sums."""
     places = _checked("scale_shift_backward", dz, delta, places, pool)

@@ -30,11 +30,7 @@ def linear_loss(loss: str, scores: Array, targets: Array, weights: Array | None 
     with Call("linear_loss") as call:
         losses = call.scratch(scores.size, np.float64)
         _linear_loss[blocks(scores.size), THREADS](
-            number,
-            call.update(scores),
-            call.read(targets),
-            call.read(weights),
-            losses,
+            number, call.update(scores), call.read(targets), call.read(weights), losses
         )
         return float(np.sum(losses.copy_to_host()))
 

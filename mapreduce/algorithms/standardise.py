@@ -33,11 +33,7 @@ from mapreduce.runs.execution import Execution
 
 
 def _to_message(partial: Moments) -> Message:
-    arrays = {
-        "weight": np.array(partial.weight),
-        "mean": partial.mean,
-        "squares": partial.squares,
-    }
+    arrays = {"weight": np.array(partial.weight), "mean": partial.mean, "squares": partial.squares}
     return Message({"rows": partial.rows}, arrays)
 
 

@@ -89,11 +89,7 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Choice(["classification", "regression"])},
     ),
     ("--drop", "Columns to leave out.", NAMES),
-    (
-        "--columns",
-        "Columns that are features, or one of lists.  [default: all others]",
-        NAMES,
-    ),
+    ("--columns", "Columns that are features, or one of lists.  [default: all others]", NAMES),
     (
         "--missing",
         "Where a field is missing: end with an error, drop the row, put the mean or the "
@@ -106,16 +102,8 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Choice(["error", "drop"])},
     ),
     ("--na", "Word that stands for a missing field; may be repeated.", {"multiple": True}),
-    (
-        "--number",
-        "Columns of numbers, even with signs of money or spaces in them.",
-        NAMES,
-    ),
-    (
-        "--category",
-        "Columns of names, even if they look like numbers or ids.",
-        NAMES,
-    ),
+    ("--number", "Columns of numbers, even with signs of money or spaces in them.", NAMES),
+    ("--category", "Columns of names, even if they look like numbers or ids.", NAMES),
     ("--text", "Columns of texts, whose words are hashed.", NAMES),
     (
         "--date-format",

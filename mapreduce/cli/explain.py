@@ -22,10 +22,7 @@ from mapreduce.cli.common import (
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.support.printable import echo
 
-_OPTIONS: dict[str, Any] = {
-    "ignore_unknown_options": True,
-    "max_content_width": 100,
-}
+_OPTIONS: dict[str, Any] = {"ignore_unknown_options": True, "max_content_width": 100}
 
 
 @click.command(context_settings=_OPTIONS)

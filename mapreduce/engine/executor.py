@@ -143,10 +143,7 @@ def beside_of(program: Program, completed: int, arrays: Mapping[str, Any]) -> Pr
 
 
 def conclude_beside(
-    program: Program,
-    completed: int,
-    arrays: Mapping[str, Any],
-    run: Callable[[Program], Message],
+    program: Program, completed: int, arrays: Mapping[str, Any], run: Callable[[Program], Message]
 ) -> bool:
     """Have a function run what is beside a round, if that was not concluded before.
 

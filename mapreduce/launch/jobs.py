@@ -22,13 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from hdfs_utils.atomic import replace
 from hdfs_utils.paths import path_of
-from mapreduce.errors import (
-    DataError,
-    GradreduceError,
-    JobError,
-    MissingInputError,
-    UsageError,
-)
+from mapreduce.errors import DataError, GradreduceError, JobError, MissingInputError, UsageError
 from mapreduce.launch import orphans
 from mapreduce.launch.orphans import Asked
 from mapreduce.launch.report import ENDED, Report, new_id

@@ -32,14 +32,7 @@ OPTIMIZING = (
 )
 
 #: Settings of replicas, which not every strategy has.
-REPLICATING = (
-    "replicas",
-    "local_steps",
-    "replica_state",
-    "elastic",
-    "combine",
-    "compress",
-)
+REPLICATING = ("replicas", "local_steps", "replica_state", "elastic", "combine", "compress")
 
 #: Settings of replicas that compete.
 COMPETING = ("held_out", "spread")

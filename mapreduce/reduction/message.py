@@ -280,9 +280,7 @@ def unprotect(line: Buffer, what: str = "a record") -> memoryview:
     frame[:header_end] = np.frombuffer(view[:header_end], np.uint8)
     masked = np.frombuffer(view[header_end:], np.uint8)
     _unmask_blocks(
-        masked[:blocks],
-        masked[blocks:].reshape(-1, BLOCK),
-        frame[header_end:].reshape(-1, BLOCK),
+        masked[:blocks], masked[blocks:].reshape(-1, BLOCK), frame[header_end:].reshape(-1, BLOCK)
     )
     return frame.data
 

@@ -40,9 +40,7 @@ class Stepper:
     """The plan's steps, with its optimizer or another one with the same state."""
 
     def __init__(
-        self,
-        context: TaskContext,
-        optimizer: Transformation | GlobalTransformation | None = None,
+        self, context: TaskContext, optimizer: Transformation | GlobalTransformation | None = None
     ) -> None:
         self._context = context
         self._masks: dict[tuple[int, int], Array] = {}

@@ -25,11 +25,7 @@ _ONE_THREAD = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
-_ARM = {
-    "OPENBLAS_CORETYPE": "ARMV8",
-    "NUMBA_CPU_NAME": "generic",
-    "ATEN_CPU_CAPABILITY": "default",
-}
+_ARM = {"OPENBLAS_CORETYPE": "ARMV8", "NUMBA_CPU_NAME": "generic", "ATEN_CPU_CAPABILITY": "default"}
 
 #: BLAS core and Numba target of the portable profile, by machine; and PyTorch's own loops, those of
 #: oneDNN and those of MKL, its BLAS.

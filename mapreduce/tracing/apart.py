@@ -70,12 +70,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
 
 
 def _serve(
-    parent: int,
-    work: Callable[[], Any],
-    ours: Connection,
-    reply: Connection,
-    out: int,
-    err: int,
+    parent: int, work: Callable[[], Any], ours: Connection, reply: Connection, out: int, err: int
 ) -> NoReturn:
     """The child: work, answer, and end as a process of its own, whatever the parent has to do."""
     # Else the pipe would never break, and a process with a long answer would wait forever.

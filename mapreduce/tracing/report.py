@@ -6,17 +6,7 @@ from pathlib import Path
 
 from mapreduce.errors import UsageError
 from mapreduce.tracing import remarks, summary
-from mapreduce.tracing.blocks import (
-    Block,
-    Note,
-    Question,
-    Section,
-    Table,
-    View,
-    bars,
-    code,
-    count,
-)
+from mapreduce.tracing.blocks import Block, Note, Question, Section, Table, View, bars, code, count
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.model import Step, Task, Trace
 from mapreduce.tracing.picture import picture

@@ -26,12 +26,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
 from mapreduce.data.readers import memory, opening, tables
 from mapreduce.data.recipes.fitted import FittedRecipe
-from mapreduce.errors import (
-    DataError,
-    GradreduceError,
-    Interrupted,
-    UsageError,
-)
+from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.inference import files, near
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare

@@ -68,11 +68,7 @@ class Chooser:
     """
 
     def __init__(
-        self,
-        given: Execution,
-        context: TaskContext,
-        can_gang: bool,
-        emit: Callable[[Event], None],
+        self, given: Execution, context: TaskContext, can_gang: bool, emit: Callable[[Event], None]
     ) -> None:
         self._given, self._context, self._emit = given, context, emit
         self._traits = given.traits

@@ -130,12 +130,7 @@ class Gang(Resumable):
                 meeting.clear()
 
     def _run(
-        self,
-        program: Program,
-        meeting: Meeting,
-        blocks: int,
-        place: str = "",
-        limit: Limit = WHOLE,
+        self, program: Program, meeting: Meeting, blocks: int, place: str = "", limit: Limit = WHOLE
     ) -> None:
         """Run one job."""
         self._check(program)

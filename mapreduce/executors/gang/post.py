@@ -35,10 +35,7 @@ class Post:
     """
 
     def __init__(
-        self,
-        mesh: Mesh,
-        handle: Callable[[Call, Message], None],
-        settle: Callable[[], None],
+        self, mesh: Mesh, handle: Callable[[Call, Message], None], settle: Callable[[], None]
     ) -> None:
         self._mesh = mesh
         self._handle = handle
