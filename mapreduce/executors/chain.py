@@ -253,17 +253,12 @@ class Chain(Resumable):
 
         The state after round ``start`` must be published in so many ``blocks``, by default as many
         as the execution asks for. ``over`` is its place, if a program without a state of its own
-        reads it. Returns the blocks of such a program.
-
-        Raises
-        ------
-        StepFailedException, GradreduceError
-            As the runner does.
+        reads it. Returns the blocks of such a program. Raises StepFailedException, if a task fails.
         """
         self._check(program)
         execution, tasks = self._execution, self._tasks
         blocks = blocks or program.blocks_for(execution.blocks or 1)
-        is_alone = tasks == blocks == 1 and program.has_state
+        is_one_task = tasks == blocks == 1 and program.has_state
         options = {
             "--program": program.describe(),
             "--place": self._place if program.has_state else over,
@@ -275,7 +270,7 @@ class Chain(Resumable):
             "--blocks": blocks,
             "--reducers": self._reducers,
             "--fan-in": execution.fan_in,
-            "--joined": int(is_alone and execution.traits.joins_rounds),
+            "--joined": int(is_one_task and execution.traits.joins_rounds),
         }
         # Hadoop's streaming loses an empty argument.
         given = {name: value for name, value in options.items() if value not in (None, "")}

@@ -25,6 +25,7 @@ from mapreduce.inference.metrics import Report
 from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
+from mapreduce.reduction.moments import merge
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
@@ -92,22 +93,14 @@ class Tally:
         while len(curves.keys) > MOST_BINS:
             bits -= STEP
             curves = _coarser(curves, bits)
-        moments = _combined(self.moments, other.moments)
+        here, there = self.moments, other.moments
+        merged = merge((here[0], here[1], here[2]), (there[0], there[1], there[2]))
+        moments = np.array([*merged, *(here[3:] + there[3:])])
         return Tally(self.score + other.score, self.pairs + other.pairs, curves, bits, moments)
 
 
 def _coarser(curves: Histogram, bits: int) -> Histogram:
     return Histogram.of(curves.keys & (-1 << (32 - bits)), curves.sums)
-
-
-def _combined(left: Array, right: Array) -> Array:
-    """Moments of both; see :mod:`mapreduce.data.standardisation` for the source of the formula."""
-    total = left + right
-    if left[0] and right[0]:
-        difference = right[1] - left[1]
-        total[1] = left[1] + difference * right[0] / total[0]
-        total[2] += difference**2 * left[0] * right[0] / total[0]
-    return total
 
 
 def to_message(tally: Tally) -> Message:

@@ -157,7 +157,7 @@ class Mesh:
         self.rank = rank
         self.ranks = len(addresses)
         self.generation = generation
-        self._is_alone = self.ranks <= available_cores()
+        self._has_own_cores = self.ranks <= available_cores()
         self.peers = [peer for peer in range(self.ranks) if peer != rank]
         #: Bytes that a parcel may have: a larger one is not read.
         self.most = _ALLOWANCE
@@ -217,7 +217,7 @@ class Mesh:
     def _ready(self, poll: "select.poll") -> list[tuple[int, int]]:
         """Wait for peers, awake for a while if there is a core for each rank: it takes a process
         longer to fall asleep and be woken than a peer takes for a small step."""
-        end = time.perf_counter() + (_AWAKE_SECONDS if self._is_alone else 0.0)
+        end = time.perf_counter() + (_AWAKE_SECONDS if self._has_own_cores else 0.0)
         while time.perf_counter() < end:
             if found := poll.poll(0):
                 return found
