@@ -25,9 +25,7 @@ SERVICE = "gradreduce"
 class Cluster:
     """A Hadoop on this machine: HDFS, YARN and the job history, each daemon a process.
 
-    ``folder``: Data, logs, configuration and state.
     ``port``: The first of its ports; HDFS answers there.
-    ``hadoop``: Hadoop's jars, in ``lib``.
     ``archive``: Classes as the virtual machines map them into memory, to start sooner.
     ``gpus``: Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
     ``kerberos``: What Kerberos needs beside Hadoop's jars; None on a cluster without it.

@@ -121,26 +121,12 @@ def import_rows(
     *,
     by_label: bool = False,
 ) -> Manifest:
-    """Shuffle a source into a new dataset.
+    """Shuffle a source into a new dataset, whose folder appears under its name when it is complete.
 
-    The folder appears under its name when it is complete, and not before.
-
-    Parameters
-    ----------
-    out : Path
-        Must not exist, or be an empty folder.
-    like : sequence of int or str, optional
-        The classes of a dataset that a model was trained on: no others are expected, and they are
-        of the same kind, numbers or texts.
-    by_label : bool
-        Whether a shard's rows all have one label. Shards are then in the order of their labels,
-        and the rows of a label in the seed's order.
-
-    Raises OutputError (``out`` exists already, or its folder cannot be written), DataError (the
-    source has no rows, a number to be predicted or a weight is not finite, a weight is negative, or
-    all are 0, or a class is unexpected, or rows are to be split by label and have none, or numbers,
-    or too many classes; also whatever its reader raises), StorageError (the disk is full. Nothing
-    is left behind).
+    The folder must not exist before, or be empty. The classes of ``like`` are those of a dataset
+    that a model was trained on: no others are expected, and they are of the same kind, numbers or
+    texts. With ``by_label`` a shard's rows all have one label: shards are in the order of their
+    labels, and the rows of a label in the seed's order.
     """
     check_absent(out)
     with new_folder(out) as partial:

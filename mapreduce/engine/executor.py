@@ -17,11 +17,7 @@ SomeKey = TypeVar("SomeKey", str, tuple[int, ...])
 
 
 class Progress(NamedTuple):
-    """How far a program has come.
-
-    ``completed``: Rounds completed.
-    ``blocks``: What the last round gave, in their order.
-    """
+    """How far a program has come: rounds completed, and the last one's blocks, in their order."""
 
     completed: int
     blocks: list[Message]

@@ -29,11 +29,8 @@ def overlap(block: tuple[int, int], part: tuple[int, int]) -> tuple[slice, slice
 class State(ABC):
     """The arrays of each block after a round, and of units: programs read, executors publish.
 
-    What was read last stays in memory.
-
-    ``count``: Number of blocks.
-    ``place``: Where it lies, if that is a folder.
-    ``part``: Start and stop of the elements of joined arrays that a task has; None for all.
+    What was read last stays in memory. ``place`` is where it lies, if that is a folder. ``part`` is
+    start and stop of the elements of joined arrays that a task has; None for all.
     """
 
     part: tuple[int, int] | None = None

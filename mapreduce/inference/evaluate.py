@@ -22,11 +22,7 @@ from mapreduce.runs.events import Evaluated
 
 @dataclass(frozen=True)
 class Score:
-    """Sums over some rows.
-
-    ``weight``: Sum of the rows' weights; each is 1 if they have none.
-    ``loss``: Weighted sum of the losses; in nats, for a classifier.
-    """
+    """Sums over some rows: of their weights, 1 without any, and of the weighted losses."""
 
     rows: int
     correct: int

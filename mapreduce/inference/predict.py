@@ -33,13 +33,11 @@ from mapreduce.runs.execution import Execution
 
 @dataclass(frozen=True)
 class Predict(ModelProgram):
-    """Predicts shards, and publishes ranges of rows as Parquet files.
+    """Predicts shards, and publishes ranges of rows as Parquet files in the folder ``out``.
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
     the data have them; the id is called as its column), ``prediction``, and for a classifier
     ``probability`` of the prediction, and ``probabilities`` of all classes.
-
-    ``out``: Folder of the files. ``id_name``: What the ids are called.
     """
 
     out: str

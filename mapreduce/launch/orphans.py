@@ -52,8 +52,7 @@ class Asked:
 class Left:
     """What a job's result follows from, and what it has begun.
 
-    ``name``, ``script``, ``code``: The job's class, of which a script may have several; the job's
-      file, and its digest.
+    ``name``: The job's class, of which a script may have several.
     ``inputs``: Files, folders and globs, of uploads too; "-" is standard input.
     ``files``: Of each file that they are: bytes, and the last change in nanoseconds since 1970.
     ``settings``: Digest of the steps and of the runner's options, as of ``mrjob.conf``.

@@ -143,21 +143,10 @@ def find(spec: str, target: str = "class") -> "type[Model]":
 def create(
     spec: str, shape: int | tuple[int, ...], classes: int, dtype: str, device: str = "cpu"
 ) -> "Model":
-    """The model of a specification, for data of a given shape.
+    """The model of a specification, for data of a given shape; 0 classes if labels are numbers.
 
-    Parameters
-    ----------
-    spec : str
-        ``softmax`` or ``mlp:256,128``; the constructor gets the numbers as a tuple, by its
-        keyword-only parameter.
-    shape : int or tuple of int
-        Shape of a row, or the number of features.
-    classes : int
-        0 if the labels are numbers.
-    dtype, device : str
+    Of ``mlp:256,128`` the constructor gets the numbers as a tuple, by its keyword-only parameter.
 
-    Examples
-    --------
     >>> model = create("mlp:16", shape=64, classes=10, dtype="float32")
     >>> model.size
     1210

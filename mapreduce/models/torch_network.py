@@ -75,8 +75,6 @@ class Network:
     """A module whose parameters are parts of one vector, and their gradients of another.
 
     ``name``: ``MODULE:NAME`` of the factory, for messages.
-    ``make``: The factory.
-    ``shape``: Shape of a row.
     ``outputs``: Columns of the output.
 
     ``parameters``: Under torch's names, in the order of the modules: trained parameters; frozen

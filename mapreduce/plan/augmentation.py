@@ -45,10 +45,8 @@ class Augmentation(NamedTuple):
 
 
 def parse(spec: str) -> Augmentation:
-    """The augmentation of a specification like ``flip,crop:4``.
+    """The augmentation of a specification.
 
-    Examples
-    --------
     >>> parse("flip,crop:4")
     Augmentation(flip=True, crop=4)
     """

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 class TrainedOn:
     """The data that a model was trained on, as far as others must agree with them.
 
-    ``place``: Their folder, for messages.
-    ``shape``: Shape of one example.
-    ``classes``, ``columns``: See :class:`mapreduce.data.manifest.Manifest`.
-    ``recipe``: Reads how the columns of a table became features.
+    :class:`mapreduce.data.manifest.Manifest` has ``classes`` and ``columns``; the folder,
+    ``place``, is for messages. ``recipe`` reads how the columns of a table became features.
     """
 
     place: str

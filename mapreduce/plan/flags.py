@@ -292,10 +292,7 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
-    """The user's choice of everything that decides the result.
-
-    :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
-    """
+    """The user's choice of all that decides the result, from which a plan is made."""
 
     def decided(self, is_table: bool, target: str | None) -> "Settings":
         """Settings with a model and an optimizer that suit data: of a table, and of a target."""

@@ -8,12 +8,10 @@ _WORKERS = (2, 4, 8)
 
 
 def speedup(serial: float, workers: int) -> float:
-    """The largest speedup over one worker, ``1 / (f + (1 - f) / n)``.
+    """The largest speedup over one worker for a ``serial`` fraction f, ``1 / (f + (1 - f) / n)``.
 
     G. Amdahl, Validity of the single processor approach to achieving large scale computing
     capabilities, 1967.
-
-    ``serial``: The serial fraction f, in [0, 1]. ``workers``: Their number n, at least 1.
     """
     return 1 / (serial + (1 - serial) / workers)
 
@@ -28,9 +26,7 @@ def scaling(recorded: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     S was measured with some workers. It contains messages that one worker does not send, and more
     workers send more of them, so f holds best near that number. What ranks wait for the slowest map
     is in neither. Where ranks share a core their maps seem longer than they are, and f smaller.
-
-    ``recorded``: The events of the run's log. Those count whose number of workers is that of the
-    last.
+    Those events of the log count whose number of workers is that of the last.
     """
     timed = [event for event in recorded if event["event"] == "PhasesTimed"]
     if not timed:

@@ -38,11 +38,9 @@ _FILE, _LOCK = "lease.json", "lease.lock"
 class Holder:
     """Who holds a lease.
 
-    ``start_time``: When the process started, in clock ticks since the machine did, which
-      distinguishes it from a later process of the same number; 0 if unknown.
-    ``application``: Id of the cluster's application.
-    ``boot``, ``namespace``: Ids of the host's last start and of the namespace of process numbers;
-      None if unknown.
+    ``start_time`` is when the process started, in clock ticks since the machine did, which tells it
+    from a later process of the same number; 0 if unknown. ``boot`` and ``namespace`` are ids of the
+    host's last start and of the namespace of process numbers; None if unknown.
     """
 
     host: str

@@ -67,12 +67,9 @@ class Stretch:
 class Turns:
     """Gives out the units of a stretch, for rank 0.
 
-    ``script``: Its units are given out first, in an order in which one worker could compute them
-      all.
-    ``staleness``: Most units that are applied between a unit's pull and its push.
-    ``ranks``: Workers.
-    ``is_fixed``: Whether the stretch ends with its last round; else it may end before, when it is
-      time.
+    Those of the ``script`` come first, in an order in which one worker could compute them all.
+    Between a unit's pull and its push, ``staleness`` units are applied at most. The stretch ends
+    with its last round if that ``is_fixed``; else it may end before, when it is time.
     """
 
     def __init__(

@@ -98,9 +98,8 @@ class Replicated(Strategy):
 class Trained(NamedTuple):
     """What a replica has learned in a round.
 
-    ``update``: array (size,). What its steps have added to the parameters.
-    ``state``: dict of str to array (size,). The optimizer's.
-    ``seen``: Rows, weight, loss and extras of all steps, without a vector.
+    ``update``, (size,), is what its steps have added to the parameters, and ``state`` the
+    optimizer's. ``seen`` has rows, weight, loss and extras of all steps, without a vector.
     """
 
     update: Array

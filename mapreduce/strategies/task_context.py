@@ -92,10 +92,8 @@ class TaskContext:
     ) -> tuple[float, Vector]:
         """Loss and gradient of a batch, as :class:`mapreduce.models.base.Model` gives them.
 
-        ``params``: An array (size,).
-        ``vector``: Returns memory for a dense gradient; by default it is new.
-        ``loss_scale``, ``key``, ``extras``: See :class:`mapreduce.models.context.Context`. The
-          plan's augmentation of the rows depends on the key, too.
+        ``vector`` returns memory for a dense gradient; by default it is new. The plan's
+        augmentation of the rows depends on the ``key``, too.
         """
         model, batch = self.model, self.plan.augmented(batch, key)
         context = Context(self.workspace, 1.0, key, True, {} if extras is None else extras)

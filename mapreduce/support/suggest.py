@@ -15,8 +15,6 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "{}", alike: floa
     It begins with a blank, to follow a sentence. ``{}`` in ``shown`` stands for the name, and
     ``alike`` is the least likeness, from 0 to 1.
 
-    Examples
-    --------
     >>> did_you_mean("softmx", ["softmax", "mlp"])
     ' Did you mean softmax?'
     """

@@ -138,12 +138,9 @@ class Section:
 class View:
     """A whole explanation of a job or of a round, for a terminal, a page or a notebook.
 
-    ``flows``: The stations of each step, by its name.
-    ``sections``: The first is named ``failure`` if there was one.
-    ``pictures``: The SVG of each step.
-    ``foot``: A note on the figures, at the foot of a page.
-    ``keys``: The flows of some keys.
-    ``first``: What a page has before all else.
+    ``flows`` are the stations of each step, and ``keys`` those of some keys. The first of the
+    sections is named ``failure`` if there was one. ``pictures`` are the SVG of each step. ``first``
+    is what a page has before all else, and ``foot`` a note on the figures at its end.
     """
 
     command: str

@@ -61,10 +61,8 @@ class Finding:
     """What was found about a law.
 
     ``state``: ``obeyed``, ``broken``, ``warning`` or ``skipped``.
-    ``text``: In a line.
     ``follows``: The law for which this one is not tested, or by which it is broken.
-    ``values``: (list of str, list of str). What the reducer gets in the two runs, of keys where
-      that differs.
+    ``values``: What the reducer gets in the two runs, of keys where that differs.
     ``reference``, ``variation``: The names of two runs that differ, by ``difference``.
     ``lines``, ``of``: Lines of input on which they differ, and the number of those that were tried.
     ``files``: Of each of the lines, the name of its file, if there are several.

@@ -30,9 +30,8 @@ class Shown:
 
 @dataclass
 class Record:
-    """A pair as the method yielded or read it, and its line on the wire.
+    """A pair as the method yielded or read it, and its line on the wire without its line feed.
 
-    ``line``: Without its line feed.
     ``source``: Number of the record or of the group that it comes from, or a :class:`From`.
     ``part``: The reducer that it goes to; -1 if there is none.
     ``at``: The line of the job that yielded it; 0 if that is not known.
@@ -78,10 +77,8 @@ class Group:
 class Failure:
     """An exception.
 
-    ``what``: The task or the phase that failed.
-    ``kind``, ``message``: Type and message of the exception.
-    ``where``: The record or the key that was being worked on, if known.
-    ``traceback``: The part of the traceback in the user's code.
+    ``where`` is the record or the key that was being worked on, if known, and ``traceback`` the
+    part in the user's code.
     """
 
     what: str
@@ -98,20 +95,16 @@ class Failure:
 
 @dataclass
 class Task:
-    """The trace of one task.
+    """The trace of one task, a ``map`` or ``reduce``, of a split, or of groups.
 
-    ``kind``: ``map`` or ``reduce``.
-    ``path``: The file of a map task's split.
-    ``lines``: The split of a map task.
-    ``groups``: The groups of a reduce task.
     ``outputs``, ``combined``: What the mapper or reducer yielded, and what the combiner made of it;
       None without one.
     ``combining``: What the combiner got.
     ``counters``: The job's own counters: group, counter, amount.
     ``printed``, ``log``: What it wrote to standard output, which does not belong there, and to
       standard error.
-    ``again``: Keys whose values were asked for again after their end.
-    ``again_at``: File and line that did so.
+    ``again``, ``again_at``: Keys whose values were asked for again after their end, and the file
+      and line that did so.
     ``kept``: What a reducer left to its next key, such as ``self.total``, and a line that did so;
       only where that was looked for.
     """

@@ -53,7 +53,6 @@ Gathered = tuple[bytes, list[Sent]]
 class Variation:
     """A way to run a job, on which its output must not depend.
 
-    ``maps``, ``reducers``: Tasks, where the job does not say how many.
     ``cut``: How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a
       quarter.
     ``passes``, ``spills``: Times that a combiner runs over a mapper's output, and parts of each

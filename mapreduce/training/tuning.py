@@ -50,9 +50,8 @@ class Way(NamedTuple):
 def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: bool) -> list[Way]:
     """The ways to choose from, given what the user has chosen and the names of what he has not.
 
-    ``cores``: Tasks that can run at once.
-    ``can_gang``: Whether the tasks of a gang can all run.
-    ``is_here``: Whether workers may have several threads, since all cores are of one machine.
+    ``cores`` tasks can run at once. ``can_gang`` says whether the tasks of a gang can all run, and
+    ``is_here`` whether workers may have several threads, since all cores are of one machine.
     """
     executor = pinned.executor
     if "executor" in auto:
@@ -73,13 +72,7 @@ def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: 
 
 
 class Work(NamedTuple):
-    """What one thread takes, in seconds, and what travels.
-
-    ``gradients``: The gradients of a round.
-    ``evaluation``: The evaluations, divided among the rounds.
-    ``units``: Units of a round.
-    ``nbytes``: Bytes of the parameters.
-    """
+    """What one thread takes for a round, evaluations included, in seconds, and what travels."""
 
     gradients: float
     evaluation: float

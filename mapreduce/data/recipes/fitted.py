@@ -41,7 +41,6 @@ class Fitted:
 
     ``kind``: ``number``, ``boolean``, ``date:FORMAT``, ``date:FORMAT@ZONE``, ``category``,
       ``hashed`` or ``text``.
-    ``missing``: What to do where a field is missing.
     ``fill``: What stands for a missing number, or date in seconds since 1970, or text.
     ``indicator``: Whether a feature says that the field is missing.
     ``mean``, ``scale``: Subtracted from numbers, and dates in days since 1970, and what they are
@@ -102,10 +101,9 @@ class Fitted:
 class FittedRecipe:
     """What the columns of a table become.
 
-    ``recipe``: As it was asked for, with the names of label, weights and id, and the task.
-    ``columns``: In the order of their features: that of the columns in the training data's first
-      file.
-    ``left_out``: Other columns, and why they are no features.
+    The ``recipe`` is as it was asked for, with the names of label, weights and id, and the task.
+    ``columns`` are in the order of their features: that of the columns in the training data's first
+    file. ``left_out`` says why others are no features.
     """
 
     recipe: Recipe

@@ -27,8 +27,6 @@ THOUSANDS = ("", ",", ".", "'", "’", "_", " ", "\u00a0", "\u202f")
 class Rule:
     """What a user says about one column; None is what the recipe says, or what the fields show.
 
-    ``kind``: One of :data:`mapreduce.data.recipes.kinds.KINDS`, or ``drop``.
-    ``missing``: One of :data:`MISSING_RULES`.
     ``constant``: What stands for a missing field, with ``missing = "constant"``.
     ``format``: That of dates, one of :data:`mapreduce.data.recipes.kinds.DATE_FORMATS`.
     """

@@ -55,15 +55,14 @@ class Numbers:
 class Texts:
     """A column of texts.
 
-    ``rows``, ``missing``: Rows with and without a text.
     ``values``: How often each text comes; None if there are too many.
     ``hashes``: The least hashes of the different texts.
     ``numeric``, ``absent``: Rows whose text is a number, and those where it would stand for a
       missing number.
     ``spaced``: Rows whose text has a space in it.
     ``words``: The first texts in sorted order that are not numbers, cut if they are long.
-    ``forms``: dict of str to (int, str). See :func:`mapreduce.data.recipes.kinds.date_forms`; of
-      texts that stand for no missing one.
+    ``forms``: See :func:`mapreduce.data.recipes.kinds.date_forms`; of texts that stand for no
+      missing one.
     """
 
     rows: int

@@ -32,13 +32,10 @@ _FRUITLESS = 8
 class Role:
     """What a gang does, and how.
 
-    ``token``: Part of the names of its files in the folder ``home``.
-    ``place``: Folder of the rounds of a program with a state.
-    ``ranks``: Tasks, which wait so many seconds for each other.
-    ``reach``: host:port that all ranks can reach, if they are on several machines.
-    ``stages``: Ranks that hold a state together.
-    ``threads``: Units that a rank computes at once.
-    ``slow_worker``: RANK:FACTOR, for experiments.
+    ``token`` is part of the names of its files in the folder ``home``, and ``place`` the folder of
+    the rounds of a program with a state. Ranks are tasks, which ``wait`` so many seconds for each
+    other; ``stages`` of them hold a state together. All can ``reach`` this host:port, if they are
+    on several machines. ``slow_worker`` is RANK:FACTOR, for experiments.
     """
 
     home: str

@@ -46,8 +46,6 @@ class Sequential(Model):
     element of the row, and at the last one its label. The loss of a row is the mean over its steps,
     its prediction that of the last one.
 
-    ``layers``: The specification, such as ``conv:16x5,relu,pool:2,dense:128,relu``.
-
     ``stack``: The layers, the last one included, with their shapes.
     ``source``: Of a :meth:`part` that begins later than the network, it gives the next inputs of
       its first layer, (rows, *shape): the outputs of the layer before for the rows of the call.

@@ -19,8 +19,6 @@ _LIMIT = 2**31
 def parse(spec: str) -> list[Layer]:
     """The layers of a specification.
 
-    Examples
-    --------
     >>> [str(layer) for layer in parse("conv:16x5, relu, residual(dense:3,relu)")]
     ['conv:16x5', 'relu', 'residual(dense:3,relu)']
     """

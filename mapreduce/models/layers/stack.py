@@ -14,14 +14,11 @@ from mapreduce.models.layers.pooling import MaxPool
 
 
 class Stack:
-    """A list of layers that are built for a shape.
+    """A list of layers that are built for rows of a shape.
 
     A product before a batch norm has no bias, which the batch norm would subtract again. ReLU and
-    max pooling that follow a product or a batch norm are computed by it, in one pass.
-
-    ``shape``: Shape of a row.
-
-    ``parameters``: Their names begin with the number of their layer.
+    max pooling that follow a product or a batch norm are computed by it, in one pass. Names of
+    parameters begin with the number of their layer.
     """
 
     def __init__(self, layers: list[Layer], shape: Shape) -> None:

@@ -17,8 +17,7 @@ _ORDERS, _BASES = 1 << 62, 1 << 63
 class Push(NamedTuple):
     """A replica's gradient, which makes a version of the model from the one before.
 
-    ``position``: The version that it is applied to: the number of applications before it.
-    ``base``: The version that it was computed at.
+    That is ``position``, the number of applications before; ``base`` is where it was computed.
     """
 
     replica: int

@@ -25,8 +25,6 @@ def noted(
     """The convolution that a network begins with; None if it begins with another layer.
 
     Its row is the first of the round, as the network saw it in training.
-
-    ``completed``: Rounds before this one. ``before``, ``after``: The parameters, arrays (size,).
     """
     model, plan = context.model, context.plan
     layer = model.stack.layers[0] if isinstance(model, Sequential) else None

@@ -18,11 +18,8 @@ class _Sum:
 class SliceNote(_Sum):
     """One leaf of the round's tree.
 
-    ``task``: The map task that computes its gradient.
-    ``shard``, ``start``, ``stop``: Its rows in the data.
-    ``loss``: Sum over its rows.
-    ``parts``: Slices that it consists of: several, if it is a replica. The rows after the first
-      slice may be elsewhere then.
+    ``task`` computes its gradient; ``loss`` is the sum over its rows. A replica consists of several
+    slices, its ``parts``: the rows after the first may be elsewhere then.
     """
 
     leaf: int
@@ -131,16 +128,14 @@ class InRow:
 
 @dataclass(kw_only=True)
 class RoundTrace(Trace):
-    """A round.
+    """A round, whose number is from 1.
 
-    ``number``: From 1.
     ``facts``: The run, its model and its optimizer, and where the state before the round is from.
     ``unit``, ``summed``: What a leaf is, and what is added up, such as gradients.
     ``is_mean``: Whether sums over rows are added up, and divided by all rows.
     ``story``: What travels, and who waits for whom, if that is not as in synchronous training.
     ``norm``: Of the mean gradient of the round's rows, or of what else was made of the units.
     ``skipped``: Whether the optimizer left the model as it was, since the gradient was not finite.
-    ``sha256_before``, ``sha256_after``: Digests of the model.
     ``profile``: Differences between the processors and libraries of the run and those of this
       machine.
     ``convolution``: None for models that do not begin with one.
