@@ -33,7 +33,6 @@ def folder(hadoop: Path) -> Path:
 
 
 def exists(hadoop: Path) -> bool:
-    """Whether they are compiled."""
     return folder(hadoop).is_dir()
 
 

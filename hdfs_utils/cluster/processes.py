@@ -104,7 +104,6 @@ def addresses(cluster: Cluster, daemon: Daemon) -> list[tuple[str, int]]:
 
 
 def log_file(cluster: Cluster, daemon: Daemon) -> Path:
-    """The daemon's log."""
     return cluster.logs / f"{daemon.name}.log"
 
 

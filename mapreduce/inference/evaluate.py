@@ -44,13 +44,11 @@ class Score:
 
 
 def to_message(score: Score, **meta: Any) -> Message:
-    """A score as a message."""
     sums = {"rows": score.rows, "correct": score.correct}
     return Message({**sums, **meta}, {"sums": np.array([score.weight, score.loss])})
 
 
 def from_message(message: Message) -> Score:
-    """The score of :func:`to_message`."""
     weight, loss = message.arrays["sums"].tolist()
     return Score(message.meta["rows"], message.meta["correct"], weight, loss)
 

@@ -91,7 +91,6 @@ class Replicated(Strategy):
 
     @classmethod
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
-        """The slices of a replica."""
         return slices_of(plan, completed, unit)
 
 

@@ -63,7 +63,6 @@ class TaskContext:
         return workspace
 
     def batch(self, rows: Slice) -> Batch:
-        """The rows of a slice."""
         return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
 
     @contextlib.contextmanager

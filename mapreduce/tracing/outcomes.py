@@ -52,7 +52,6 @@ class Outcome:
 
     @classmethod
     def of(cls, trace: Trace) -> "Outcome":
-        """The outcome of a trace."""
         return cls([record.line for record in chain(*trace.output)], trace.failure)
 
     @classmethod

@@ -35,7 +35,6 @@ _TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
 
 
 def page(view: View) -> str:
-    """The page."""
     links = [(section.name, section.title) for section in view.first]
     links += [("play", "Play it")] * bool(view.scenes)
     links += [("follow", "Follow a key")] * bool(view.keys)

@@ -145,7 +145,6 @@ class Recipe:
         return self.columns.get(name, Rule()).missing or self.missing
 
     def to_json(self) -> dict[str, Any]:
-        """The recipe as a JSON object."""
         return asdict(self)
 
     @staticmethod

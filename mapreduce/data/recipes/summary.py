@@ -246,7 +246,6 @@ def _forms(
 
 
 def to_message(summary: Summary) -> Message:
-    """A summary as a message."""
     columns: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for place, (name, column) in enumerate(summary.columns.items()):
@@ -264,7 +263,6 @@ def to_message(summary: Summary) -> Message:
 
 
 def from_message(message: Message) -> Summary:
-    """The summary of :func:`to_message`."""
     columns: dict[str, Column] = {}
     for place, (name, content) in enumerate(message.meta["columns"].items()):
 

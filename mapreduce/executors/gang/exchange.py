@@ -130,7 +130,6 @@ class Exchange:
 
 
 def _wrapped(key: Key, message: Message) -> Message:
-    """A message with its key."""
     return Message({"key": key, "meta": message.meta}, message.arrays)
 
 

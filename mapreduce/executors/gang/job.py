@@ -132,7 +132,6 @@ class Gang(Resumable):
     def _run(
         self, program: Program, meeting: Meeting, blocks: int, place: str = "", limit: Limit = WHOLE
     ) -> None:
-        """Run one job."""
         self._check(program)
         execution, home = self._execution, self._home
         assert home is not None

@@ -109,7 +109,6 @@ def counters(installation: Installation, application: str) -> dict[str, dict[str
 
 
 def applications(installation: Installation, tag: str, states: str) -> list[str]:
-    """Applications with a tag, in some states."""
     said = _ask(installation, "-list", "-appTags", tag, "-appStates", states)
     return re.findall(r"^\s*(application_\d+_\d+)\s", said, re.MULTILINE)
 

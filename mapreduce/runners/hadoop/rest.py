@@ -178,7 +178,6 @@ class Yarn:
         return list((self._of_job(application, "/tasks").get("tasks") or {}).get("task") or [])
 
     def attempts(self, application: str, task: str) -> list[dict[str, Any]]:
-        """All attempts of a task."""
         found = self._of_job(application, f"/tasks/{task}/attempts")
         return list((found.get("taskAttempts") or {}).get("taskAttempt") or [])
 

@@ -39,7 +39,6 @@ def view(trace: RoundTrace) -> View:
 
 
 def report(trace: RoundTrace) -> list[Section]:
-    """All sections."""
     found = [_round(trace), checks(trace), slices(trace), job.plan(trace), *job.steps(trace)]
     found += [tree(trace)] if trace.nodes else []
     found += [filters.section(trace.convolution)] if trace.convolution else []
