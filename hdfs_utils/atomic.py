@@ -113,14 +113,25 @@ def replace(path: Path, content: Buffer) -> None:
     StorageError
         The file could not be written; the earlier one is still there.
     """
-    temporary = temporary_name(path)
     with storage_errors("write", path):
-        try:
+        with replacing(path) as temporary:
             write_new(temporary, content, sync=True)
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, action: str = "write") -> Iterator[Path]:
+    """A temporary name, whose file takes the place of another when the block ends without an error.
+
+    Errors of the block are its own; the ``action`` is for that of taking the place.
+    """
+    temporary = temporary_name(path)
+    try:
+        yield temporary
+        with storage_errors(action, path):
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_new(path: Path, *content: Buffer, sync: bool) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.atomic import replacing
 from hdfs_utils.errors import KerberosError, TicketError
 
 _LIBRARY = "libgssapi_krb5.so.2"
@@ -78,16 +78,10 @@ def obtain(principal: str, keytab: Path, cache: Path) -> Ticket:
 
     After an error the other file is as it was.
     """
-    temporary = temporary_name(cache)
-    store = {"client_keytab": f"FILE:{keytab}", "ccache": f"FILE:{temporary}"}
-    try:
+    with replacing(cache) as temporary:
+        store = {"client_keytab": f"FILE:{keytab}", "ccache": f"FILE:{temporary}"}
         with _credential(principal, store) as credential:
-            found = _inquire(credential)
-        with storage_errors("write", cache):
-            temporary.rename(cache)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return found
+            return _inquire(credential)
 
 
 def proof(host: str) -> str:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.atomic import replacing
 from hdfs_utils.cluster import artifacts, java, processes
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.cluster.layout import Cluster
@@ -86,22 +86,18 @@ def _run_job(cluster: Cluster) -> None:
 def _dump(path: Path, classes: list[str], hadoop: Path, runtime: java.Java, scratch: Path) -> None:
     listed = scratch / "classes"
     listed.write_text("\n".join(classes) + "\n")
-    temporary = temporary_name(path)
     cluster = Cluster(scratch, 1, 0, runtime.home, tuple(java.options(runtime)), hadoop)
     command = [str(runtime.program), *cluster.java_options, "-Xshare:dump"]
-    command += [f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={temporary}"]
-    try:
+    command.append(f"-XX:SharedClassListFile={listed}")
+    with replacing(path, "create") as temporary:
+        command.append(f"-XX:SharedArchiveFile={temporary}")
         done = processes.run(cluster, [*command, "-cp", cluster.class_path()])
         if done.returncode or not temporary.exists():
             raise DaemonError(
                 f"Java {runtime.version} could not make an archive of classes (exit code "
                 f"{done.returncode}):\n{_tail(done.stdout + done.stderr)}"
             )
-        with storage_errors("create", path):
-            temporary.chmod(0o644)
-            temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        temporary.chmod(0o644)
 
 
 def _tail(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.atomic import replacing
 from hdfs_utils.folders import new_folder
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import standardisation
@@ -119,14 +119,9 @@ class Standardise(Program):
         if isinstance(features, Csr):
             itemsize = features.dtype.itemsize
             row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
-        temporary = temporary_name(path)
-        try:
-            source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
+        source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
+        with replacing(path) as temporary:
             entry = write_shard(temporary, replace(rows, features=features), source_rows, row_bytes)
-            with storage_errors("write", path):
-                temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         return Message(asdict(replace(entry, file=path.name)))
 
 

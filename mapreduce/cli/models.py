@@ -7,7 +7,7 @@ import click
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import LOCATION, json_option, print_json
-from mapreduce.support.printable import echo
+from mapreduce.support.printable import aligned, echo
 
 
 @click.group()
@@ -66,14 +66,7 @@ def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
         for row in table
     ]
     rows.append(("all", "", *(f"{number:,}" for number in total.values()), ""))
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = zip(row, widths, strict=True)
-        line = [
-            cell.ljust(width) if at < 1 else cell.rjust(width)
-            for at, (cell, width) in enumerate(cells)
-        ]
-        echo("  ".join(line).rstrip())
+    echo("\n".join(aligned([titles, *rows])))
 
 
 def described(spec: str, data: AnyPath, dtype: str = "float32") -> list[dict[str, Any]]:

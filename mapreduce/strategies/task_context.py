@@ -2,9 +2,8 @@
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.vectors import Vector
 from mapreduce.runs.directory import RunConfig
 from mapreduce.support import blas
+from mapreduce.support.threads import in_order
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -151,12 +151,4 @@ class TaskContext:
             return
         if self.threads not in self._pools:
             self._pools[self.threads] = ThreadPoolExecutor(self.threads, "slices")
-        pool = self._pools[self.threads]
-        # Only a few results wait at a time.
-        waiting: deque[Future[R]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * self.threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from in_order(self._pools[self.threads], function, items, 2 * self.threads)

@@ -23,15 +23,25 @@ def ordered_map(
     memory.
     """
     threads = min(_MOST_THREADS, available_cores())
-    pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > ahead * threads:
-                    yield pending.popleft().result()
-            while pending:
+        yield from in_order(pool, function, items, ahead * threads)
+
+
+def in_order(
+    pool: ThreadPoolExecutor,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    most: int,
+) -> Iterator[Result]:
+    """Results of a function in the threads of a pool, of which at most so many wait to be taken."""
+    pending: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > most:
                 yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

@@ -13,7 +13,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.recipes import kinds as kinds_of
 from mapreduce.data.recipes import quantiles
 from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, distinct
-from mapreduce.support.printable import printable
+from mapreduce.support.printable import aligned
 
 #: The largest ratio of standard deviations that is not worth a word.
 SCALES = 100
@@ -217,21 +217,9 @@ def as_text(found: Mapping[str, Any]) -> str:
         missing = column["missing"]
         share = f"{missing:,} ({missing / max(found['rows'], 1):.1%})" if missing else ""
         about = "" if column["distinct_is_exact"] else "about "
-        rows.append(
-            (
-                printable(name),
-                column["kind"],
-                share,
-                f"{about}{column['distinct']:,}",
-                printable(_values(column)),
-            )
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]])
-        for row in rows
-    ]
-    lines = [f"{found['rows']:,} rows", "", *(line.rstrip() for line in lines)]
+        distinct = f"{about}{column['distinct']:,}"
+        rows.append((name, column["kind"], share, distinct, _values(column)))
+    lines = [f"{found['rows']:,} rows", "", *aligned(rows, left=len(heads))]
     return "\n".join([*lines, *([""] if found["notes"] else []), *found["notes"]])
 
 
