@@ -68,7 +68,7 @@ _PRINCIPAL = _oid(42, 134, 72, 134, 247, 18, 1, 2, 2, 1)
 
 
 def ticket() -> Ticket:
-    """The ticket of this process."""
+    """The ticket of this process, or a KerberosError that says why there is none."""
     with _credential(None, {}) as credential:
         return _inquire(credential)
 

@@ -12,7 +12,7 @@ MOST = 2**31 - 1
 
 
 def from_lengths(lengths: Array, indices: Array, values: Array, columns: int) -> Csr:
-    """Sparse rows from the number of entries in each, (rows,), and all of their entries."""
+    """Sparse rows of less than 2**31 entries, from the number in each, (rows,), and all of them."""
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     if indptr[-1] > MOST:

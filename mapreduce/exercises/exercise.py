@@ -81,7 +81,7 @@ class Exercise:
         return self.folder / FILE
 
     def inputs(self, seed: int = 0) -> list[Case]:
-        """Inputs that are not shown, the same for each seed."""
+        """Inputs that are not shown; a generator that gives others for a seed is an error."""
         cases, again = self._drawn(seed), self._drawn(seed)
         if not cases:
             raise DataError(f"{self.file}: inputs yields nothing: yield 'a name', ['a line']")

@@ -45,7 +45,7 @@ def part_path(out: AnyPath, number: int) -> AnyPath:
 
 
 def is_file(out: AnyPath) -> bool:
-    """Whether predictions become one file, as its name says."""
+    """Whether predictions become one file, as its name says; there must be none of the name."""
     suffix = PurePosixPath(str(out)).suffix
     if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
         raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")

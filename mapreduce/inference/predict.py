@@ -117,8 +117,9 @@ def predict(
     """Predict a dataset into a folder of Parquet files, or into one file; returns the rows.
 
     ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
-    files and the rows in them are in the order of the data's source. Files of an attempt that
-    was stopped are kept. ``_SUCCESS`` is written last.
+    files and the rows in them are in the order of the data's source. Files of an attempt that was
+    stopped are kept, but those of another model or other data are an OutputError. ``_SUCCESS`` is
+    written last.
     """
     manifest = Dataset(data).manifest
     made_from = outputs.made_from(run, completed, manifest.sha256, device)

@@ -32,7 +32,8 @@ class Gradients:
     def nodes(self, part: LeafRange) -> Iterator[tuple[Node, VectorSum]]:
         """The largest complete nodes over some slices, from left to right.
 
-        Their vectors are valid until the next call, which uses their memory again.
+        Their vectors are valid until the next call, which uses their memory again. A sum that is
+        not finite is a NonFiniteError, unless the plan tolerates it.
         """
         self.reuse()
         for node, partial in self._fold(part).nodes():

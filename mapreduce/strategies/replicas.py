@@ -120,7 +120,10 @@ class Replicas:
             self._steppers = [Stepper(context, optimizer) for optimizer in optimizers]
 
     def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
-        """Take a replica's steps of a round, from some parameters (size,) and state on."""
+        """Take a replica's steps of a round, from some parameters (size,) and state on.
+
+        A NonFiniteError names the replica and the slices of a step.
+        """
         plan = self._context.plan
         seen = VectorSum(0, 0.0, 0.0, np.empty(0, params.dtype))
         update = np.zeros_like(params)

@@ -97,6 +97,8 @@ class State:
         ``rows``: Number of rows, their weight and the sum of their losses in this round, and what
           the strategy notes of it. A sequence of such, if there are several rounds.
         ``scalars``: The optimizer's scalars; by default those of the block before.
+
+        A parameter that is NaN or infinite is a NonFiniteError.
         """
         before = self.block(completed, number)
         self._check_same_kind(completed, number, before.arrays, arrays)

@@ -34,7 +34,7 @@ def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
 
 
 def read(path: AnyPath) -> dict[str, Any] | None:
-    """The object that a file holds, or None if the file does not exist."""
+    """The object that a file holds, or None if the file does not exist; else a DataError."""
     try:
         with storage_errors("read", path):
             try:

@@ -191,7 +191,7 @@ def dates(fields: Any, form: str, zone: str = "") -> Array:
 
 
 def on_clock(times: Any, zone: str) -> Any:
-    """Arrow's times with a time zone as those of the clock in another one."""
+    """Arrow's times with a time zone as those of the clock in another one that is known here."""
     try:
         return pc.local_timestamp(times.cast(pa.timestamp("us", zone), safe=False))
     except pa.ArrowInvalid as error:

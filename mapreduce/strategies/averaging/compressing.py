@@ -63,7 +63,7 @@ class Compressor:
     def pack(
         self, completed: int, replica: int, update: Array, residual: Array, state: Arrays
     ) -> Sent:
-        """Pack an update (size,) and the replica's residual (size,).
+        """Pack an update (size,) and the replica's residual (size,), whose sum must be finite.
 
         Where only some elements are sent, their velocity becomes 0. It is that of steps which have
         now been taken, while that of the other elements is delayed with them (momentum factor
