@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mapreduce.job.doubts import GROUP
-from mapreduce.runners.parallel.shuffle import key_of
+from mapreduce.runners.parallel.gathered import key_of
 from mapreduce.tracing.model import Record, Shown, Step
 
 

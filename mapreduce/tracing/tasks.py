@@ -25,8 +25,8 @@ from mapreduce.job.tracebacks import is_users, shown, user_frames
 from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.gathered import key_of
 from mapreduce.runners.parallel.partition import partitioner
-from mapreduce.runners.parallel.shuffle import key_of
 from mapreduce.tracing.apart import TimeLimitReached, time_limit
 from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED, Keeper, fresh_jobs
 from mapreduce.tracing.model import Failure, From, Group, Record, Shown, Task

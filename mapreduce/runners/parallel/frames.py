@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hdfs_utils.atomic import storage_errors
 from mapreduce.runners.parallel.partition import hash_partition
-from mapreduce.runners.parallel.shuffle import Buffer, Segment, SegmentWriter
+from mapreduce.runners.parallel.segments import Buffer, Segment, SegmentWriter
 
 
 class FrameWriter(SegmentWriter):
@@ -28,9 +28,7 @@ class FrameWriter(SegmentWriter):
         length = sum(map(len, frame))
         head = _FRAME_HEAD.pack(len(key), length) + key
         head += bytes(-len(head) % _ALIGNMENT)
-        parts: list[list[Buffer]] = [[] for _ in self.segments]
-        parts[hash_partition(key, len(parts))] = [head, *frame]
-        self.append(parts)
+        self.append(hash_partition(key, len(self.segments)), [head, *frame])
 
 
 _FRAME_HEAD = struct.Struct("<QQ")

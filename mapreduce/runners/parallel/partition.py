@@ -6,9 +6,12 @@ job that names another comparator than the two that are built in is refused.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from operator import mul
+from itertools import repeat
+from operator import mod, mul
 from typing import Any, NamedTuple
 
 from mapreduce.errors import UsageError
@@ -106,6 +109,47 @@ def _powers(length: int) -> tuple[int, ...]:
 def hash_partition(key: bytes, partitions: int) -> int:
     """The partition of a key under HashPartitioner: ``(hash & 0x7fffffff) % partitions``."""
     return (hash_of(key, 1) & 0x7FFFFFFF) % partitions
+
+
+def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
+    """The partition of each key, whose characters stand for bytes."""
+    if how.fields is not None or len(keys) < _FEW:
+        find = partitioner(how)
+        return [find(key.encode("latin-1")) for key in keys]
+    lengths = list(map(len, keys))
+    order = sorted(range(len(keys)), key=lengths.__getitem__)
+    found = [0] * len(keys)
+    while order:
+        length = lengths[order[0]]
+        stop = bisect_right(order, length, hi=min(_LANES, len(order)), key=lengths.__getitem__)
+        rows, order = order[:stop], order[stop:]
+        some = "".join(map(keys.__getitem__, rows)).encode("latin-1")
+        deque(map(found.__setitem__, rows, _hash_partitions(some, length, how.partitions)), 0)
+    return found
+
+
+#: Keys of one length that are hashed together: so few one by one, and no more at once.
+_FEW, _LANES = 32, 1 << 12
+
+
+def _hash_partitions(joined: bytes, length: int, partitions: int) -> Iterable[int]:
+    """The partitions of keys of one length, which are joined."""
+    rows = len(joined) // max(1, length)
+    if rows < _FEW or length > _PIECE or not joined.isascii():
+        cuts = range(0, max(1, len(joined)), max(1, length))
+        return (hash_partition(joined[at : at + length], partitions) for at in cuts)
+    # All in one long integer. Each has 64 bits of it: what overflows 32 stays within, for six
+    # bytes more.
+    low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * rows, "little")
+    hashes = int.from_bytes(b"\1\0\0\0\0\0\0\0" * rows, "little")
+    column = bytearray(8 * rows)
+    for at in range(length):
+        column[::8] = joined[at::length]
+        hashes = hashes * 31 + int.from_bytes(column, "little")
+        if at % 6 == 5:
+            hashes &= low
+    hashes &= int.from_bytes(b"\xff\xff\xff\x7f\0\0\0\0" * rows, "little")
+    return map(mod, memoryview(hashes.to_bytes(8 * rows, "little")).cast("Q"), repeat(partitions))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -75,8 +75,9 @@ class SplitReader:
         self._split = split
         self._on_block = on_block
         self._offset = 0
-        self._lines: list[bytes] = []
-        self._left: Iterator[bytes] = iter(())
+        self._block = b""
+        self._number = 0
+        self._left: Iterator[Any] = iter(())
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """The split's bytes, in blocks of about ``size`` that end with a whole line.
@@ -139,20 +140,57 @@ class SplitReader:
     def __iter__(self) -> Iterator[bytes]:
         """The lines, without their line feeds."""
         for block in self.blocks():
-            self._lines = block.split(b"\n")
-            if not self._lines[-1]:
-                self._lines.pop()
-            self._left = iter(self._lines)
+            self._read(block, block.split(b"\n"))
             yield from self._left
-        self._lines = []
+        self._block = b""
+
+    def texts(self) -> Iterator[Iterator[str]]:
+        """The lines as mrjob's protocol for text reads them: those of one block after another's."""
+        for block in self.blocks():
+            try:
+                lines = block.decode().split("\n")
+            except UnicodeDecodeError:
+                lines = list(map(_text, block.split(b"\n")))
+            if b"\r" in block:
+                lines = [line.rstrip("\r") for line in lines]
+            self._read(block, lines)
+            # Who takes the raw lines may leave some of a block.
+            while operator.length_hint(self._left):
+                yield self._left
+        self._block = b""
+
+    def _read(self, block: bytes, lines: list[Any]) -> None:
+        if not lines[-1]:
+            lines.pop()
+        self._block, self._number, self._left = block, len(lines), iter(lines)
+
+    def _index(self) -> int:
+        """The number of the line, in its block, that was read last."""
+        return self._number - operator.length_hint(self._left) - 1
+
+    def rest(self) -> Iterator[bytes]:
+        """The raw lines of the block whose texts were not taken, each in the place of its text."""
+        block, lines = b"", [b""]
+        while next(self._left, None) is not None:
+            if block is not self._block:
+                block, lines = self._block, self._block.split(b"\n")
+            yield lines[self._index()]
 
     def location(self) -> str | None:
         """File, line and text of what was read last; None before the first and after the last."""
-        if not self._lines:
+        if not self._block:
             return None
-        index = len(self._lines) - operator.length_hint(self._left) - 1
+        index = self._index()
         before = _count_lines(self._split.path, self._offset)
-        return f"{self._split.path}, line {before + index + 1}: {shown(self._lines[index])}"
+        line = self._block.split(b"\n")[index]
+        return f"{self._split.path}, line {before + index + 1}: {shown(line)}"
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
 
 
 def _count_lines(path: str, stop: int) -> int:

@@ -12,8 +12,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
 from mapreduce.mrjob_patches.options import DEFAULT_MEMORY, DEFAULT_START_METHOD
+from mapreduce.runners.parallel import lines
 from mapreduce.runners.parallel import pool as pools
-from mapreduce.runners.parallel import shuffle
 from mapreduce.runners.parallel.partition import (
     REDUCES,
     Partitioning,
@@ -41,8 +41,8 @@ from mapreduce.runners.parallel.partition import (
     jobconf_number,
 )
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
-from mapreduce.runners.parallel.records import Split, splits
-from mapreduce.runners.parallel.shuffle import Segment, Target
+from mapreduce.runners.parallel.records import Split, is_compressed, splits
+from mapreduce.runners.parallel.segments import Segment, Target
 from mapreduce.runners.traits import MOST_HERE, available_cores
 from mapreduce.support import signals, unfinished
 
@@ -53,6 +53,9 @@ _MAPS_PER_WORKER = 4
 
 #: The same for batch mappers, which are done sooner and have more to set up.
 _BATCH_MAPS_PER_WORKER = 1
+
+#: Bytes of the output that are read at once.
+_OUTPUT_BYTES = 1 << 20
 
 #: Input of a map task at least, beyond one a worker, and at most, so that a killed worker loses
 #: little.
@@ -79,6 +82,14 @@ class _SortedFilesystem(LocalFilesystem):
 
     def ls(self, path_glob: str) -> list[str]:
         return sorted(super().ls(path_glob))
+
+    def _cat_file(self, path: str) -> Iterator[bytes]:
+        """Blocks, where mrjob's gives lines: 600,000 of them take a second."""
+        if is_compressed(path) or path.startswith("file:"):
+            yield from super()._cat_file(path)
+            return
+        with Path(path).open("rb", buffering=0) as file:
+            yield from iter(partial(file.read, _OUTPUT_BYTES), b"")
 
 
 class ParallelMRJobRunner(LocalMRJobRunner):
@@ -186,7 +197,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         takes_batches = any(step.get("mapper", {}).get("batch") for step in self._get_steps())
         if takes_batches and "pyarrow" in sys.modules:
             # Columns will be divided by a kernel.
-            shuffle.load_kernels()
+            lines.load_kernels()
         if "numba" in sys.modules:
             _freeze()
 
@@ -290,11 +301,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         binary = hasattr(protocol, "write_frame") and hasattr(protocol, "read_frame")
         return self._is_warm and binary and "mapper" in step and "combiner" not in step
 
-    def _packs(self, step: dict[str, Any], how: Partitioning) -> bool:
-        """Whether methods exchange pairs that need not be lines."""
+    def _exchanges_objects(self, step: dict[str, Any], how: Partitioning) -> bool:
+        """Whether methods may exchange pairs that are no lines."""
         mapper, reducer = step.get("mapper", {}), step.get("reducer", {})
-        is_method = reducer.get("type") == "script" and "pre_filter" not in reducer
-        return is_method and "batch" not in mapper and how.key_fields == 1 and not self._sort_values
+        are_methods = mapper.get("type") == reducer.get("type") == "script"
+        is_filtered = "pre_filter" in reducer
+        return are_methods and not is_filtered and "batch" not in mapper and how.key_fields == 1
 
     def _run_on_pool(self, step: dict[str, Any], step_num: int) -> None:
         jobconf = self._jobconf_for_step(step_num)
@@ -313,6 +325,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         is_plain = partitioning.fields is None and not partitioning.order
         frames = reduces > 0 and is_plain and self._uses_frames(step)
+        objects = self._exchanges_objects(step, partitioning)
         map_tasks = [
             self._task(step, step_num, "map", number, split)
             | {
@@ -322,7 +335,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 "sort_values": bool(self._sort_values) and not partitioning.order,
                 "combiner": "combiner" in step and reduces > 0,
                 "frames": frames,
-                "packs": self._packs(step, partitioning),
+                "columns": not any("batch" in step.get(mrc, {}) for mrc in ("mapper", "reducer")),
+                "objects": objects,
                 "target": self._between(f"step-{step_num:05d}-map-{number:05d}", len(inputs))
                 if reduces
                 else output(number, len(inputs)),
@@ -332,7 +346,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         replies = self._run_tasks(map_tasks, step_num, jobconf, "map")
         if reduces:
             mapped = replies
-            replies = self._reduce(step, step_num, jobconf, mapped, partitioning, output, frames)
+            how = {"frames": frames, "objects": objects}
+            replies = self._reduce(step, step_num, jobconf, mapped, partitioning, output, how)
             _remove(path for reply in mapped for path, _ in reply["result"]["files"])
         before = self._parts.pop(step_num - 1, ())
         if not self._step_output_dir:
@@ -361,7 +376,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         mapped: list[Reply],
         partitioning: Partitioning,
         output: Callable[[int, int], Target],
-        frames: bool,
+        how: dict[str, bool],
     ) -> list[Reply]:
         reduces = partitioning.partitions
         tasks: list[Task] = []
@@ -375,7 +390,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                     "partitions": 0,
                     "partitioning": partitioning,
                     "sort_values": bool(self._sort_values) and not partitioning.order,
-                    "frames": frames,
+                    **how,
                     "memory": self._budget // 2 // min(self._workers, reduces),
                     "temporary": str(self._spill_dir() / f"sort-{step_num:05d}-{number:05d}"),
                     "target": output(number, reduces),

@@ -8,58 +8,39 @@ to the combiner or reducer directly: that gives the same pairs, sooner.
 import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, groupby, islice
-from operator import itemgetter
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
+from mrjob.protocol import TextValueProtocol
+
+from hdfs_utils.atomic import storage_errors
 from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
-from mapreduce.batches.pairs import (
-    Decoder,
-    Read,
-    decode_lines,
-    from_json,
-    is_columns,
-    is_json,
-    is_keyed,
-    line_reader,
-    line_writer,
-    read_lines,
-)
+from mapreduce.batches.pairs import Read, decode_lines, is_json, is_keyed, read_lines
 from mapreduce.errors import UsageError
-from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
+from mapreduce.job.calls import Pair, call, is_overridden, mapped
+from mapreduce.runners.parallel.codec import decoded, given_back
+from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
-from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.gathered import Gathered, given_back, key_from
+from mapreduce.runners.parallel.commands import lines_of as lines_of_blocks
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines
+from mapreduce.runners.parallel.groups import Groups, lines_of
+from mapreduce.runners.parallel.lines import LineWriter, write_lines
+from mapreduce.runners.parallel.merge import Range, fewer, ranges
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
-from mapreduce.runners.parallel.shuffle import (
-    GROUPED,
-    Group,
-    Groups,
-    LineWriter,
-    PackedGroups,
-    PackedWriter,
-    Segment,
-    Target,
-    in_memory,
-    key_of,
-    raw_blocks,
-    read_groups,
-    sorted_lines,
-)
-from mapreduce.support.records import shown
+from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
 
-Writer = LineWriter | PackedWriter
+Writer = LineWriter | ColumnWriter
 
-#: Groups between two signs of life.
-_OFTEN = 256
-
-#: No key: after the last group.
-_END = object()
+#: Memory that a line takes while Arrow sorts it, as a multiple of its own length.
+_SORTED = 6
 
 _OUTPUT_BYTES = 4 << 20
 _BATCH_BYTES = 16 << 20
+
+#: Lines for a program, and values of one large key, that are taken together.
+_LINES, _STREAMED = 1 << 12, 1 << 12
 
 
 class Input(io.RawIOBase):
@@ -93,6 +74,11 @@ _METHODS = "Let methods of the job take and yield pairs, or use -r local"
 STDIN = Input()
 
 
+def _given(keys: list[Any], texts: list[str]) -> list[Any]:
+    """Keys that were decoded before, of some texts."""
+    return keys
+
+
 class Task:
     """A task, as the driver's message describes it.
 
@@ -112,10 +98,8 @@ class Task:
         self._step: int = spec["step"]
         self._how = Partitioning(*spec["partitioning"])
         self._reader: SplitReader | None = None
-        #: What is encoded, for messages: the group's key, what was read last, what cannot be read.
-        self._key: bytes | None = None
-        self._last: bytes | None = None
-        self._unread: bytes | None = None
+        self._spilled = 0
+        self._groups = Groups(self._watched if spec.get("timeout") else None)
         self._batch: Pair | None = None
 
     def run(self) -> dict[str, Any]:
@@ -128,10 +112,8 @@ class Task:
 
     def where(self) -> str | None:
         """Which record was being worked on, for the message of an error."""
-        if self._unread is not None:
-            return f"the record {shown(self._unread)}"
-        if self._key is not None:
-            return f"the key {shown(self._key)}"
+        if place := self._groups.where():
+            return place
         if self._batch is not None:
             return described(*self._batch)
         if self._reader is not None:
@@ -153,20 +135,37 @@ class Task:
         if spec["frames"]:
             return self._map_frames(job, read, write)
         pairs = iter(self._watched(mapped(job, self._step, self._input(job, read))))
-        packs = spec["packs"] and self.is_plain(job, "reducer", write)
-        writer = self._writer(write, PackedWriter if packs else LineWriter)
+        objects = spec["objects"] and self._is_plain(job, "reducer", write)
+        writer = self._writer(write, objects)
         if spec["combiner"]:
-            _Combiner(self, job, writer, write).write_pairs(pairs)
+            self._combine(job, pairs, writer, write)
         else:
-            writer.write_pairs(pairs, repeat=True)
+            writer.write_pairs(pairs)
         writer.close()
         return writer.result
 
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
             return self._batches(job)
+        is_text = getattr(read, "__func__", None) is TextValueProtocol.read
+        if is_text and not self._spec["pre_filter"] and not self._spec["timeout"]:
+            blocks = self._text_blocks()
+            STDIN.lines = self._rest(blocks)
+            return chain.from_iterable(map(zip, repeat(repeat(None)), blocks))
         STDIN.lines = iter(self._watched(self._lines()))
         return read_lines(read, STDIN.lines)
+
+    def _text_blocks(self) -> Iterator[Iterator[str]]:
+        for split in self._spec["splits"]:
+            self._reader = SplitReader(Split(*split), self._alive)
+            yield from self._reader.texts()
+        self._reader = None
+
+    def _rest(self, blocks: Iterator[Any]) -> Iterator[bytes]:
+        """The lines that the mapper has not had."""
+        while self._reader or next(blocks, None):
+            yield from self._reader.rest() if self._reader else ()
+            next(blocks, None)
 
     def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
         """Each item a sign of life, if the driver looks for one: it is progress, if a slow one."""
@@ -176,9 +175,7 @@ class Task:
 
     def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
         writer = self._writer(lambda key, value: b"")
-        assert isinstance(writer, LineWriter)
-        for line in lines:
-            writer.write_line(line + b"\n")
+        writer.write_lines(lines)
         writer.close()
         return writer.result
 
@@ -215,31 +212,59 @@ class Task:
         output.close()
         return output.result
 
-    def _writer(self, write: Any, kind: type[Writer] = LineWriter) -> Writer:
-        spec = self._spec
-        divided = spec["kind"] == "map" and spec["partitions"] > 0
-        how = self._how if divided else Partitioning(1)
-        size = spec["buffer_bytes"] if divided else _OUTPUT_BYTES
-        return kind(Target(*spec["target"]), write, how, size)
+    def _writer(self, write: Any, objects: bool = False) -> Writer:
+        spec, target = self._spec, Target(*self._spec["target"])
+        if spec["kind"] != "map" or not spec["partitions"]:
+            return LineWriter(target, write, Partitioning(1), _OUTPUT_BYTES)
+        how, size = self._how, spec["buffer_bytes"]
+        if not spec["columns"]:
+            return LineWriter(target, write, how, size)
+        output = SegmentWriter(target, how.partitions)
+        if objects:
+            return ColumnWriter(output, how, Gathered(write), size)
+        gathered = GatheredLines(how.key_fields, spec["sort_values"])
+        return ColumnWriter(output, how, gathered, size, write)
 
-    def is_plain(self, job: Any, mrc: str, write: Any) -> bool:
+    def _is_plain(self, job: Any, mrc: str, write: Any) -> bool:
         """Whether a combiner or reducer takes the objects that would come of mrjob's JSON."""
         read, _ = job.pick_protocols(self._step, mrc)
         if getattr(job._get_step(self._step, object), f"{mrc}_batch", None):
             return False
-        return is_json(write) and is_json(read) and not is_overridden(type(job), mrc)
+        is_plain = is_json(write) and is_json(read) and not is_overridden(type(job), mrc)
+        return is_plain and not self._spec["sort_values"]
 
-    def combine(self, groups: Iterable[Group], is_split: bool) -> Iterator[Pair]:
-        """Pairs that the combiner makes of groups of raw values."""
-        job = self._new_job("combiner")
-        read, _ = job.pick_protocols(self._step, "combiner")
-        return self._apply(job, "combiner", groups, is_split, read)
+    def _combine(self, job: Any, pairs: Iterator[Pair], writer: Writer, write: Any) -> None:
+        """Gather a mapper's pairs by key, and combine them before they are written."""
 
-    def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
-        """Pairs that the combiner makes of what was gathered."""
-        job = self._new_job("combiner")
-        decoded = self._decoded(gathered.groups(), key_from, given_back)
-        return call(job, "combiner", self._step, decoded)
+        def beside(keys: Any, values: Any) -> None:
+            writer.write_pairs([(keys, values)])
+
+        limit, more, first = self._spec["buffer_bytes"], True, True
+        is_plain = self._is_plain(job, "combiner", write)
+        sort_values = self._spec["sort_values"]
+        gathered: Any = Gathered(write, beside) if is_plain else GatheredLines(1, sort_values)
+        items: Any = pairs if is_plain else write_lines(write, pairs, beside)
+        while more:
+            more = gathered.fill(items, limit)
+            if not gathered and not first:
+                return
+            first = False
+            texts, lists = gathered.take_groups()
+            job = self._new_job("combiner")
+            if not is_plain:
+                read, _ = job.pick_protocols(self._step, "combiner")
+                writer.write_pairs(self._apply(job, "combiner", [Range(texts, lists)], read))
+                continue
+            keys = decoded(texts)
+            kinds = set(map(type, chain.from_iterable(lists)))
+            give_back = given_back if kinds & {bytes, tuple} else None
+            found = [Range(texts, lists)] if texts else []
+            groups = self._groups.of(found, partial(_given, keys), give_back)
+            combined = call(job, "combiner", self._step, groups)
+            if isinstance(writer, ColumnWriter) and writer.takes_objects:
+                writer.write_combined(combined, keys, texts)
+            else:
+                writer.write_pairs(combined)
 
     # Reduce
 
@@ -260,79 +285,88 @@ class Task:
         elif getattr(job._get_step(self._step, object), "reducer_batch", None):
             writer.write_pairs(self._reduce_batches(job, read, segments))
         else:
-            writer.write_pairs(self._watched(self._reduce_groups(job, read, segments)))
+            pairs = self._reduce_groups(job, read, segments)
+            writer.write_pairs(self._watched(pairs))
         writer.close()
         return writer.result
 
-    def _fits(self, segments: list[Segment]) -> bool:
-        size = sum(segment.length for segment in segments)
-        return size * GROUPED <= int(self._spec["memory"])
+    def _ranges(self, segments: list[Segment]) -> Iterator[Range]:
+        """Groups of a partition, in the order that the job wants its keys in."""
+        spec, memory = self._spec, int(self._spec["memory"])
+        if any(not segment.keys for segment in segments):
+            # Lines, as batch mappers write them.
+            gathered = GatheredLines(self._how.key_fields, spec["sort_values"])
+            lines = chain.from_iterable(lines_of_blocks(raw_blocks(segments)))
+            if not gathered.fill(lines, memory // 2) and not self._how.order:
+                if gathered:
+                    yield Range(*gathered.take_groups())
+                return
+            writer = self._spill(gathered, self._how._replace(partitions=1), memory // 2)
+            writer.flush()
+            writer.write_lines(lines)
+            writer.close()
+            (segments,) = writer.result["segments"]
+        segments = fewer(segments, memory, self._merged)
+        for found in ranges(segments, memory, spec["sort_values"]):
+            if self._how.order:
+                # What they are sorted by stands before them.
+                texts = [text.partition("\t")[2] for text in found.texts]
+                found = found._replace(texts=texts)
+            yield found
 
-    def _sorted(self, segments: list[Segment]) -> Iterator[list[bytes]]:
-        spec, how = self._spec, self._how
-        folder = Path(spec["temporary"])
-        given = (folder, spec["sort_values"], how.key_fields, spec["memory"] // 2)
-        for lines in sorted_lines(segments, *given, order_of_keys(how)):
-            self._alive()
-            yield lines
+    def _merged(self, segments: list[Segment]) -> list[Segment]:
+        """Segments as one."""
+        spec = self._spec
+        writer = self._spill(GatheredLines(), Partitioning(1), 0)
+        for texts, lists, is_streamed in ranges(segments, spec["memory"], spec["sort_values"]):
+            if is_streamed:
+                while values := list(islice(lists[0], _STREAMED)):
+                    writer.write_groups(texts, [values])
+            else:
+                writer.write_groups(texts, lists)
+        writer.close()
+        (found,) = writer.result["segments"]
+        # They lie one after the other.
+        sums = (sum(one[n] for one in found) for n in (2, 3, 4))
+        return [Segment(found[0].path, found[0].offset, *sums)]
 
-    def _gathered(self, segments: list[Segment]) -> Groups:
-        how = self._how
-        lists = in_memory(segments)
-        return Groups(lists, self._spec["sort_values"], how.key_fields, order_of_keys(how))
+    def _spill(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
+        folder = Path(self._spec["temporary"])
+        with storage_errors("create", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._spilled += 1
+        output = SegmentWriter(Target(str(folder / f"{self._spilled:05d}")), 1)
+        return ColumnWriter(output, how, gathered, limit)
 
     def _ordered_blocks(self, segments: list[Segment]) -> Iterator[bytes]:
         """The lines of a partition, for a program."""
-        if not self._fits(segments):
-            yield from map(block_of, self._sorted(segments))
-            return
-        for key, values in self._gathered(segments):
-            yield block_of(key if value is None else key + b"\t" + value for value in values)
+        lines = lines_of(self._ranges(segments))
+        while some := list(islice(lines, _LINES)):
+            self._alive()
+            yield block_of(some)
 
     def _reduce_groups(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         spec = self._spec
         if spec["pre_filter"]:
             blocks = self._ordered_blocks(segments)
             lists = piped(spec["pre_filter"], blocks, most_status=1)
-            return self._apply_to_pairs(job, "reducer", self._read(lists, read))
-        if segments and all(segment.packed for segment in segments):
-            packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
-            if packed.is_possible:
-                decoded = self._decoded(packed, key_from, given_back)
-                return call(job, "reducer", self._step, decoded)
-        elif self._fits(segments):
-            groups = self._gathered(segments)
-            return self._apply(job, "reducer", groups, groups.is_split, read)
-        pairs = self._read(self._sorted(segments), self._read_or_tell(read))
-        return self._apply_to_pairs(job, "reducer", pairs)
-
-    def _read(self, lists: Iterable[list[bytes]], read: Read) -> Iterator[Pair]:
-        for lines in lists:
-            for line in lines:
-                self._last = line
-                yield read(line.rstrip(b"\r\n"))
-
-    def _read_or_tell(self, read: Read) -> Read:
-        """A protocol's ``read``; the record that it cannot read is remembered."""
-        read = line_reader(read)
-
-        def read_line(line: bytes) -> Pair:
-            try:
-                return read(line)
-            except BaseException:
-                self._unread = line
-                raise
-
-        return read_line
+            pairs = self._groups.pairs(chain.from_iterable(lists), read)
+            return self._apply_to_pairs(job, "reducer", pairs)
+        found = self._ranges(segments)
+        if spec["objects"]:
+            _, written = job.pick_protocols(self._step, "mapper")
+            if self._is_plain(job, "reducer", written):
+                return call(job, "reducer", self._step, self._groups.of(found, decoded))
+        return self._apply(job, "reducer", found, read)
 
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
-        if self._fits(segments):
+        if sum(segment.length for segment in segments) * _SORTED <= int(self._spec["memory"]):
             order = self._order()
             block = b"".join(raw_blocks(segments) if order else self._ordered_blocks(segments))
             batches = [decode_lines(read, block, order)] if block else []
         else:
-            blocks = blocks_of(map(block_of, self._sorted(segments)), _BATCH_BYTES)
+            blocks = blocks_of(self._ordered_blocks(segments), _BATCH_BYTES)
             batches = (decode_lines(read, block) for block in key_blocks(blocks))
         return reduce_batches(job, batches, self._step)
 
@@ -342,113 +376,16 @@ class Task:
             return None
         return "lines" if self._spec["sort_values"] else "keys"
 
-    def _apply(
-        self, job: Any, mrc: str, groups: Iterable[Group], is_split: bool, read: Read
-    ) -> Iterator[Pair]:
-        """Pairs that a combiner or reducer makes of groups."""
+    def _apply(self, job: Any, mrc: str, found: Iterable[Range], read: Read) -> Iterator[Pair]:
+        """Pairs that a combiner or reducer makes of groups of lines."""
+        is_split = mrc == "combiner" or self._how.key_fields == 1
         if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            protocol: Any = getattr(read, "__self__", None)
-            loads = from_json if is_json(read) else protocol._loads
-            decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
-            return call(job, mrc, self._step, self._decoded(groups, loads, partial(map, decode)))
-        pairs = read_groups(groups, self._read_or_tell(read), self._at)
-        return self._apply_to_pairs(job, mrc, pairs)
-
-    def _at(self, key: bytes) -> None:
-        self._last = key
+            return call(job, mrc, self._step, self._groups.of_lines(found, read))
+        return self._apply_to_pairs(job, mrc, self._groups.pairs(lines_of(found), read))
 
     def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:
         if not is_overridden(type(job), mrc):
-            return call(job, mrc, self._step, self._grouped(pairs))
+            groups = self._groups.of_pairs(pairs, self._how.key_fields)
+            return call(job, mrc, self._step, groups)
         function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
         return function(pairs, self._step)  # type: ignore[no-any-return]
-
-    def _grouped(self, pairs: Iterator[Pair]) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """Groups of neighbours with equal keys, as mrjob makes them."""
-        fields = self._how.key_fields
-        for key, group in groupby(pairs, itemgetter(0)):
-            # When a group's values have been read, so has the first record of the next one.
-            self._key = None if self._last is None else key_of(self._last, fields)
-            yield key, map(itemgetter(1), self._watched(group))
-        self._key = None
-
-    def _decoded(
-        self,
-        groups: Iterable[tuple[bytes, list[Any]]],
-        loads: Callable[[bytes], Any],
-        decode: Callable[[list[Any]], Iterable[Any]],
-    ) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
-        watched = self._watched if self._spec.get("timeout") else iter
-        last: Any = None
-        last_raw: bytes | None = None
-        waiting: list[list[Any]] = []
-        for number, (raw, values) in enumerate(chain(groups, [(None, [])])):
-            if not number % _OFTEN:
-                self._alive()
-            self._key = raw
-            key = _END if raw is None else loads(raw)
-            if waiting and not (key is last or key == last):
-                self._key = last_raw
-                yield last, iter(watched(chain.from_iterable(map(decode, waiting))))
-                # As with mrjob, who keeps the values finds none when the next group has come.
-                for one in waiting:
-                    one.clear()
-                waiting = []
-                self._key = raw
-            if type(key) is str:
-                yield key, iter(watched(decode(values)))
-                values.clear()
-                continue
-            if not waiting:
-                last, last_raw = key, raw
-            waiting.append(values)
-
-
-class _Combiner:
-    """Gathers a mapper's pairs by key, and combines them before they are written.
-
-    With mrjob's JSON they are gathered as objects, else as they are encoded.
-    """
-
-    def __init__(self, task: Task, job: Any, writer: Writer, write: Any) -> None:
-        self._task = task
-        self._writer = writer
-        self._write = write
-        self._limit: int = task._spec["buffer_bytes"]
-        self._sort_values = bool(task._spec["sort_values"])
-        self._is_plain = not self._sort_values and task.is_plain(job, "combiner", write)
-
-    def write_pairs(self, pairs: Iterator[Pair]) -> None:
-        """Combine pairs and write the results."""
-        combine = self._combine if self._is_plain else self._combine_lines
-        more = combine(pairs, True)
-        while more:
-            more = combine(pairs, False)
-
-    def _combine(self, pairs: Iterator[Pair], is_first: bool) -> bool:
-        gathered = Gathered(self._write, self._write_columns)
-        more = gathered.fill(pairs, self._limit)
-        if gathered or is_first:
-            self._writer.write_pairs(self._task.combine_plain(gathered))
-        return more
-
-    def _combine_lines(self, pairs: Iterator[Pair], is_first: bool) -> bool:
-        encode, lines, used, more = line_writer(self._write), [], 0, False
-        for pair in pairs:
-            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            if is_columns(key):
-                self._write_columns(key, value)
-                continue
-            lines.append(encode(key, value)[:-1])
-            used += len(lines[-1]) * GROUPED
-            if used >= self._limit:
-                more = True
-                break
-        if lines or is_first:
-            groups = Groups([lines], self._sort_values)
-            self._writer.write_pairs(self._task.combine(groups, groups.is_split))
-        return more
-
-    def _write_columns(self, keys: Any, values: Any) -> None:
-        self._writer.write_pairs([(keys, values)])

@@ -26,7 +26,19 @@ from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import DataError, GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import shown, text_of
-from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
+from mapreduce.runners.parallel import (
+    codec,
+    columns,
+    comparator,
+    gathered,
+    groups,
+    lines,
+    merge,
+    partition,
+    records,
+    segments,
+    tasks,
+)
 from mapreduce.support import forked, parents
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -191,14 +203,19 @@ _OWN_FILES = {
         module.__file__
         for module in (
             calls,
+            codec,
+            columns,
             comparator,
             compat,
             compat.main_block,
             gathered,
+            groups,
+            lines,
+            merge,
             pairs,
             partition,
             records,
-            shuffle,
+            segments,
             snapshots,
             tasks,
         )

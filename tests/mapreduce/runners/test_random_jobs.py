@@ -24,7 +24,7 @@ from odd_values import Number, Text, odd
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.batches import pairs
-from mapreduce.runners.parallel import gathered, records, shuffle, tasks
+from mapreduce.runners.parallel import columns, gathered, merge, records, segments, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 
 pytestmark = pytest.mark.slow
@@ -214,11 +214,15 @@ def next_to_no_memory():
     with (
         mock.patch.object(ParallelMRJobRunner, "_budget", 3000),
         mock.patch.object(records, "BLOCK_BYTES", 40),
-        mock.patch.object(shuffle, "_READ_BYTES", 64),
-        mock.patch.object(shuffle, "REMEMBERED", 3),
+        mock.patch.object(segments, "_READ_BYTES", 64),
         mock.patch.object(pairs, "REMEMBERED", 3),
         mock.patch.object(gathered, "_CHUNK", 3),
-        mock.patch.object(shuffle, "_PACK_BYTES", 300),
+        mock.patch.object(gathered, "_LOOK", 6),
+        mock.patch.object(columns, "_BLOCK_KEYS", 2),
+        mock.patch.object(columns, "_BLOCK_VALUES", 3),
+        mock.patch.object(columns, "_BLOCK_BYTES", 60),
+        mock.patch.object(merge, "_MERGED_BYTES", 1000),
+        mock.patch.object(merge, "_MOST_BLOCK", 200),
         mock.patch.object(tasks, "_OUTPUT_BYTES", 64),
     ):
         yield
@@ -356,7 +360,7 @@ def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, argument
 @pytest.mark.parametrize(
     ("combiner", "sort_values"), [(None, False), ("same", False), (None, True)]
 )
-def test_what_exceeds_the_memory_goes_to_the_disk_or_is_read_again(combiner, sort_values, tmp_path):
+def test_what_exceeds_the_memory_goes_to_the_disk(combiner, sort_values, tmp_path):
     """Many pairs of each line, whose keys come again."""
     table = [
         [(f"key {(number * 7 + i * 13) % 5000}", [number, "x" * (i % 40)]) for i in range(300)]
@@ -364,25 +368,15 @@ def test_what_exceeds_the_memory_goes_to_the_disk_or_is_read_again(combiner, sor
     ]
     plan = (Step("table", combiner, "set"),)
     job_class, content = job_of(plan, table, sort_values=sort_values), encoded([""] * len(table))
-    original, sorts = tasks.sorted_lines, tmp_path / "sorts"
-    overflow, overflows = shuffle.SegmentWriter._overflow, tmp_path / "overflows"
+    overflow, overflows = segments.SegmentWriter._overflow, tmp_path / "overflows"
 
-    def noted(*arguments):
-        sorts.touch()
-        return original(*arguments)
-
-    def noted_too(self):
+    def noted(self):
         overflows.touch()
         overflow(self)
 
-    with (
-        mock.patch.object(tasks, "sorted_lines", noted),
-        mock.patch.object(shuffle.SegmentWriter, "_overflow", noted_too),
-    ):
+    with mock.patch.object(segments.SegmentWriter, "_overflow", noted):
         arguments = ["--workers", 2, "--memory", 16]
         _, theirs = check(job_class, content, arguments, small=False)
-        # Pairs that are no lines are read several times instead.
-        assert sorts.exists() == sort_values
         # Half of it is for files in memory.
         with mock.patch.object(ParallelMRJobRunner, "_budget", 1 << 20):
             ours, _ = run(job_class, "parallel", content, "--workers", 2)

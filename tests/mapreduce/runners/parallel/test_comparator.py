@@ -11,9 +11,12 @@ from mrjob.protocol import RawProtocol
 import mapreduce
 from mapreduce.errors import UsageError
 from mapreduce.job import Job
+from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.gathered import GatheredLines, key_of
+from mapreduce.runners.parallel.merge import ranges
 from mapreduce.runners.parallel.partition import Partitioning, configured
-from mapreduce.runners.parallel.shuffle import Groups, Segment, sorted_lines
+from mapreduce.runners.parallel.segments import SegmentWriter, Target
 from mapreduce.tracing import remarks
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.tasks import Variation
@@ -145,18 +148,24 @@ def test_values_can_be_sorted_in_another_way(runner):
 @given(
     st.lists(st.tuples(st.integers(-99, 99), st.sampled_from("xyz")), max_size=40),
     st.sampled_from(["-k1,1nr", "-k2 -k1,1n", "-k2,2r"]),
+    st.sampled_from([1, 1 << 20]),
 )
-def test_what_is_spilled_is_sorted_alike(tmp_path_factory, pairs, options):
+def test_segments_are_sorted_alike(tmp_path_factory, pairs, options, limit):
     folder = tmp_path_factory.mktemp("spill")
     lines = [f"{number}\t{text}\t{at}".encode() for at, (number, text) in enumerate(pairs)]
     how = configured(None, {COMPARATOR: KEY_FIELD, OPTIONS: options, **TWO}, 1, pytest.fail)
     order = order_of_keys(how)
-    (folder / "segment").write_bytes(b"".join(line + b"\n" for line in lines))
-    segment = Segment(str(folder / "segment"), 0, sum(map(len, lines)) + len(lines))
-    spilled = sorted_lines([segment], folder, False, 2, 1 << 16, order)
-    grouped = Groups([lines], False, 2, order)
-    together = [key + b"\t" + value for key, values in grouped for value in values]
-    assert [line for some in spilled for line in some] == together
+    output = SegmentWriter(Target(str(folder / "segments")), 1)
+    writer = ColumnWriter(output, how, GatheredLines(2), limit)
+    writer.write_lines(lines)
+    writer.close()
+    found = [
+        (text.partition("\t")[2] + value).encode()
+        for texts, lists, _ in ranges(output.segments[0], 1 << 10, False)
+        for text, values in zip(texts, lists, strict=True)
+        for value in values
+    ]
+    assert found == sorted(lines, key=lambda line: (order(key_of(line, 2)), key_of(line, 2)))
 
 
 def java_compare(a, b):

@@ -5,7 +5,7 @@ import pytest
 
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.runners.parallel.frames import FrameWriter, grouped_frames
-from mapreduce.runners.parallel.shuffle import Target
+from mapreduce.runners.parallel.segments import Target
 
 
 @pytest.mark.parametrize("size", [0, 5, 30_000])

@@ -1,9 +1,10 @@
 """Partitions and groups, against dictionaries of everything."""
 
+import contextlib
 import copy
 import json
-import shutil
 from collections import defaultdict
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,28 +14,28 @@ from mrjob.protocol import JSONProtocol, ReprProtocol, StandardJSONProtocol
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
+from mapreduce.runners.parallel import columns, gathered, merge
+from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
-from mapreduce.runners.parallel.gathered import given_back
-from mapreduce.runners.parallel.partition import Partitioning, hash_partition
-from mapreduce.runners.parallel.shuffle import (
-    Groups,
-    LineWriter,
-    PackedGroups,
-    PackedWriter,
-    Target,
-    in_memory,
-    key_of,
-    sorted_lines,
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, key_of
+from mapreduce.runners.parallel.lines import LineWriter
+from mapreduce.runners.parallel.merge import fewer, ranges
+from mapreduce.runners.parallel.partition import (
+    Partitioning,
+    hash_partition,
+    partition_numbers,
 )
+from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
 from programs import mounted
 
 JSON = JSONProtocol().write
+STANDARD = StandardJSONProtocol().write
 plain = st.one_of(st.text(max_size=5), st.integers(-3, 3), st.booleans(), st.floats(), st.none())
 
 
-def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON, repeat=False):
+def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON):
     writer = LineWriter(target, write, how, buffer_bytes)
-    writer.write_pairs(pairs, repeat)
+    writer.write_pairs(pairs)
     writer.close()
     return writer.result
 
@@ -43,15 +44,14 @@ def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON, repeat=False):
     pairs=st.lists(st.tuples(plain, plain), max_size=40),
     partitions=st.integers(1, 3),
     buffer_bytes=st.sampled_from([1, 100, 1 << 20]),
-    protocol=st.sampled_from([JSONProtocol, ReprProtocol]),
-    repeat=st.booleans(),
+    protocol=st.sampled_from([JSONProtocol, StandardJSONProtocol, ReprProtocol]),
 )
 def test_records_have_the_protocols_bytes_in_order(
-    tmp_path_factory, pairs, partitions, buffer_bytes, protocol, repeat
+    tmp_path_factory, pairs, partitions, buffer_bytes, protocol
 ):
     write = protocol().write
     target = Target(str(tmp_path_factory.mktemp("out") / "file"))
-    result = written(target, pairs * 2, Partitioning(partitions), buffer_bytes, write, repeat)
+    result = written(target, pairs * 2, Partitioning(partitions), buffer_bytes, write)
     expected = defaultdict(list)
     for key, value in pairs * 2:
         line = write(key, value)
@@ -75,6 +75,11 @@ def test_what_exceeds_the_quota_goes_to_the_other_file(tmp_path):
         for line in lines
     ]
     assert sorted(found) == list(range(500))
+
+
+def in_memory(segments):
+    """The lines of segments of lines."""
+    return lines_of(raw_blocks(segments))
 
 
 @pytest.fixture
@@ -103,17 +108,16 @@ def test_lines_of_blocks_cut_anywhere(content, size):
 
 
 def test_lines_without_tab_are_told():
-    groups = Groups([[b"a\t1", b"b", b"a"]], False)
-    assert not groups.is_split
-    assert list(groups) == [(b"a", [b"1", None]), (b"b", [None])]
-    assert Groups([[b"a\t1", b"b\t"]], False).is_split
+    lines = GatheredLines()
+    assert not lines.fill(iter([b"b", b"a\t1", b"a", b"a\t"]), 1 << 20)
+    assert lines.take_groups() == (["a", "b"], [["\t1", "", "\t"], [""]])
+    assert not lines
 
 
-def test_a_full_disk_while_sorting(tmp_path, small_disk):
+def test_a_full_disk(tmp_path, small_disk):
     pairs = [(f"key{number}", "x" * 100) for number in range(5000)]
-    result = written(Target(str(tmp_path / "file")), pairs, Partitioning(1))
-    with pytest.raises(StorageError, match=r"cannot sort records in .*No space left"):
-        list(sorted_lines(result["segments"][0], small_disk, False, 1, 1 << 16))
+    with pytest.raises(StorageError, match=r"cannot write .*: No space left"):
+        packed(small_disk, pairs)
 
 
 def test_a_segment_that_was_cut_off(tmp_path):
@@ -122,15 +126,17 @@ def test_a_segment_that_was_cut_off(tmp_path):
     (segments,) = result["segments"]
     with pytest.raises(StorageError, match="bytes shorter than it was written"):
         list(in_memory(segments))
-    with pytest.raises(StorageError, match="bytes shorter than it was written"):
-        list(sorted_lines(segments, tmp_path, False, 1, 1 << 20))
 
 
-def test_without_sort_the_message_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StorageError, match=r"cannot run 'sort'.*coreutils.*--memory"):
-        list(sorted_lines([], tmp_path, False, 1, 1 << 20))
-    assert shutil.which("sort") is None
+@pytest.mark.parametrize("cut", range(0, 400, 13))
+@pytest.mark.parametrize("harm", ["cut", "changed"])
+def test_damaged_columns_are_refused(tmp_path, cut, harm):
+    segments = packed(tmp_path, [(f"key {n}", [n, "x"]) for n in range(20)])
+    content = bytearray((tmp_path / "out").read_bytes())
+    content[cut:] = b"" if harm == "cut" else bytes([content[cut] ^ 1]) + content[cut + 1 :]
+    (tmp_path / "out").write_bytes(content)
+    with pytest.raises(StorageError, match="not as it was written"):
+        list(ranges(segments, 1 << 20, False))
 
 
 # Pairs without lines
@@ -173,18 +179,43 @@ def change(value):
             change(item)
 
 
+def packed(folder, pairs, how=Partitioning(1), limit=1 << 18, write=STANDARD):  # noqa: B008
+    """The segments of some pairs, of the one partition or of each."""
+    output = SegmentWriter(Target(str(folder / "out")), how.partitions)
+    writer = ColumnWriter(output, how, Gathered(write), limit)
+    try:
+        writer.write_pairs(iter(pairs))
+    finally:
+        writer.close()
+    return output.segments if how.partitions > 1 else output.segments[0]
+
+
+def groups_of(segments, memory=1 << 40):
+    return [
+        (text, list(values))
+        for texts, lists, _ in ranges(segments, memory, False)
+        for text, values in zip(texts, lists, strict=True)
+    ]
+
+
+small = [(gathered, "_CHUNK", 3), (gathered, "_LOOK", 6), (merge, "_MERGED_BYTES", 500)]
+small += [(columns, name, 3) for name in ("_BLOCK_KEYS", "_BLOCK_VALUES")]
+small += [(columns, "_BLOCK_BYTES", 40)]
+
+
 @given(
     st.lists(st.tuples(anything, anything), max_size=12),
     st.booleans(),
     st.sampled_from([1, 400, 1 << 20]),
+    st.sampled_from([0, 2000, 1 << 40]),
 )
-def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, repeat, buffer_bytes):
+def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, is_small, limit, memory):
     pairs = [copy.deepcopy(pair) for pair in [*pairs, *pairs]]
     protocol = StandardJSONProtocol()
     expected = defaultdict(list)
     for pair in pairs:
         raw, _, value = protocol.write(*pair).partition(b"\t")
-        expected[raw].append(exactly(json.loads(value)))
+        expected[raw.decode()].append(exactly(json.loads(value)))
 
     def changing():
         for key, value in pairs:
@@ -192,31 +223,20 @@ def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, repeat, buffe
             change(key)
             change(value)
 
-    writer = PackedWriter(
-        Target(str(tmp_path_factory.mktemp("out") / "file")),
-        protocol.write,
-        Partitioning(2),
-        buffer_bytes,
-    )
-    writer.write_pairs(changing(), repeat)
-    writer.close()
-    found = {}
-    for number, segments in enumerate(writer.result["segments"]):
-        groups = PackedGroups(segments, 1 << 40)
-        of_part = [(key, list(map(exactly, given_back(values)))) for key, values in groups]
-        assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
-        assert all(hash_partition(key, 2) == number for key, _ in of_part)
-        found |= of_part
-        lines = [line for lines in in_memory(segments) for line in lines]
-        texts = defaultdict(list)
-        for line in lines:
-            raw, _, value = line.partition(b"\t")
-            texts[raw].append(exactly(json.loads(value)))
-        assert texts == dict(of_part)
+    with contextlib.ExitStack() as stack:
+        for place in small if is_small else []:
+            stack.enter_context(mock.patch.object(*place))
+        parts = packed(tmp_path_factory.mktemp("out"), changing(), Partitioning(2), limit)
+        found = defaultdict(list)
+        for number, segments in enumerate(parts):
+            of_part = groups_of(segments, memory)
+            assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
+            assert all(hash_partition(key.encode(), 2) == number for key, _ in of_part)
+            for key, values in of_part:
+                found[key] += map(exactly, values)
     assert found == expected
 
 
-@pytest.mark.parametrize("repeat", [False, True])
 @pytest.mark.parametrize(
     "bad",
     [
@@ -233,10 +253,9 @@ def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, repeat, buffe
     ],
     ids=range(10),
 )
-def test_what_json_refuses_has_mrjobs_error(tmp_path, bad, repeat):
-    write = StandardJSONProtocol().write
+def test_what_json_refuses_has_mrjobs_error(tmp_path, bad):
     with pytest.raises((TypeError, ValueError)) as theirs:
-        write(*bad)
+        STANDARD(*bad)
     taken = []
 
     def pairs():
@@ -244,56 +263,83 @@ def test_what_json_refuses_has_mrjobs_error(tmp_path, bad, repeat):
             taken.append(pair[0])
             yield pair
 
-    writer = PackedWriter(Target(str(tmp_path / "out")), write, Partitioning(1), 1 << 20)
     with pytest.raises(theirs.type) as ours:
-        writer.write_pairs(pairs(), repeat)
-    writer.close()
+        packed(tmp_path, pairs())
     assert str(ours.value) == str(theirs.value)
     # At the pair itself, not later.
     assert len(taken) == 2
 
 
 def test_circles_and_depths_are_mrjobs(tmp_path):
-    write = StandardJSONProtocol().write
     circle = []
     circle.append(circle)
     deep = []
     for _ in range(600):
         deep = [deep]
-    writer = PackedWriter(Target(str(tmp_path / "out")), write, Partitioning(1), 1 << 20)
     with pytest.raises(ValueError, match="Circular"):
-        writer.write_pairs([("a", circle)])
-    writer.write_pairs([("b", deep)])
-    writer.close()
-    groups = PackedGroups(writer.result["segments"][0], 1 << 20)
-    assert [(key, list(given_back(values))) for key, values in groups] == [(b'"b"', [deep])]
+        packed(tmp_path, [("a", circle)])
+    segments = packed(tmp_path, [("b", deep)])
+    assert groups_of(segments) == [('"b"', [deep])]
 
 
-def packed(folder, pairs):
-    """The segments of the one partition of some pairs."""
-    target = Target(str(folder / "out"))
-    writer = PackedWriter(target, StandardJSONProtocol().write, Partitioning(1), 1 << 18)
-    writer.write_pairs(iter(pairs), True)
-    writer.close()
-    return writer.result["segments"][0]
-
-
-@pytest.mark.parametrize("memory", [1 << 40, 1 << 20, 300_000])
-def test_a_partition_that_does_not_fit_is_read_by_ranges_of_keys(tmp_path, memory):
+@pytest.mark.parametrize("memory", [1 << 40, 1 << 20, 300_000, 0])
+def test_a_partition_is_read_by_ranges_of_keys(tmp_path, memory):
     pairs = [(f"key {n * 7919 % 1000}", [n, "x" * (n % 9)]) for n in range(20_000)]
-    segments = packed(tmp_path, pairs)
     expected = defaultdict(list)
     for key, value in pairs:
-        expected[json.dumps(key).encode()].append(value)
-    groups = PackedGroups(segments, memory)
-    assert groups.is_possible
-    assert (len(groups._ends) > 0) == (memory < 1 << 40)
-    found = [(key, list(given_back(values))) for key, values in groups]
-    assert found == sorted(expected.items())
+        expected[json.dumps(key)].append(value)
+    assert groups_of(packed(tmp_path, pairs), memory) == sorted(expected.items())
 
 
-@pytest.mark.parametrize("keys", [1, 1000])
-def test_a_key_that_does_not_fit_is_for_sort(tmp_path, keys):
-    pairs = [(f"key {n % keys}", [n, "x"]) for n in range(20_000)]
-    segments = packed(tmp_path, pairs)
-    assert not PackedGroups(segments, 50_000).is_possible
+@pytest.mark.parametrize("keys", [1, 3])
+@pytest.mark.parametrize("sort_values", [False, True])
+def test_a_key_that_does_not_fit_is_read_as_it_is_taken(tmp_path, keys, sort_values):
+    lines = [b"key %d\t%d" % (n % keys, n * 7919 % 20_011) for n in range(20_000)]
+    output = SegmentWriter(Target(str(tmp_path / "out")), 1)
+    writer = ColumnWriter(output, Partitioning(1), GatheredLines(1, sort_values), 1 << 18)
+    with mock.patch.object(columns, "_BLOCK_VALUES", 50):
+        writer.write_lines(lines)
+        writer.close()
+    assert len(output.segments[0]) > 3
+    found, streamed = {}, 0
+    for texts, lists, is_streamed in ranges(output.segments[0], 1 << 12, sort_values):
+        found |= zip(texts, map(list, lists), strict=True)
+        streamed += is_streamed
+    assert streamed == keys
+    for n in range(keys):
+        expected = [line.decode().removeprefix(f"key {n}") for line in lines[n::keys]]
+        assert found[f"key {n}"] == (sorted(expected) if sort_values else expected)
+
+
+def test_a_large_value_is_a_block_of_its_own(tmp_path):
+    pairs = [(f"key {n}", "x" * (300_000 if n % 3 else 3)) for n in range(20)]
+    segments = packed(tmp_path, pairs, limit=1 << 30)
+    blocks = [block for segment in segments for _, block in columns.blocks_of(segment)]
+    assert max(sum(map(len, block.values)) for block in blocks) <= 300_003
+    assert groups_of(segments) == [(json.dumps(key), [value]) for key, value in sorted(pairs)]
+
+
+def test_many_segments_are_merged_in_groups_of_neighbours():
+    segments = [Segment("path", n, 1 << 20, 4000, 4000) for n in range(100)]
+    merged = []
+
+    def merge_some(some):
+        merged.append([one.offset for one in some])
+        return [Segment("merged", some[0].offset, len(some) << 20, 10, 10)]
+
+    found = fewer(segments, 20 << 20, merge_some)
+    # Ten blocks at once: ten groups of ten.
+    assert merged == [list(range(at, at + 10)) for at in range(0, 100, 10)]
+    assert [one.offset for one in found] == list(range(0, 100, 10))
+    assert fewer(segments, 1 << 40, merge_some) is segments
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=12), st.text("ab", max_size=3)), max_size=60),
+    st.integers(1, 40),
+    st.integers(2, 9),
+)
+def test_partitions_of_many_keys_are_those_of_each(keys, times, partitions):
+    keys = [json.dumps(key) for key in keys * times] + ["é" * len(keys)]
+    expected = [hash_partition(key.encode("latin-1"), partitions) for key in keys]
+    assert partition_numbers(keys, Partitioning(partitions)) == expected

@@ -1,0 +1,131 @@
+"""Values and keys between the methods of a job: as they wait, as JSON, and as bytes of a block.
+
+Values wait as the objects that would come back from their JSON. Lists and dictionaries wait as
+bytes of ``marshal``, which keeps exactly what JSON text can hold, takes a tenth of its time, and
+gives them no time to change. The interpreter's own functions do what is done for each of them:
+``map``, ``str.join``, ``str.split``, ``marshal`` and ``json`` over many at once.
+"""
+
+import json
+import marshal
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any
+
+from mapreduce.batches.pairs import Write, encode_columns, from_json, is_columns, to_json
+from mapreduce.batches.snapshots import PLAIN
+
+#: The last version of marshal's format in which one list at two places comes back as two, as from
+#: JSON, and in which a list's items can be put together from their own bytes.
+MARSHAL = 2
+
+#: What would be given time to change; a tuple, because it comes back as a list.
+MUTABLE = frozenset({list, dict, tuple})
+
+#: How a block has its values: as marshal's list; with some in their JSON; as strings.
+_OBJECTS, _MARKED, _STRINGS = range(3)
+
+# Strings of these bytes alone are their own JSON, but for the marks around it.
+_PLAIN = bytes(set(range(0x20, 0x7F)) - {ord('"'), ord("\\")})
+
+
+def kept(value: Any) -> Any:
+    """A value as it waits; raises one of ``NOT_PLAIN`` if it would come back otherwise."""
+    kind = type(value)
+    value = PLAIN[kind](value)
+    return marshal.dumps(value, MARSHAL) if kind in MUTABLE else value
+
+
+def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """A pair by its JSON, or the pairs of columns: the JSON of keys, and values as they wait.
+
+    What is nested too deeply for marshal waits as its JSON in a tuple.
+
+    Raises TypeError, ValueError (JSON refuses it).
+    """
+    has_columns = is_columns(key)
+    lines = encode_columns(write, key, value).to_pylist() if has_columns else [write(key, value)]
+    for line in lines:
+        raw, _, text = line.partition(b"\t")
+        found = from_json(text.rstrip(b"\n"))
+        yield raw.decode(), _waiting(found)
+
+
+def _waiting(value: Any) -> Any:
+    """An object that has come of JSON as it waits."""
+    if type(value) is not list and type(value) is not dict:
+        return value
+    try:
+        return marshal.dumps(value, MARSHAL)
+    except ValueError:
+        return (to_json(value),)
+
+
+def _given_back(value: Any) -> Any:
+    if type(value) is bytes:
+        return marshal.loads(value)  # noqa: S302
+    return from_json(value[0].encode()) if type(value) is tuple else value
+
+
+def given_back(values: list[Any]) -> Iterable[Any]:
+    """The objects of values that wait, each made when it is asked for."""
+    kinds = set(map(type, values))
+    if kinds == {bytes}:
+        return map(marshal.loads, values)
+    return map(_given_back, values) if kinds & {bytes, tuple} else values
+
+
+def quoted(keys: list[str]) -> list[str]:
+    """The JSON of strings of ASCII."""
+    joined = "\n".join(keys)
+    if not keys:
+        return []
+    if joined.encode().translate(None, _PLAIN) == b"\n" * (len(keys) - 1):
+        return ('"' + joined.replace("\n", '"\n"') + '"').split("\n")
+    return list(map(quote, keys))
+
+
+def encoded(rows: list[list[Any]]) -> list[str]:
+    """The JSON of lists."""
+    texts = to_json(rows)[2:-2].split("], [")
+    if len(texts) == len(rows):
+        return [f"[{text}]" for text in texts]
+    return list(map(to_json, rows))
+
+
+def decoded(texts: list[str]) -> list[Any]:
+    """The objects of JSON texts."""
+    try:
+        return json.loads(f"[{','.join(texts)}]")  # type: ignore[no-any-return]
+    except RecursionError:
+        return [from_json(text.encode()) for text in texts]
+
+
+def packed(values: list[Any]) -> tuple[int, bytes]:
+    """Values that wait as a kind and bytes, for :func:`unpacked`."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        joined = "\n".join(values)
+        if joined.count("\n") == len(values) - 1:
+            return _STRINGS, joined.encode("utf-8", "surrogatepass")
+    if not kinds & {bytes, tuple}:
+        try:
+            return _OBJECTS, marshal.dumps(values, MARSHAL)
+        except ValueError:
+            # Objects that were read, and are too deep.
+            values = list(map(_waiting, values))
+            kinds = {tuple}
+    parts = values
+    if kinds != {bytes}:
+        parts = [one if type(one) is bytes else marshal.dumps(one, MARSHAL) for one in values]
+    # A list of marshal's, of what marshal has written already.
+    content = b"[" + len(values).to_bytes(4, "little") + b"".join(parts)
+    return (_MARKED if tuple in kinds else _OBJECTS), content
+
+
+def unpacked(kind: int, content: bytes) -> list[Any]:
+    """The objects of values that were packed."""
+    if kind == _STRINGS:
+        return content.decode("utf-8", "surrogatepass").split("\n")
+    values: list[Any] = marshal.loads(content)  # noqa: S302  (a file of this job's own)
+    return list(map(_given_back, values)) if kind == _MARKED else values

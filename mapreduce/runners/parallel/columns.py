@@ -1,0 +1,253 @@
+"""Segments of columns: blocks of sorted keys, how many values each has, and all values in turn.
+
+A block is::
+
+    <6Q         keys, values, kind, bytes of keys, of counts, of values
+    <Q          checksum of all else
+    keys        texts of the keys, separated by line feeds, of which they have none
+    counts      array of uint32; nothing if all are 1: a key may then come several times
+    values      as :func:`mapreduce.runners.parallel.codec.packed` has them
+
+The text of a key is its JSON, or with other protocols its bytes, one character each. If keys have
+an order of their own, what they are sorted by precedes the text, with a TAB between.
+"""
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import StorageError
+from mapreduce.batches.pairs import Write
+from mapreduce.batches.snapshots import NOT_PLAIN
+from mapreduce.job.calls import Pair
+from mapreduce.runners.parallel.codec import kept, packed, unpacked
+from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
+from mapreduce.runners.parallel.lines import write_lines
+from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
+from mapreduce.runners.parallel.segments import Buffer, Segment, SegmentWriter
+
+_HEAD, _CHECK = struct.Struct("<6Q"), struct.Struct("<Q")
+
+#: Keys, values and bytes of a block at most; a single value may have more bytes.
+_BLOCK_KEYS, _BLOCK_VALUES, _BLOCK_BYTES = 1 << 10, 1 << 12, 1 << 18
+
+
+class Block(NamedTuple):
+    """Sorted keys, the number of values of each, or None if all have one, and all values."""
+
+    keys: list[str]
+    counts: list[int] | None
+    values: list[Any]
+
+
+class ColumnWriter:
+    """Writes what was gathered as segments of columns, one for each partition.
+
+    ``limit``: Bytes of memory that may wait. ``write``: Of a protocol, if lines are gathered.
+    """
+
+    def __init__(
+        self,
+        output: SegmentWriter,
+        how: Partitioning,
+        gathered: Gathered | GatheredLines,
+        limit: int,
+        write: Write | None = None,
+    ) -> None:
+        self._output = output
+        self._how = how
+        self._order = order_of_keys(how)
+        self._gathered: Any = gathered
+        self._limit = limit
+        self._write_text = write
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return self._output.result
+
+    @property
+    def takes_objects(self) -> bool:
+        return isinstance(self._gathered, Gathered)
+
+    def write_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Take in pairs, also pairs of columns."""
+        self._fill(
+            iter(pairs) if self._write_text is None else write_lines(self._write_text, pairs)
+        )
+
+    def write_lines(self, lines: Iterable[bytes]) -> None:
+        """Take in records without their line feeds."""
+        self._fill(iter(lines))
+
+    def _fill(self, items: Iterator[Any]) -> None:
+        while self._gathered.fill(items, self._limit):
+            self.flush()
+
+    def write_combined(self, pairs: Iterable[Pair], keys: list[Any], texts: list[str]) -> None:
+        """Take in what a combiner has made of sorted keys: most often one pair of each."""
+        values: list[Any] = []
+        pairs, awaited = iter(pairs), iter(keys)
+        for pair in pairs:
+            key = next(awaited, None)
+            is_pair = type(pair) is tuple and len(pair) == 2
+            # Others could have been changed.
+            if is_pair and pair[0] is key and (type(key) is str or type(key) is int):
+                try:
+                    values.append(kept(pair[1]))
+                    continue
+                except NOT_PLAIN:
+                    pass
+            self._add(texts, values)
+            self.write_pairs(chain((pair,), pairs))
+            return
+        if len(values) < len(keys):
+            self._add(texts, values)
+        else:
+            self.flush()
+            self._write(texts, values, True)
+
+    def _add(self, texts: list[str], values: list[Any]) -> None:
+        for text, value in zip(texts, values, strict=False):
+            self._gathered.add_text(text, value)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._gathered:
+            self._write(*self._gathered.take())
+
+    def write_groups(self, texts: list[str], lists: list[list[Any]]) -> None:
+        """Take in groups of sorted keys."""
+        self._write(texts, lists, False)
+
+    def _write(self, texts: list[str], items: list[Any], rows: bool) -> None:
+        edges = [0, len(texts)]
+        if self._how.partitions > 1:
+            numbers = partition_numbers(texts, self._how)
+            order = sorted(range(len(texts)), key=numbers.__getitem__)
+            numbers.sort()
+            edges = [bisect_left(numbers, one) for one in range(self._how.partitions + 1)]
+            texts = list(map(texts.__getitem__, order))
+            items = list(map(items.__getitem__, order))
+        for number, (start, stop) in enumerate(pairwise(edges)):
+            keys, found = texts[start:stop], items[start:stop]
+            if self._order:
+                codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
+                keys = list(map("{}\t{}".format, codes, keys))
+                keys, found = in_order(keys, found)
+            blocks = [*_row_blocks(keys, found)] if rows else [*_blocks(keys, found)]
+            buffers: list[Buffer] = [b"".join(map(_packed, blocks))]
+            values = sum(len(block.values) for block in blocks)
+            self._output.append(number, buffers, len(keys), values)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.flush()
+        self._output.close()
+
+
+def _row_blocks(keys: list[str], values: list[Any]) -> Iterator[Block]:
+    for at in range(0, len(keys), _BLOCK_KEYS):
+        some = slice(at, at + _BLOCK_KEYS)
+        yield from _light(Block(keys[some], None, values[some]))
+
+
+def _blocks(keys: list[str], lists: list[list[Any]]) -> Iterator[Block]:
+    start = 0
+    while start < len(keys):
+        counts = list(map(len, lists[start : start + _BLOCK_KEYS]))
+        number = max(1, bisect_left(list(accumulate(counts)), _BLOCK_VALUES))
+        stop = start + number
+        if number == 1:
+            for at in range(0, counts[0], _BLOCK_VALUES):
+                some = lists[start][at : at + _BLOCK_VALUES]
+                yield from _light(Block(keys[start:stop], [len(some)], some))
+        else:
+            values = list(chain.from_iterable(lists[start:stop]))
+            yield from _light(Block(keys[start:stop], counts[:number], values))
+        start = stop
+
+
+def _light(block: Block) -> Iterator[Block]:
+    """A block, or several if its values have too many bytes."""
+    keys, counts, values = block
+    if len(values) == 1 or _weight(values) <= _BLOCK_BYTES:
+        yield block
+    elif counts is None:
+        half = len(keys) // 2
+        yield from _light(Block(keys[:half], None, values[:half]))
+        yield from _light(Block(keys[half:], None, values[half:]))
+    elif len(keys) == 1:
+        half = len(values) // 2
+        yield from _light(Block(keys, [half], values[:half]))
+        yield from _light(Block(keys, [len(values) - half], values[half:]))
+    else:
+        half = len(keys) // 2
+        number = sum(counts[:half])
+        yield from _light(Block(keys[:half], counts[:half], values[:number]))
+        yield from _light(Block(keys[half:], counts[half:], values[number:]))
+
+
+def _weight(values: list[Any]) -> int:
+    kinds = set(map(type, values))
+    if kinds <= {str, bytes}:
+        return sum(map(len, values))
+    return sum(len(one) for one in values if type(one) is str or type(one) is bytes)
+
+
+def _packed(block: Block) -> bytes:
+    keys, counts, values = block
+    names = "\n".join(keys).encode("latin-1")
+    is_counted = counts is not None and len(values) > len(keys)
+    numbers = array("I", counts or ()).tobytes() if is_counted else b""
+    kind, content = packed(values)
+    sizes = len(names), len(numbers), len(content)
+    head = _HEAD.pack(len(keys), len(values), kind, *sizes)
+    parts = head, names, numbers, content
+    return b"".join((head, _CHECK.pack(_checksum(parts)), *parts[1:]))
+
+
+def _checksum(parts: Iterable[bytes]) -> int:
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return value
+
+
+def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, Block]]:
+    """The blocks of a segment from a position on, each with its bytes.
+
+    Raises StorageError (the file is not as it was written).
+    """
+    path, offset, length, *_ = segment
+    with storage_errors("read", Path(path)), Path(path).open("rb") as file:
+        file.seek(offset + position)
+        while position < length:
+            block = _read(file.read, length - position)
+            if block is None:
+                raise StorageError(
+                    f"{path} is not as it was written: damaged, or cut off. Run the job again"
+                )
+            before, position = position, file.tell() - offset
+            yield position - before, block
+
+
+def _read(read: Callable[[int], bytes], most: int) -> Block | None:
+    """The next block; None if it is damaged."""
+    head, check = read(_HEAD.size), read(_CHECK.size)
+    if len(check) < _CHECK.size:
+        return None
+    *_, kind, names, counts, content = _HEAD.unpack(head)
+    if names + counts + content > most:
+        return None
+    parts = read(names), read(counts), read(content)
+    if _CHECK.unpack(check)[0] != _checksum((head, *parts)):
+        return None
+    numbers = array("I", parts[1]).tolist() if counts else None
+    return Block(parts[0].decode("latin-1").split("\n"), numbers, unpacked(kind, parts[2]))

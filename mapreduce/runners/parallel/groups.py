@@ -1,0 +1,160 @@
+"""Groups of a combiner or reducer, as its method takes them, and where it is among them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, compress, groupby, islice
+from operator import eq, itemgetter, length_hint, not_
+from typing import Any
+
+from mapreduce.batches.pairs import Decoder, Read, from_json, is_json, line_reader
+from mapreduce.job.calls import Pair
+from mapreduce.runners.parallel.gathered import key_of
+from mapreduce.runners.parallel.merge import Range
+from mapreduce.support.records import shown
+
+Group = tuple[Any, Iterator[Any]]
+
+
+class Groups:
+    """Groups of ranges of keys; neighbours with equal keys, as 1 and 1.0, are one, as for mrjob.
+
+    As with mrjob, who keeps a group's values finds none when the next group has come.
+
+    ``watched``: Gives each value, and a sign of life with it; None if nobody looks for one.
+    """
+
+    def __init__(self, watched: Callable[[Iterable[Any]], Iterable[Any]] | None = None) -> None:
+        self._watched = watched
+        #: For messages: the key, the texts of keys and those that are left, what cannot be read.
+        self._key: str | None = None
+        self._texts: list[str] = []
+        self._left: Any = None
+        self._unread: bytes | None = None
+        self._last = b""
+
+    def where(self) -> str | None:
+        """Which record or key was being worked on, for the message of an error."""
+        if self._unread is not None:
+            return f"the record {shown(self._unread)}"
+        text = self._text()
+        return None if text is None else f"the key {shown(text.encode('latin-1'))}"
+
+    def _text(self) -> str | None:
+        if self._left is None:
+            return self._key
+        index = len(self._texts) - length_hint(self._left) - 1
+        return self._texts[index] if index >= 0 else None
+
+    def of(
+        self,
+        ranges: Iterable[Range],
+        keys_of: Callable[[list[str]], list[Any]],
+        values_of: Callable[[Any], Iterable[Any]] | None = None,
+    ) -> Iterator[Group]:
+        """Groups with decoded keys and values.
+
+        ``keys_of``: Decodes the texts of a range. ``values_of``: Decodes the values of a key; None
+        if they are objects.
+        """
+        last: Any = None
+        text = ""
+        waiting: list[Any] = []
+        for texts, lists, is_streamed in ranges:
+            keys = keys_of(texts)
+            if waiting and not (keys[0] is last or keys[0] == last):
+                yield from self._group(last, text, waiting, values_of)
+                waiting = []
+            if is_streamed:
+                # It is read as it is taken, and cannot wait for what may be equal.
+                yield from self._group(keys[0], texts[0], [*waiting, *lists], values_of)
+                waiting = []
+                continue
+            are_strings = set(map(type, keys)) == {str}
+            is_simple = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
+            if is_simple and not waiting and not self._watched:
+                # The last one may be equal to the first of the next range.
+                stop = len(keys) - (not are_strings)
+                yield from self._each(keys[:stop], texts[:stop], lists[:stop], values_of)
+                start = stop
+            else:
+                start = 0
+            for key, name, values in zip(keys[start:], texts[start:], lists[start:], strict=True):
+                if waiting and not (key is last or key == last):
+                    yield from self._group(last, text, waiting, values_of)
+                    waiting = []
+                last, text = key, name
+                waiting.append(values)
+        if waiting:
+            yield from self._group(last, text, waiting, values_of)
+        self._key = None
+
+    def _group(self, key: Any, text: str, lists: list[Any], values_of: Any) -> Iterator[Group]:
+        self._key = text
+        values = chain.from_iterable(map(values_of, lists) if values_of else lists)
+        yield key, iter(self._watched(values) if self._watched else values)
+        for one in lists:
+            if type(one) is list:
+                one.clear()
+
+    def _each(
+        self, keys: list[Any], texts: list[str], lists: list[list[Any]], values_of: Any
+    ) -> Iterator[Group]:
+        """Groups of which none are one, without a step of Python for each."""
+        self._texts, self._left = texts, iter(keys)
+        values = map(values_of, lists) if values_of else lists
+        groups = zip(self._left, map(iter, values), strict=True)
+        # Each list is cleared when the next one comes: clear() returns None.
+        yield from compress(groups, map(not_, map(list.clear, chain(([],), lists))))
+        for one in lists[-1:]:
+            one.clear()
+        self._left = None
+
+    def of_lines(self, ranges: Iterable[Range], read: Read) -> Iterator[Group]:
+        """Groups of lines, by a protocol that codes key and value each by itself."""
+        protocol: Any = getattr(read, "__self__", None)
+        loads = from_json if is_json(read) else protocol._loads
+        decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
+
+        def keys_of(texts: list[str]) -> list[Any]:
+            keys = []
+            for self._key in texts:
+                keys.append(loads(self._key.encode("latin-1")))
+            return keys
+
+        def value_of(rest: str) -> Any:
+            if rest:
+                return decode(rest[1:].encode("latin-1"))
+            # There is no TAB: the protocol has its own error.
+            self._unread = (self._text() or "").encode("latin-1")
+            return read(self._unread)
+
+        return self.of(ranges, keys_of, partial(map, value_of))
+
+    def pairs(self, lines: Iterable[bytes], read: Read) -> Iterator[Pair]:
+        """Pairs of sorted lines."""
+        read = line_reader(read)
+        for line in lines:
+            self._last = line
+            try:
+                pair = read(line.rstrip(b"\r\n"))
+            except BaseException:
+                self._unread = line
+                raise
+            yield pair
+
+    def of_pairs(self, pairs: Iterable[Pair], fields: int) -> Iterator[Group]:
+        """Groups of neighbours with equal keys, as mrjob makes them."""
+        for key, group in groupby(pairs, itemgetter(0)):
+            # When a group's values have been read, so has the first record of the next one.
+            self._key = key_of(self._last, fields).decode("latin-1")
+            values = map(itemgetter(1), group)
+            yield key, iter(self._watched(values) if self._watched else values)
+        self._key = None
+
+
+def lines_of(ranges: Iterable[Range]) -> Iterator[bytes]:
+    """The lines of ranges of lines."""
+    for texts, lists, _ in ranges:
+        for text, values in zip(texts, lists, strict=True):
+            for value in values:
+                yield (text + value).encode("latin-1")
