@@ -1,5 +1,6 @@
 """Groups of a combiner or reducer, as its method takes them, and where it is among them."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, compress, groupby, islice
@@ -56,45 +57,50 @@ class Groups:
         ``keys_of``: Decodes the texts of a range. ``values_of``: Decodes the values of a key; None
         if they are objects.
         """
-        last: Any = None
-        text = ""
-        waiting: list[Any] = []
-        for texts, lists, is_streamed in ranges:
-            keys = keys_of(texts)
-            if waiting and not (keys[0] is last or keys[0] == last):
-                yield from self._group(last, text, waiting, values_of)
-                waiting = []
-            if is_streamed:
-                # It is read as it is taken, and cannot wait for what may be equal.
-                yield from self._group(keys[0], texts[0], [*waiting, *lists], values_of)
-                waiting = []
-                continue
+        ahead = ((keys_of(found.texts), found) for found in ranges if found.texts)
+        pushed: list[tuple[list[Any], Range]] = []
+
+        def rest(key: Any, text: str) -> Iterator[Iterable[Any]]:
+            """The values of a range's last key that later ranges have."""
+            while (found := next(ahead, None)) is not None:
+                keys, (texts, lists, is_streamed) = found
+                self._key, same = text, 0
+                while same < len(keys) and keys[same] == key:
+                    yield values_of(lists[same]) if values_of else lists[same]
+                    same += 1
+                if same < len(keys):
+                    pushed.append((keys[same:], Range(texts[same:], lists[same:], is_streamed)))
+                    return
+
+        while (found := pushed.pop() if pushed else next(ahead, None)) is not None:
+            keys, (texts, lists, is_streamed) = found
             are_strings = set(map(type, keys)) == {str}
-            is_simple = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
-            if is_simple and not waiting and not self._watched:
+            stop = 0
+            are_apart = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
+            if are_apart and not is_streamed and not self._watched:
                 # The last one may be equal to the first of the next range.
                 stop = len(keys) - (not are_strings)
                 yield from self._each(keys[:stop], texts[:stop], lists[:stop], values_of)
-                start = stop
-            else:
-                start = 0
-            for key, name, values in zip(keys[start:], texts[start:], lists[start:], strict=True):
-                if waiting and not (key is last or key == last):
-                    yield from self._group(last, text, waiting, values_of)
-                    waiting = []
-                last, text = key, name
-                waiting.append(values)
-        if waiting:
-            yield from self._group(last, text, waiting, values_of)
+            while stop < len(keys):
+                start, stop = stop, stop + 1
+                key, text = keys[start], texts[start]
+                while stop < len(keys) and keys[stop] == key:
+                    stop += 1
+                more = rest(key, text) if stop == len(keys) and not are_strings else iter(())
+                self._key = text
+                yield from self._group(key, lists[start:stop], more, values_of)
         self._key = None
 
-    def _group(self, key: Any, text: str, lists: list[Any], values_of: Any) -> Iterator[Group]:
-        self._key = text
-        values = chain.from_iterable(map(values_of, lists) if values_of else lists)
+    def _group(
+        self, key: Any, lists: list[Any], more: Iterator[Iterable[Any]], values_of: Any
+    ) -> Iterator[Group]:
+        own = map(values_of, lists) if values_of else lists
+        values = chain.from_iterable(chain(own, more))
         yield key, iter(self._watched(values) if self._watched else values)
         for one in lists:
             if type(one) is list:
                 one.clear()
+        deque(values, 0)
 
     def _each(
         self, keys: list[Any], texts: list[str], lists: list[list[Any]], values_of: Any

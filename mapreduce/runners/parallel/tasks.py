@@ -258,7 +258,7 @@ class Task:
             keys = decoded(texts)
             kinds = set(map(type, chain.from_iterable(lists)))
             give_back = given_back if kinds & {bytes, tuple} else None
-            found = [Range(texts, lists)] if texts else []
+            found = [Range(texts, lists)]
             groups = self._groups.of(found, partial(_given, keys), give_back)
             combined = call(job, "combiner", self._step, groups)
             if isinstance(writer, ColumnWriter) and writer.takes_objects:
