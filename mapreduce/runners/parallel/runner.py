@@ -30,7 +30,7 @@ from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
 from mapreduce.mrjob_patches.options import DEFAULT_MEMORY, DEFAULT_START_METHOD
-from mapreduce.runners.parallel import lines
+from mapreduce.runners.parallel import lines, worker
 from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.partition import (
     REDUCES,
@@ -110,6 +110,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._mrjob_cls = mrjob_cls
         self._own_pool: WorkerPool | None = None
         self._own_memory: Path | None = None
+        #: The first arguments of many tasks that are alike.
+        self._many: list[str] | None = None
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
         self._steps = [self._planned(step, number) for number, step in enumerate(self._steps)]
@@ -179,11 +181,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         assert self._mrjob_cls is not None
         self._prepare()
         method = self._opts["start_method"] or DEFAULT_START_METHOD
+        arguments = [str(argument) for argument in self._mr_job_extra_args()]
+        if self._many is not None and method == "fork" and not self._is_warm:
+            worker.make_job(self._mrjob_cls, [*self._many, *arguments])
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
             with signals.deferred():
                 pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
-        arguments = [str(argument) for argument in self._mr_job_extra_args()]
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
         return pool
@@ -405,6 +409,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         timeout = jobconf_number(jobconf, "mapreduce.task.timeout", "mapred.task.timeout") / 1000
         for task in tasks:
             task["timeout"] = timeout
+        if len(tasks) > self._workers * _MAPS_PER_WORKER and tasks[0]["mrc"] == "mapper":
+            self._many = [f"--step-num={step_num}", "--mapper"]
         replies = self._pool.run(tasks, attempts, timeout)
         for reply in replies:
             _add_counters(self._counters[step_num], reply["counters"])
