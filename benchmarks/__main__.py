@@ -60,6 +60,8 @@ NAMES = (
     "word_count.ten_lines",
     "word_count.vectorized_large",
     "word_count.memory",
+    "shapes.jobs",
+    "shapes.growth",
     "jobs.two_steps",
     "jobs.dictionaries",
     "jobs.join",
@@ -81,7 +83,13 @@ NAMES = (
     "hadoop.put",
 )
 #: Up to gigabytes of text, and up to an hour: only by --full or by name.
-LARGE = ("word_count.vectorized_large", "word_count.memory", "tables", "strategies.mnist")
+LARGE = (
+    "word_count.vectorized_large",
+    "word_count.memory",
+    "shapes.growth",
+    "tables",
+    "strategies.mnist",
+)
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

@@ -1,149 +1,211 @@
-"""Shapes of textbook jobs with few keys and with many: ours, and mrjob's ``-r local``, in turn.
+"""What a pair costs: jobs with few keys and with many, beside mrjob's ``-r local``.
 
-Each shape is a job of this file, chosen by its name; its input is made of a seed.
+Processor time is compared, of the whole process and all that it starts: on a machine that has other
+things to do it drifts less than what the clock says. Both runners must write the same lines.
 """
 
+import os
 import random
+import resource
+import statistics
+import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from mrjob.job import MRJob
-from mrjob.protocol import JSONValueProtocol
-from mrjob.step import MRStep
+from benchmarks.common import folder
+from benchmarks.paired import in_turn
+from benchmarks.programs import ROOT
 
-import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+SCRIPT = ROOT / "benchmarks" / "stock" / "shapes.py"
 
+#: What a shape reads, if it is no visits, and the most of mrjob's time that it may take.
+INPUTS = {"Identity": "lines", "Records": "records", "Words": "words"}
+LIMITS = {
+    "Visits": 0.25,
+    "Identity": 0.27,
+    "Sessions": 0.35,
+    "Floats": 0.22,
+    "Index": 0.25,
+    "TwoSteps": 0.25,
+    "Pages": 0.18,
+    "Records": 0.36,
+    "Pairs": 0.20,
+    "Grep": 0.30,
+    "Words": 0.28,
+}
+SQL = {
+    "Visits": "SELECT user, count(*) FROM visits GROUP BY user",
+    "Index": "SELECT page, list_sort(list_distinct(list(user))) FROM visits GROUP BY page",
+    "Pages": "SELECT page[:4], count(*) FROM visits GROUP BY page[:4]",
+}
 
-class Visits(MRJob):
-    """How often each user came: many keys, no combiner."""
-
-    def mapper(self, _, line):
-        yield line.split("\t")[0], 1
-
-    def reducer(self, user, ones):
-        yield user, sum(ones)
-
-
-class Identity(MRJob):
-    """Sorts lines: as many keys as rows."""
-
-    def mapper(self, _, line):
-        yield line, None
-
-    def reducer(self, line, values):
-        for _ in values:
-            yield line, None
-
-
-class Sessions(MRJob):
-    """The pages of each user in the order of time: lists for values."""
-
-    def mapper(self, _, line):
-        user, page, second = line.split("\t")
-        yield user, [int(second), page]
-
-    def reducer(self, user, visits):
-        yield user, [page for _, page in sorted(visits)]
+#: Times the rows, and megabytes of ``--memory``, of the curve.
+TIMES, MEMORIES, MOST_GROWTH = (1, 10, 40), (400, 100, 50), 1.15
+#: Of a worker, beside what ``--memory`` is for, in MiB.
+BESIDE = 45
 
 
-class Floats(MRJob):
-    """The mean of each number's measurements: integers for keys, floats for values."""
+def write(path: Path, rows: int) -> None:
+    """Write the inputs of all shapes, of a seed."""
+    chance = random.Random(7)
+    users = 260_000 * rows // 600_000
 
-    def mapper(self, _, line):
-        user, _, second = line.split("\t")
-        yield int(user[1:]), int(second) / 7
+    def visits() -> Iterator[tuple[str, str, int]]:
+        for _ in range(rows):
+            user, page = int(chance.random() ** 1.5 * users), int(chance.paretovariate(0.7))
+            yield f"u{user}", f"/p{page % 40_000}", chance.randrange(86_400)
 
-    def reducer(self, number, values):
-        found = list(values)
-        yield number, sum(found) / len(found)
-
-
-class Index(MRJob):
-    """Who came to each page: texts for values."""
-
-    def mapper(self, _, line):
-        user, page, _ = line.split("\t")
-        yield page, user
-
-    def reducer(self, page, users):
-        yield page, sorted(set(users))
-
-
-class TwoSteps(MRJob):
-    """How many users came how often."""
-
-    def steps(self):
-        return [
-            MRStep(mapper=self.users, combiner=self.total, reducer=self.total),
-            MRStep(mapper=self.times, combiner=self.total, reducer=self.total),
-        ]
-
-    def users(self, _, line):
-        yield line.split("\t")[0], 1
-
-    def times(self, _, number):
-        yield number, 1
-
-    def total(self, key, numbers):
-        yield key, sum(numbers)
+    with (path / "visits").open("w") as plain, (path / "records").open("w") as records:
+        for user, page, second in visits():
+            plain.write(f"{user}\t{page}\t{second}\n")
+            records.write(f'{{"user": "{user}", "page": "{page}", "second": {second}}}\n')
+    with (path / "lines").open("w") as lines:
+        lines.writelines(f"{chance.randrange(10**12):012d} line {n}\n" for n in range(rows))
+    with (path / "words").open("w") as words:
+        for _ in range(rows // 3):
+            some = (int(chance.paretovariate(0.14)) % 4_000_000 for _ in range(20))
+            words.write(" ".join(f"w{word}" for word in some) + "\n")
 
 
-class Pages(MRJob):
-    """How often each page was seen: few keys, with a combiner."""
+@dataclass
+class Table:
+    """What was measured, as a section of the page."""
 
-    def mapper(self, _, line):
-        yield line.split("\t")[1][:4], 1
+    title: str
+    note: str
+    head: str
+    rows: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
 
-    def combiner(self, page, ones):
-        yield page, sum(ones)
+    @property
+    def measured(self) -> bool:
+        return bool(self.rows)
 
-    def reducer(self, page, ones):
-        yield page, sum(ones)
+    def verdict(self) -> str:
+        return f"MISSED: {'; '.join(self.missed)}" if self.missed else "holds"
 
-
-class Records(MRJob):
-    """The same of lines of JSON."""
-
-    INPUT_PROTOCOL = JSONValueProtocol
-
-    def mapper(self, _, visit):
-        yield visit["page"][:4], visit["second"]
-
-    def combiner(self, page, seconds):
-        yield page, max(seconds)
-
-    def reducer(self, page, seconds):
-        yield page, max(seconds)
+    def lines(self) -> list[str]:
+        rule = "|---" * self.head.count("|", 1) + "|"
+        head = [f"## {self.title}", "", self.note, "", self.head, rule]
+        return [*head, *self.rows, "", f"Limit: {self.verdict()}.", ""]
 
 
-class Pairs(MRJob):
-    """Few keys, which are pairs, without a combiner."""
-
-    def mapper(self, _, line):
-        user, page, _ = line.split("\t")
-        yield (user[:2], page[:3]), 1
-
-    def reducer(self, key, ones):
-        yield key, sum(ones)
-
-
-class Grep(MRJob):
-    """The lines that have a word: few pairs."""
-
-    def mapper(self, _, line):
-        if "/p77" in line:
-            yield line, None
+def run(shape: str, source: Path, out: Path, *options: str) -> list[bytes]:
+    """The sorted lines that a shape's job writes."""
+    command = [sys.executable, "-m", "gradreduce", "run", str(SCRIPT), "--no-conf", "-q"]
+    environment = {**os.environ, "SHAPE": shape}
+    with out.open("wb") as file:
+        subprocess.run(
+            [*command, *options, str(source)], env=environment, cwd=ROOT, stdout=file, check=True
+        )
+    return sorted(out.read_bytes().splitlines())
 
 
-class Words(MRJob):
-    """A word count with a large vocabulary."""
+def processor_seconds(shape: str, source: Path, out: Path, *options: str) -> float:
+    """Processor time of a job and of all that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(shape, source, out, *options)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def mapper(self, _, line):
-        for word in line.split():
-            yield word, 1
 
-    def combiner(self, word, ones):
-        yield word, sum(ones)
+def jobs(quick: bool) -> Table:
+    """Ten shapes and a word count with a large vocabulary."""
+    rows, repeats = (2_000, 1) if quick else (600_000, 3)
+    table = Table(
+        f"Shapes of jobs, {rows:,} rows",
+        "`benchmarks/stock/shapes.py`: processor time of the whole process, `-r parallel --workers "
+        "2` and mrjob's `-r local --num-cores 2` in turn, medians of "
+        f"{repeats}. Beside them DuckDB on one thread, where SQL can say it.",
+        "| shape | `-r local`, s | this toolkit, s | ratio: median (range) | wanted | DuckDB, s |",
+    )
+    with folder() as path:
+        write(path, rows)
+        for shape, limit in LIMITS.items():
+            source, out = path / INPUTS.get(shape, "visits"), path / "out"
+            ours = ("-r", "parallel", "--workers", "2")
+            theirs = ("-r", "local", "--num-cores", "2")
+            found = [run(shape, source, out, *options) for options in (ours, theirs)]
+            assert found[0] == found[1], f"{shape}: -r parallel writes other lines than -r local"
 
-    def reducer(self, word, ones):
-        yield word, sum(ones)
+            def timed(options: tuple[str, ...], shape: str = shape, source: Path = source) -> float:
+                return processor_seconds(shape, source, path / "out", *options)
+
+            times, peers = in_turn(
+                lambda timed=timed, ours=ours: timed(ours),
+                {"local": lambda timed=timed, theirs=theirs: timed(theirs)},
+                repeats,
+            )
+            ratios = [a / b for a, b in zip(times, peers["local"], strict=True)]
+            middle = statistics.median(ratios)
+            if middle > limit + 0.03 and not quick:
+                table.missed.append(f"{shape} {middle:.2f}")
+            table.rows.append(
+                f"| {shape} | {statistics.median(peers['local']):.2f} "
+                f"| {statistics.median(times):.2f} | {middle:.2f} "
+                f"({min(ratios):.2f}–{max(ratios):.2f}) | {limit} + 0.03 "
+                f"| {duckdb_seconds(shape, source)} |"
+            )
+    return table
+
+
+def duckdb_seconds(shape: str, source: Path) -> str:
+    """Processor time of DuckDB for the same, started anew; how else it is said."""
+    if shape not in SQL:
+        return "–"
+    program = (
+        "import sys, duckdb; duckdb.sql('SET threads = 1'); visits = duckdb.read_csv(sys.argv[1], "
+        "sep='\t', header=False, names=['user', 'page', 'second']); "
+        "duckdb.sql(sys.argv[2]).write_csv(sys.argv[3])"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", program, str(source), SQL[shape], str(source.parent / "sql")]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if b"No module named" in done.stderr:
+        return "not installed"
+    assert not done.returncode, done.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return f"{after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.2f}"
+
+
+def growth(quick: bool) -> Table:
+    """Processor time and memory of the jobs with most keys against rows and ``--memory``."""
+    rows = 2_000 if quick else 600_000
+    table = Table(
+        f"Many keys: growth from {rows:,} rows",
+        "Visits and Identity of `benchmarks/stock/shapes.py`, `--workers 2`. The largest "
+        f"process shall have at most half of `--memory` and {BESIDE} MiB; time beside that of the "
+        f"same rows ten times as often, at most {MOST_GROWTH} of linear.",
+        "| shape | `--memory`, MB | rows, times | processor time, s | of linear | largest, MiB |",
+    )
+    program = (
+        "import resource, sys; from benchmarks import shapes; from pathlib import Path; "
+        "s = shapes.processor_seconds(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), "
+        "*sys.argv[4:]); print(s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    first: dict[tuple[str, int], float] = {}
+    for times in TIMES:
+        with folder() as path:
+            write(path, rows * times)
+            (path / "words").unlink()
+            (path / "records").unlink()
+            for shape in ("Visits", "Identity"):
+                for memory in MEMORIES:
+                    options = ["-r", "parallel", "--workers", "2", "--memory", str(memory)]
+                    source = path / INPUTS.get(shape, "visits")
+                    command = [sys.executable, "-c", program, shape, str(source), str(path / "out")]
+                    done = subprocess.run(
+                        [*command, *options], cwd=ROOT, capture_output=True, text=True, check=True
+                    )
+                    seconds, largest = map(float, done.stdout.split())
+                    linear = seconds / (first.setdefault((shape, memory), seconds) * times)
+                    mib = largest / 1024
+                    if not quick and (linear > MOST_GROWTH or mib > memory / 2 + BESIDE):
+                        table.missed.append(f"{shape} {times} times, --memory {memory}")
+                    table.rows.append(
+                        f"| {shape} | {memory} | {times} | {seconds:.2f} | {linear:.2f} "
+                        f"| {mib:.0f} |"
+                    )
+    return table

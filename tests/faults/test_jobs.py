@@ -63,7 +63,7 @@ class Launched:
         with contextlib.suppress(OSError, ValueError):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
             (starter,) = children.read_text().split()
-            # Without what they have started, such as sort(1), whose end is an error.
+            # Without what they have started.
             started = Path(f"/proc/{starter}/task/{starter}/children").read_text()
             return [int(pid) for pid in started.split()]
         return []

@@ -60,7 +60,7 @@ def bad(tmp_path):
         done = gradreduce(*command, cwd=tmp_path, env={**os.environ, "TMPDIR": str(temporary)})
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "This should not happen" not in done.stderr
-        for own in ("worker.py", "tasks.py", "shuffle.py", "parallel.py", "launch.py"):
+        for own in ("worker.py", "tasks.py", "gathered.py", "groups.py", "columns.py", "launch.py"):
             assert own not in done.stderr
         assert list(temporary.iterdir()) == []
         wait_until(lambda: processes_in(tmp_path) == [])

@@ -213,7 +213,7 @@ def next_to_no_memory():
     """Workers are forked, so what is replaced here is replaced in them."""
     with (
         mock.patch.object(ParallelMRJobRunner, "_budget", 3000),
-        mock.patch.object(records, "BLOCK_BYTES", 40),
+        mock.patch.object(records.SplitReader.blocks, "__defaults__", (40,)),
         mock.patch.object(segments, "_READ_BYTES", 64),
         mock.patch.object(pairs, "REMEMBERED", 3),
         mock.patch.object(gathered, "_CHUNK", 3),
@@ -288,9 +288,18 @@ def options(reduces):
     ).map(lambda parts: [*parts[0], *parts[1], *parts[2]])
 
 
-many = settings(
-    max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+many = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def law(examples, *strategies):
+    """A test of some examples, and a long one of thirty times as many."""
+
+    def tests(function):
+        more = settings(many, max_examples=30 * examples)(given(*strategies)(function))
+        globals()[f"{function.__name__}_again"] = pytest.mark.long(more)
+        return settings(many, max_examples=examples)(given(*strategies)(function))
+
+    return tests
 
 
 def check(job_class, content, arguments, small, group=False):
@@ -307,14 +316,12 @@ def check(job_class, content, arguments, small, group=False):
     return ours, theirs
 
 
-@many
-@given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]), options([1, 2, 5]), st.booleans())
+@law(12, jobs([JSONProtocol, PickleProtocol, ReprProtocol]), options([1, 2, 5]), st.booleans())
 def test_same_lines_as_inline(job, arguments, small):
     check(*job, arguments, small)
 
 
-@settings(many, max_examples=6)
-@given(jobs([RawProtocol]), options([1, 3]), st.booleans())
+@law(6, jobs([RawProtocol]), options([1, 3]), st.booleans())
 def test_raw_keys_and_values(job, arguments, small):
     # Raw protocols take text only, and their keys no TAB.
     job[0].plan = tuple(
@@ -324,8 +331,7 @@ def test_raw_keys_and_values(job, arguments, small):
     check(*job, arguments, small)
 
 
-@settings(many, max_examples=6)
-@given(st.data(), options([1]), st.booleans())
+@law(6, st.data(), options([1]), st.booleans())
 def test_raw_values_are_one_group(data, arguments, small):
     lines = data.draw(lines_of_text)
     table = [[(None, data.draw(values[RawValueProtocol])) for _ in range(3)] for _ in lines]
@@ -335,8 +341,7 @@ def test_raw_values_are_one_group(data, arguments, small):
     check(job_class, encoded(lines), arguments, small, group=True)
 
 
-@settings(many, max_examples=6)
-@given(st.data(), options([1, 2, 5]), st.booleans())
+@law(6, st.data(), options([1, 2, 5]), st.booleans())
 def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
     lines = data.draw(lines_of_text)
     pair = st.tuples(st.sampled_from(["a", "b", 3, None, ["x"]]), values[JSONProtocol])
@@ -344,8 +349,7 @@ def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
     check(job_of(data.draw(plans(ordered=True)), table), encoded(lines), arguments, small)
 
 
-@settings(many, max_examples=6)
-@given(st.data(), options([1]), st.booleans())
+@law(6, st.data(), options([1]), st.booleans())
 def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, arguments, small):
     lines = data.draw(lines_of_text)
     protocol = data.draw(st.sampled_from([JSONProtocol, PickleProtocol]))

@@ -2,8 +2,10 @@
 
 import bz2
 import gzip
+import json
 import logging
 import os
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -12,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import stock_jobs
+from mrjob.job import MRJob
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import worker
+from mapreduce.runners.parallel.records import SplitReader
 from mapreduce.runners.parallel.runner import TaskFailedException
 from quick import first_of
 
@@ -143,6 +147,32 @@ def test_a_mapper_may_read_its_input_by_itself(tmp_path):
     (tmp_path / "text").write_text("one\n\nthree\nfour")
     found, _ = run(stock_jobs.ReadsItsInput, "parallel", "--workers", 1, tmp_path / "text")
     assert [line.split(b"\t")[1] for line in found] == [b'"one\\n"', b'""', b'"three\\nfour\\n"']
+
+
+class TakesSomeLines(MRJob):
+    """Reads every third line by itself, while mrjob reads the others."""
+
+    def mapper(self, _, line):
+        yield "mrjob", line
+        if line.endswith("1"):
+            yield "own", sys.stdin.buffer.readline().decode("latin-1")
+
+
+def test_lines_are_taken_by_mrjob_or_by_the_mapper(tmp_path, monkeypatch):
+    """Of UTF-8 or not, with carriage returns or without, over the ends of blocks."""
+    lines = [b"%d\xe4\r%d" % (n, n % 3) if n % 7 else b"\xc3\xa4 %d" % (n % 3) for n in range(300)]
+    (tmp_path / "text").write_bytes(b"\n".join(lines))
+    monkeypatch.setattr(SplitReader.blocks, "__defaults__", (50,))
+    given = "--workers", 1, "-D", "mapreduce.job.maps=1", tmp_path / "text"
+    found = [line.split(b"\t") for line in run(TakesSomeLines, "parallel", *given)[0]]
+    expected, left = [], iter(lines)
+    for line in left:
+        text = line.decode("utf-8" if line[0] == 0xC3 else "latin-1")
+        expected.append(("mrjob", text))
+        if text.endswith("1") and (own := next(left, None)):
+            expected.append(("own", own.decode("latin-1") + "\n"))
+    assert [tuple(map(json.loads, pair)) for pair in found] == expected
+    assert {name for name, _ in expected} == {"mrjob", "own"}
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
