@@ -2,10 +2,12 @@
 
 import contextlib
 import gc
+import io
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,9 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
         gc.enable()
         job = job_class(rest[1:])
         job._stdin = records
+        flush = code_quickly(job)
         job.execute()
+        flush()
         sys.stdout.flush()
 
     try:
@@ -58,6 +62,40 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     except BaseException as error:
         return _reported(error, records, report)
     return 0
+
+
+def code_quickly(job: Any) -> Callable[[], None]:
+    """Have a job code its records as ``-r parallel`` does, which takes less than half the time.
+
+    What the function that is returned writes in the end would have waited in the buffer of standard
+    output, too.
+    """
+    from mrjob.job import MRJob
+
+    from mapreduce.batches.pairs import line_writer, read_lines
+
+    waiting = io.BytesIO()
+
+    def flush() -> None:
+        job.stdout.write(waiting.getvalue())
+        waiting.seek(0)
+        waiting.truncate()
+
+    def wrapped(step_num: int, step_type: str) -> tuple[Any, Any]:
+        read, write = job.pick_protocols(step_num, step_type)
+        encode, take, most = line_writer(write), waiting.write, io.DEFAULT_BUFFER_SIZE
+
+        def write_line(key: Any, value: Any) -> None:
+            take(encode(key, value))
+            if waiting.tell() >= most:
+                flush()
+
+        lines = job._read_input() if job.options.args else job.stdin
+        return partial(read_lines, read, lines), write_line
+
+    if type(job)._wrap_protocols is MRJob._wrap_protocols:
+        job._wrap_protocols = wrapped
+    return flush
 
 
 def _reported(error: BaseException, records: Records, report: Callable[..., None]) -> int:
