@@ -112,6 +112,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._own_memory: Path | None = None
         #: The first arguments of many tasks that are alike.
         self._many: list[str] | None = None
+        self._envs: dict[tuple[str, int], tuple[dict[str, str], set[str]]] = {}
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
         self._steps = [self._planned(step, number) for number, step in enumerate(self._steps)]
@@ -471,12 +472,31 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 "start": split.start,
                 "length": split.stop - split.start,
             }
-        env: dict[str, str] = self._env_for_task(mrc, step_num, number, where)
+        env, own = self._env_of_step(mrc, step_num)
+        given = self._simulate_jobconf_for_step(mrc, step_num, number, where).items()
+        env |= {name: str(value) for key, value in given if (name := key.replace(".", "_")) in own}
         if split is not None and is_remote(split.path):
             # mrjob takes every file for one of this machine.
             said = f"file://{split.path}"
             env = {name: split.path if value == said else value for name, value in env.items()}
-        return {name: value for name, value in env.items() if os.environ.get(name) != value}
+        return env
+
+    def _env_of_step(self, mrc: str, step_num: int) -> tuple[dict[str, str], set[str]]:
+        """What a task's environment has beside this process's, and which of it is the task's own.
+
+        mrjob puts it together of all there is, which takes longer than many a task.
+        """
+        if (mrc, step_num) not in self._envs:
+            where = {"file": "", "start": 0, "length": 0} if mrc == "mapper" else None
+            env = self._env_for_task(mrc, step_num, 0, where)
+            given = self._simulate_jobconf_for_step(mrc, step_num, 0, where).items()
+            names = {key.replace(".", "_"): str(value) for key, value in given}
+            self._envs[mrc, step_num] = (
+                {name: value for name, value in env.items() if os.environ.get(name) != value},
+                {name for name, value in names.items() if env[name] == value},
+            )
+        env, own = self._envs[mrc, step_num]
+        return dict(env), own
 
     def _spill_dir(self) -> Path:
         """A folder on the disk for data that do not fit into memory."""
