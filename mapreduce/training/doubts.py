@@ -6,15 +6,17 @@ Whether the losses went well is in :mod:`mapreduce.runs.outcome`.
 import numpy as np
 
 from hdfs_utils.paths import path_of
-from mapreduce.data.batch import Array, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import Inference
-from mapreduce.models import MODELS
+from mapreduce.models import MODELS, create
+from mapreduce.models.base import Model
 from mapreduce.models.context import Context
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.runs.directory import RunConfig, RunDir
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.training import slopes
 
 #: Rows of which a model of one's own is tried, and by how much two sums of losses may differ.
 _CONTRACT_ROWS, _LOSS = 64, 1e-3
@@ -30,16 +32,19 @@ _LABELS = 1 << 16
 _SLICES = 64
 
 
-def contract(context: TaskContext) -> None:
+def contract(context: TaskContext) -> str | None:
     """Refuse a model of one's own that breaks the contract, by a few of its rows.
 
-    Its gradient must not change the parameters, must write each element, and have the loss of
-    ``score``, or evaluations would tell of another one.
+    Returns a warning if its gradient may be wrong, and may be meant so.
+
+    Raises UsageError (its gradient changes the parameters, leaves an element unwritten or has
+    another loss than ``score``, so that evaluations would tell of another one; it is a multiple of
+    the loss's derivative, or a mean; or a result is of another type).
     """
     plan, model = context.plan, context.model
     name, _ = MODELS.split(plan.model)
     if name in MODELS or model.device != "cpu" or not model.forks_after_gradient:
-        return
+        return None
     where = Slice(0, 0, min(plan.slice_rows, _CONTRACT_ROWS, plan.data.shard_rows[0]))
     batch, params = context.batch(where), model.init(plan.seed)
     kept, out = params.copy(), np.zeros(model.size, model.dtype)
@@ -81,6 +86,26 @@ def contract(context: TaskContext) -> None:
             "method score with the model's loss, or set is_random if its rows change by chance",
             f"{scored[0]:.6g} and {loss:.6g} of the first {batch.rows} rows",
         )
+    with context.errors(where):
+        wrong_slope = slopes.first_wrong(_double(plan, model, batch), batch, plan.seed)
+    if wrong_slope is None:
+        return None
+    is_certain, expected, found = wrong_slope
+    broken = _broken(plan, expected, found)
+    if is_certain:
+        raise broken
+    return str(broken)
+
+
+def _double(plan: Plan, model: Model, batch: Batch) -> Model:
+    """The model with parameters of float64, if it can compute with them."""
+    try:
+        shape = plan.data.shape or plan.data.features
+        double = create(plan.model, shape, plan.data.classes, "float64")
+        double.gradient(double.init(plan.seed), batch, np.empty(double.size), Context())
+    except Exception:
+        return model
+    return double
 
 
 def _broken(plan: Plan, expected: str, found: str) -> UsageError:

@@ -141,7 +141,7 @@ class Driver:
         context.threads = self._given.threads
         # Compile kernels once, and not in each worker.
         context.warm_up()
-        doubts.contract(context)
+        self.teller.doubt(doubts.contract(context))
         return Chooser(self._given, context, self._job_class is None, self._events.emit)
 
     def run(self) -> RunEnded:

@@ -6,6 +6,7 @@ import datasets
 import mapreduce
 from mapreduce.errors import UsageError
 from mapreduce.models.softmax import Softmax
+from mapreduce.runs.directory import RunDir
 from programs import gradreduce
 
 MODELS = '''
@@ -94,6 +95,51 @@ class Divides(Squares):
     def logits(self, params, batch, context):
         return super().logits(params, batch, context) / float(params[-1])
 
+    def gradient(self, params, batch, out, context):
+        loss, last = super().gradient(params, batch, out, context), float(params[-1])
+        out /= last
+        errors = self._errors(params, batch, context)
+        out[-1] = -(errors * self.logits(params, batch, context)).sum() / last
+        return loss
+
+
+class Uphill(Squares):
+    def gradient(self, params, batch, out, context):
+        loss = super().gradient(params, batch, out, context)
+        out *= -1
+        return loss
+
+
+class Means(Squares):
+    def gradient(self, params, batch, out, context):
+        loss = super().gradient(params, batch, out, context) / batch.rows
+        out /= batch.rows
+        return loss
+
+    def score(self, params, batch, context):
+        loss, right = super().score(params, batch, context)
+        return loss / batch.rows, right
+
+
+class Forgetful(Squares):
+    """Has a penalty in its loss, for each row, and none in its gradient."""
+
+    def gradient(self, params, batch, out, context):
+        loss = super().gradient(params, batch, out, context)
+        return loss + batch.rows * float(params[:-3] @ params[:-3])
+
+    def score(self, params, batch, context):
+        loss, right = super().score(params, batch, context)
+        return loss + batch.rows * float(params[:-3] @ params[:-3]), right
+
+
+class Single(Uphill):
+    """Computes in float32 alone."""
+
+    def gradient(self, params, batch, out, context):
+        assert params.dtype == np.float32
+        return super().gradient(params, batch, out, context)
+
 
 class Mistaken(Squares):
     def rest(self, spare):
@@ -125,6 +171,9 @@ PLAN = "--rounds", 3, "-r", "inline", "-q"
         ("ByChance", 2, "two calls of gradient give the same: random numbers come from"),
         ("Lossless", 2, "expected that gradient returns the loss, a number; found None"),
         ("Twice", 2, "Twice._parameters: expected different names, found ['weight',"),
+        ("Uphill", 2, "found -1 times that: its sign is wrong"),
+        ("Single", 2, "found -1 times that: its sign is wrong"),
+        ("Means", 2, "expected that gradient returns the sum of the losses, not a mean"),
         ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
     ],
 )
@@ -134,7 +183,7 @@ def test_what_breaks_the_contract(data, tmp_path, name, code, message):
     assert message in done.stderr
     assert "should not happen" not in done.stderr
     if name == "Mistaken":
-        assert "own_squares.py, line 9" in done.stderr
+        assert "own_squares.py, line 1" in done.stderr
     else:
         assert not (tmp_path / "run").exists()
 
@@ -156,9 +205,20 @@ def test_one_that_keeps_it_is_evaluated_by_its_own_loss(data):
         mapreduce.train(data, eval=data, evaluation=data)
 
 
+def test_a_slope_that_may_be_meant_is_warned_of(data):
+    train = ["train", data, "--run", "run", "--model", "own_squares:Forgetful", *PLAN]
+    done = gradreduce(*train, "--learning-rate", 1e-9)
+    assert done.returncode == 0
+    assert "expected that gradient writes the derivative of the loss" in done.stderr
+    assert "a slope, along weight, that is " in done.stderr
+    (found,) = RunDir(data.parent / "run").summary()["warnings"]
+    assert "It may be meant so" in found
+
+
 def test_a_right_one_that_divides_by_a_parameter(data):
     run = mapreduce.train(data, "own_squares:Divides", run="run", rounds=1, learning_rate=1e-5)
     assert run.model_sha256
+    assert RunDir(run.path).summary()["warnings"] == []
     assert run.evaluate(data).log_loss is None
 
 
