@@ -158,7 +158,7 @@ def create(
     MODELS.target(MODELS.code(spec))
     kind = find(spec, "class" if classes else "number")
     shape = (shape,) if isinstance(shape, int) else shape
-    if kind.Options is not None:
+    if kind.Options is not None or (isinstance(arguments, str) and name not in MODELS):
         own = options.parse(kind.Options, MODELS.split(spec)[1], f"--model {name}")
         return _fitting(kind(shape, classes, dtype, device, options=own), spec)
     # A constructor with such a parameter takes arguments.

@@ -41,7 +41,14 @@ from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
 from mapreduce.engine.rounds import SHORT, Array, Block, RoundFiles
-from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
+from mapreduce.errors import (
+    DataError,
+    MissingInputError,
+    OutputError,
+    UntrustedError,
+    UsageError,
+    WireError,
+)
 from mapreduce.plan import settings, strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.runs import events, lease
@@ -189,7 +196,7 @@ class RunDir:
                 raise ValueError(f"its format is not {FORMAT}")
             config = build(RunConfig, content)
             check_columns(config.columns, config.plan.data.features)
-            settings.check(config.plan)
+            self._check_plan(config.plan)
             config = (self.read_json("moved.json", Moved) or Moved()).applied(config)
             # A ValueError if no file can have this name.
             os.fsencode(config.data + (config.evaluation or ""))
@@ -202,6 +209,20 @@ class RunDir:
             return config
         except (ValueError, TypeError, ArithmeticError, UsageError) as error:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    def _check_plan(self, plan: Plan) -> None:
+        try:
+            settings.check(plan)
+        except UsageError as error:
+            changed: list[str] = []
+            with contextlib.suppress(UntrustedError):
+                changed = settings.changed_sources(plan)
+            if not changed:
+                raise
+            raise DataError(
+                f"{self.path} does not fit the code of {', '.join(changed)}, which has changed "
+                f"since the run began. Put it back as it was then, or train a new run: {error}"
+            ) from error
 
     @cached_property
     def recipe(self) -> "FittedRecipe | None":

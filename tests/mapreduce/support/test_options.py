@@ -57,7 +57,7 @@ def test_wrong_options_are_named(text, message):
 
 
 def test_who_declares_none_takes_none():
-    with pytest.raises(UsageError, match="--strategy sync: expected no arguments, found 'a=1'"):
+    with pytest.raises(UsageError, match="--strategy sync: it has no options, found 'a=1'"):
         parse(None, "a=1", "--strategy sync")
 
 
@@ -236,3 +236,61 @@ def test_a_state_that_changes_its_kind(name, message, tmp_path, monkeypatch):
             runner="inline",
             progress=False,
         )
+
+
+OWN_MODEL = """
+from dataclasses import dataclass
+from mapreduce.models.softmax import Softmax
+from mapreduce.support.options import option
+
+@dataclass(frozen=True)
+class Options:
+    width: int = option(3, "how wide")
+
+class Wide(Softmax):
+    Options = Options
+"""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("old", "new", "optimizer", "model"),
+    [
+        ("keep", "kept_share", "it has no option 'keep': expected one of kept_share, times", ""),
+        (", options=Options", "", "it has no options, found 'keep=0.8'", ""),
+        ("between(0, 1)", "between(0.85, 1)", "option keep: expected a number in [0.85, 1)", ""),
+        ("width", "breadth", "", "it has no option 'width': expected one of breadth"),
+        ("    Options = Options", "    pass", "", "it has no options, found 'width=4'"),
+    ],
+)
+def test_options_that_are_gone_since(old, new, optimizer, model, tmp_path, monkeypatch):
+    data = datasets.blobs(tmp_path / "data").folder
+    source = tmp_path / "since.py"
+    source.write_text(OWN + OWN_MODEL if optimizer else OWN_MODEL)
+    monkeypatch.chdir(tmp_path)
+    member = "since:ball" if optimizer else "since:Wide"
+    parts = (
+        ["--optimizer", "since:ball:keep=0.8"] if optimizer else ["--model", "since:Wide:width=4"]
+    )
+    succeed("train", data, "--run", "run", *parts, "--rounds", 2, "-q", "-r", "inline")
+    before = source.read_text()
+    source.write_text(before.replace(old, new))
+    for command in (["resume", "run"], ["evaluate", "run", data]):
+        done = gradreduce(*command, "--trust", member)
+        assert done.returncode == 65
+        assert f"run does not fit the code of {member}, which has changed since" in done.stderr
+        assert "Put it back as it was then, or train a new run: --" in done.stderr
+        assert f"{member}: {optimizer or model}" in done.stderr.replace(
+            ", option keep", ": option keep"
+        )
+    # A list needs no code.
+    assert "softmax" in succeed("runs", "list") or model
+    source.write_text(before)
+    succeed("evaluate", "run", data, "--trust", member)
+    # What the code has never taken is damage.
+    text = (tmp_path / "run" / "run.json").read_text()
+    (tmp_path / "run" / "run.json").write_text(
+        text.replace("keep=0.8", "keep=8").replace("width=4", "w=4")
+    )
+    done = gradreduce("evaluate", "run", data, "--trust", member)
+    assert "run.json is damaged: UsageError" in done.stderr
