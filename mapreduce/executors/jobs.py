@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,6 +25,15 @@ class WireJob(Job):
     INPUT_PROTOCOL = WireProtocol
     INTERNAL_PROTOCOL = WireProtocol
     OUTPUT_PROTOCOL = WireProtocol
+
+    def execute(self) -> None:
+        """Run a task, or the job; what a task prints in a process of its own is no message."""
+        if not self.is_task() or sys.stdout is not sys.__stdout__:
+            super().execute()
+            return
+        self._stdout = sys.stdout.buffer
+        with contextlib.redirect_stdout(sys.stderr):
+            super().execute()
 
 
 #: Held while tasks run in this process: mrjob gives each of them the process's streams, variables

@@ -36,6 +36,8 @@ from mapreduce.runners import traits
 from mapreduce.support import parents, signals
 from mapreduce.support.reading import reading_compressed
 
+log = logging.getLogger(__name__)
+
 #: The runners that arguments of a job name, joined by blanks.
 NAMED = re.compile(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)")
 
@@ -76,7 +78,7 @@ def install() -> None:
             return runner_class(alias)
         found = theirs(alias)
         if not traits.of(alias).runs_at_once:
-            _take_text_on_stderr(found)
+            _take_text(found)
         if traits.of(alias).has_local_files:
             _name_inputs_in_full(found)
         if alias == "local":
@@ -184,26 +186,43 @@ def _keep_to_the_user() -> None:
     MRJobRunner._get_local_tmp_dir = ours
 
 
-def _take_text_on_stderr(inline: Any) -> None:
-    """mrjob's file of bytes raises a TypeError for warnings, log records and tracebacks."""
+class _Printed(io.StringIO):
+    """What a task prints; mrjob's methods find the file of its records as the buffer."""
+
+    def __init__(self, records: Any) -> None:
+        super().__init__()
+        self.buffer = records
+
+
+def _take_text(inline: Any) -> None:
+    """mrjob's files of bytes raise a TypeError for ``print``, warnings, log records and so on."""
     theirs = inline._invoke_task_func
     if hasattr(theirs, "__wrapped__"):
         return
 
     @wraps(theirs)
-    def ours(self: Any, *arguments: Any) -> Any:
-        invoke = theirs(self, *arguments)
+    def ours(self: Any, task_type: str, *arguments: Any) -> Any:
+        invoke = theirs(self, task_type, *arguments)
 
         def invoke_task(stdin: Any, stdout: Any, stderr: Any, wd: str, env: Any) -> None:
             # mrjob's methods find the file of bytes as its buffer.
             text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
-            streams = sys.stdin, sys.stdout, sys.stderr
+            streams, printed = (sys.stdin, sys.stdout, sys.stderr), _Printed(stdout)
             try:
-                invoke(stdin, stdout, text, wd, env)
+                invoke(stdin, printed, text, wd, env)
             finally:
                 # An interruption may come while mrjob puts them back.
                 sys.stdin, sys.stdout, sys.stderr = streams
                 text.detach()
+            told = vars(self).setdefault("_told_of_printing", set())
+            if printed.getvalue() and task_type not in told:
+                told.add(task_type)
+                log.warning(
+                    "a %s printed to standard output, which on Hadoop would have become records; "
+                    "print to standard error instead. It printed:\n%s",
+                    task_type,
+                    printed.getvalue().rstrip(),
+                )
 
         return invoke_task
 

@@ -133,6 +133,12 @@ class Forgetful(Squares):
         return loss + batch.rows * float(params[:-3] @ params[:-3]), right
 
 
+class Prints(Squares):
+    def gradient(self, params, batch, out, context):
+        print("a gradient")
+        return super().gradient(params, batch, out, context)
+
+
 class Single(Uphill):
     """Computes in float32 alone."""
 
@@ -213,6 +219,18 @@ def test_a_slope_that_may_be_meant_is_warned_of(data):
     assert "a slope, along weight, that is " in done.stderr
     (found,) = RunDir(data.parent / "run").summary()["warnings"]
     assert "It may be meant so" in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+def test_what_one_prints_is_no_message(data, tmp_path, runner):
+    for name in ("Squares", "Prints"):
+        train = ["train", data, "--run", name, "--model", f"own_squares:{name}", *PLAN[:2], "-q"]
+        done = gradreduce(*train, "-r", runner, "--executor", "chain", "--learning-rate", 1e-3)
+        assert done.returncode == 0, done.stderr
+    assert "model_sha256 " + RunDir(tmp_path / "Squares").result().model_sha256 in done.stdout
+    if runner == "inline":
+        assert "a mapper printed to standard output" in done.stderr
 
 
 def test_a_right_one_that_divides_by_a_parameter(data):
