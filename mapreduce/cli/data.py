@@ -323,7 +323,8 @@ def _source(
     running: dict[str, Any],
 ) -> "Source":
     from mapreduce.data.readers import opening
-    from mapreduce.errors import UsageError
+    from mapreduce.errors import MemberError, UsageError
+    from mapreduce.support.suggest import did_you_mean
 
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
@@ -348,6 +349,13 @@ def _source(
         "dtype": values["dtype"] or "float32",
         "sequence": 64 if values["sequence"] is None else values["sequence"],
     }
+    for name, parameter in [*takes.items()][1:]:
+        is_many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name not in given and parameter.default is parameter.empty and not is_many:
+            raise MemberError(
+                f"--format {kind}: its parameter {name} is no option of gradreduce data import: "
+                f"expected one of {', '.join(given)}.{did_you_mean(name, given)}"
+            )
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
     return source
 

@@ -28,11 +28,11 @@ class WireJob(Job):
 
     def execute(self) -> None:
         """Run a task, or the job; what a task prints in a process of its own is no message."""
-        if not self.is_task() or sys.stdout is not sys.__stdout__:
-            super().execute()
-            return
-        self._stdout = sys.stdout.buffer
-        with contextlib.redirect_stdout(sys.stderr):
+        if self.is_task() and sys.stdout is sys.__stdout__:
+            self._stdout = self.stdout
+            with contextlib.redirect_stdout(sys.stderr):
+                super().execute()
+        else:
             super().execute()
 
 

@@ -189,9 +189,7 @@ def _keep_to_the_user() -> None:
 class _Printed(io.StringIO):
     """What a task prints; mrjob's methods find the file of its records as the buffer."""
 
-    def __init__(self, records: Any) -> None:
-        super().__init__()
-        self.buffer = records
+    buffer: Any = None
 
 
 def _take_text(inline: Any) -> None:
@@ -207,7 +205,8 @@ def _take_text(inline: Any) -> None:
         def invoke_task(stdin: Any, stdout: Any, stderr: Any, wd: str, env: Any) -> None:
             # mrjob's methods find the file of bytes as its buffer.
             text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
-            streams, printed = (sys.stdin, sys.stdout, sys.stderr), _Printed(stdout)
+            streams, printed = (sys.stdin, sys.stdout, sys.stderr), _Printed()
+            printed.buffer = stdout
             try:
                 invoke(stdin, printed, text, wd, env)
             finally:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mapreduce.errors import UsageError
+from mapreduce.errors import MemberError, UsageError
 from mapreduce.support.registry import Registry
 
 if TYPE_CHECKING:
@@ -77,12 +77,18 @@ def create(
 
     ``options``: Those of all optimizers; the specification has its own.
 
-    Raises UsageError (an option is unknown, or out of its bounds), and as :func:`find`.
+    Raises UsageError (an option is unknown, or out of its bounds), MemberError (the factory makes
+    something else), and as :func:`find`.
     """
+    from mapreduce.optim.contract import GlobalTransformation, Transformation
+
     factory, own = OPTIMIZERS.configured(spec)
-    found: Transformation | GlobalTransformation = factory.create(
-        schedule, replace(options, own=own)
-    )
+    found = factory.create(schedule, replace(options, own=own))
+    if not isinstance(found, Transformation | GlobalTransformation):
+        raise MemberError(
+            f"--optimizer {spec}: expected that create returns a Transformation or a "
+            f"GlobalTransformation, found {found!r:.60}"
+        )
     return found
 
 

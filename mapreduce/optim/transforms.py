@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mapreduce.errors import MemberError
 from mapreduce.optim.contract import RESERVED, Array, Schedule, State, Transformation
 from mapreduce.optim.schedules import power
 
@@ -15,7 +16,12 @@ def chain(*transformations: Transformation) -> Transformation:
     ------
     ValueError
         Two of them have states of the same name, or a name is in ``RESERVED``.
+    MemberError
+        One is no transformation.
     """
+    for one in transformations:
+        if not isinstance(one, Transformation):
+            raise MemberError(f"--optimizer: expected each a Transformation, found {one!r:.60}")
     names = [*RESERVED, *(name for one in transformations for name in one.init(np.empty(0)))]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Collection
 from dataclasses import fields, replace
 from itertools import accumulate
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from kernels import dispatch
 from mapreduce import models, optim
 from mapreduce.data.manifest import Manifest
-from mapreduce.errors import DataError, UntrustedError, UsageError
+from mapreduce.errors import DataError, MemberError, UntrustedError, UsageError
 from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
@@ -20,6 +21,7 @@ from mapreduce.plan.plan import DataReference, Plan
 from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.registry import Registry
+from mapreduce.support.suggest import did_you_mean
 
 #: Rows of a slice when a round takes the whole data.
 FULL_BATCH_SLICE = 2048
@@ -258,6 +260,7 @@ def _check_used(settings: Settings) -> None:
     for name in optim.OPTIMIZERS:
         for taken in optim.find(name).takes:
             users.setdefault(taken, []).append(name)
+    _check_takes(f"--optimizer {settings.optimizer}", takes, users)
     for option in PLAN:
         value = getattr(settings, option.name)
         unused = option.name in users and option.name not in takes
@@ -272,6 +275,7 @@ def _check_used(settings: Settings) -> None:
 def _check_strategy(settings: Settings) -> None:
     """Refuse settings that the chosen strategy does not use."""
     takes, defaults = strategies.find(settings.strategy).takes, Settings().decided(False, None)
+    _check_takes(f"--strategy {settings.strategy}", takes, strategies.OPTIONAL)
     for option in PLAN:
         value = getattr(settings, option.name)
         if option.name in strategies.OPTIONAL and option.name not in takes:
@@ -280,6 +284,18 @@ def _check_strategy(settings: Settings) -> None:
             expected = f"the default, since --strategy {settings.strategy} does not use it"
             is_default = value == getattr(defaults, option.name)
             expect(is_default, option.flag, expected, f"{value}{advice}")
+
+
+def _check_takes(member: str, takes: object, known: Collection[str]) -> None:
+    """Refuse names of settings that a member takes, and that no setting has."""
+    if not isinstance(takes, tuple):
+        raise MemberError(f"{member}: expected its takes as a tuple of names, found {takes!r:.80}")
+    for name in takes:
+        if name not in {option.name for option in PLAN}:
+            raise MemberError(
+                f"{member}: its takes name {name!r:.40}, which is no setting: expected some of "
+                f"{', '.join(known)}.{did_you_mean(str(name), known)}"
+            )
 
 
 def _check_l1(settings: Settings) -> None:

@@ -11,11 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from mapreduce.engine.leaf_ranges import LeafRange, block_key
 from mapreduce.engine.program import Layout as Layout
 from mapreduce.engine.program import Line as Line
 from mapreduce.engine.program import Phase as Phase
-from mapreduce.errors import UsageError
+from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
@@ -29,6 +31,24 @@ from mapreduce.strategies.task_context import TaskContext
 
 #: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
+
+
+def pairs_of(method: Callable[..., Any], found: Any) -> Iterator[Pair]:
+    """What a method of a strategy gave: raises GradreduceError if that is no pairs."""
+    for one in found if isinstance(found, Iterable) else [found]:
+        is_pair = isinstance(one, tuple) and len(one) == 2
+        if not is_pair or not isinstance(one[0], str) or not isinstance(one[1], Message):
+            expected = "pairs of a key and a Message, or () if it sends nothing on"
+            raise GradreduceError(given_wrongly(method, expected, one))
+        yield one
+
+
+def given_wrongly(method: Callable[..., Any], expected: str, found: object) -> str:
+    """An error's message: where the method is, what it should give, and what it gave."""
+    from mapreduce.batches.pairs import place_of
+
+    name = getattr(method, "__qualname__", repr(method))
+    return f"{place_of(method)}: {name}: expected {expected}, found {found!r:.80}"
 
 
 class Traffic(NamedTuple):
@@ -97,8 +117,22 @@ class Strategy(ABC):
 
     @classmethod
     def check_phases(cls, plan: Plan) -> None:
-        """Refuse a strategy that lacks the method of a phase, with a UsageError."""
-        for phase in cls.phases(plan, 0, Layout(1, 1)):
+        """Refuse a strategy that lacks the method of a phase, or whose methods give something else.
+
+        Raises UsageError.
+        """
+        phases, units = cls.phases(plan, 0, Layout(1, 1)), cls.units(plan, 0)
+        if not isinstance(units, int) or units < 1:
+            raise UsageError(given_wrongly(cls.units, "the number of units, at least 1", units))
+        is_right = isinstance(phases, tuple) and all(isinstance(one, Phase) for one in phases)
+        if not phases or not is_right:
+            raise UsageError(given_wrongly(cls.phases, "a tuple of Phases, at least one", phases))
+        for arrays_of in (cls.initial_arrays, cls.own_arrays):
+            arrays = arrays_of(plan, np.empty(0))
+            is_dict = isinstance(arrays, dict)
+            if not is_dict or not all(isinstance(one, np.ndarray) for one in arrays.values()):
+                raise UsageError(given_wrongly(arrays_of, "a dict of arrays by name", arrays))
+        for phase in phases:
             if not hasattr(cls, phase.name):
                 raise UsageError(
                     f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
@@ -162,11 +196,8 @@ class Strategy(ABC):
         Messages come in any order, and twice with the same bytes if a task was repeated. Their
         arrays are valid until the round ends.
         """
-        found: Iterable[Pair] | None = getattr(self, phase.name)(completed, key, messages)
-        if found is None:
-            what = f"{type(self).__name__}.{phase.name}"
-            raise TypeError(f"{what} returned None: expected pairs, or () if it sends nothing on")
-        return found
+        method = getattr(self, phase.name)
+        return pairs_of(method, method(completed, key, messages))
 
     def push(self, completed: int, unit: int, params: Array) -> Iterator[Pair]:
         """The messages of a unit for parameters (size,) that it has read, one for each block.

@@ -21,7 +21,7 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Position, block_bounds
-from mapreduce.strategies.base import Strategy
+from mapreduce.strategies.base import Strategy, pairs_of
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
@@ -196,7 +196,8 @@ class Training(Program):
         return self._kind(self.context, State(self.context, self.state), self.layout)
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
-        for text, message in self.strategy.map(part):
+        method = self.strategy.map
+        for text, message in pairs_of(method, method(part)):
             yield _key(text), message
 
     def method(self, phase: Phase) -> Callable[[int, Key, Iterable[Message]], Iterable[Pair]]:

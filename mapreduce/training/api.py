@@ -338,13 +338,14 @@ def train(
 
     Parameters
     ----------
-    data : (X, y), table, Bunch, the file of a table, or the folder of a dataset
+    data : (X, y), table, Bunch, the file of a table, the folder of a dataset, or Source
         ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
         numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
         that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
         into a folder ``.imported`` beside the run, and are named by their digest. Features are
         stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
-        Parquet file, become is inferred, as by ``gradreduce data import``.
+        Parquet file, become is inferred, as by ``gradreduce data import``. A
+        :class:`mapreduce.data.importer.Source` is what a reader of one's own returns.
     model : str, list of Layer, function, class or torch.nn.Module
         The same as for ``--model``. Or the layers of a network. Or what returns a
         ``torch.nn.Module`` when it is called without arguments. Or such a module, from whose
@@ -532,10 +533,13 @@ def _imported(
     is_folder = is_path and not is_file
     if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
         raise UsageError("weights: expected a column's name for a table, an array for arrays")
-    if is_folder:
-        if given.get("task") is not None:
-            raise UsageError("task: it is for arrays and tables, and the data are a dataset")
-        return _path(data)
+    is_source = isinstance(data, importer.Source)
+    if is_folder or is_source:
+        kind = "rows of a reader" if is_source else "a dataset"
+        for name, one in {"task": given.get("task"), "weights": weights}.items():
+            if one is not None:
+                raise UsageError(f"{name}: it is for arrays and tables, and the data are {kind}")
+        return _read(data, place, like) if is_source else _path(data)
     if like is None:
         given |= {"task": given.get("task") or _task(model), "dtype": dtype}
     elif like.recipe is None and (is_file or is_table):
@@ -567,6 +571,17 @@ def _imported(
         given["shape"] = memory.shape(data)[1:]
     with _as_file(rows, "the table" if is_table else "the data") as file:
         return _made(file, "parquet", place, like, {**given, "weights": weights})
+
+
+def _read(source: importer.Source, place: AnyPath, like: _Like | None) -> AnyPath:
+    """The folder of a reader's rows, named by what they became."""
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        made = Path(folder, "data")
+        manifest = importer.import_rows(source, made, 0, like.classes if like else None)
+        out = place / manifest.sha256[:32]
+        if not out.exists():
+            copying.copy(made, out)
+    return out
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from own_averaging import Averaging
 
 import datasets
 from mapreduce.engine.leaf_ranges import block_of
-from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.errors import GradreduceError, MemberError, NonFiniteError, UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.plan import strategies
 from mapreduce.plan.settings import Settings, make
@@ -171,6 +171,48 @@ class ByTasks(Averaging):
             yield key, Message(sent.meta, {**sent.arrays, "vector": vector})
 
 
+class GivesOne(Averaging):
+    def average(self, completed, key, messages):
+        super().average(completed, key, messages)
+        return key, Message()
+
+
+class MapsNothing(Averaging):
+    def map(self, part):
+        [*super().map(part)]
+
+
+class MapsArrays(Averaging):
+    def map(self, part):
+        yield from ((key, message.arrays) for key, message in super().map(part))
+
+
+class ListsPhases(Averaging):
+    @classmethod
+    def phases(cls, plan, completed, layout):
+        return [Phase("average", layout.blocks)]
+
+
+class NoUnits(Averaging):
+    @classmethod
+    def units(cls, plan, completed):
+        return 0
+
+
+class NoArrays(Averaging):
+    @classmethod
+    def initial_arrays(cls, plan, params):
+        """Forgets to return them."""
+
+
+class Misspelt(Averaging):
+    takes = ("replica", "momentum")
+
+
+class OneName(Averaging):
+    takes = "momentum"
+
+
 class Speaks(Averaging):
     def average(self, completed, key, messages):
         super().average(completed, key, messages)
@@ -199,7 +241,23 @@ WRONG = [
     [
         *((kind, message, AssertionError) for kind, message in WRONG),
         (NoMethod, "NoMethod: expected a method for the phase 'mean'", UsageError),
-        (ReturnsNothing, r"ReturnsNothing.average returned None: expected pairs", TypeError),
+        (
+            ReturnsNothing,
+            r"test_strategies.py:\d+: ReturnsNothing.average: expected pairs .*, found None",
+            GradreduceError,
+        ),
+        (GivesOne, r"test_strategies.py:\d+: GivesOne.average: .*, found '000", GradreduceError),
+        (MapsNothing, r"test_strategies.py:\d+: MapsNothing.map: .*, found None", GradreduceError),
+        (MapsArrays, r"test_strategies.py:\d+: MapsArrays.map: .*, found \('000", GradreduceError),
+        (
+            ListsPhases,
+            "ListsPhases.phases: expected a tuple of Phases, .*, found .Phase",
+            UsageError,
+        ),
+        (NoUnits, "NoUnits.units: expected the number of units, at least 1, found 0", UsageError),
+        (NoArrays, "NoArrays.initial_arrays: expected a dict of arrays by name, fo", UsageError),
+        (Misspelt, "its takes name 'replica', which is no .* Did you mean replicas?", MemberError),
+        (OneName, "expected its takes as a tuple of names, found 'momentum'", MemberError),
         (Diverges, r"round 0: the update makes parameter .* diverged", NonFiniteError),
     ],
 )
