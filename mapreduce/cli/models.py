@@ -36,7 +36,7 @@ def list_() -> None:
 
 @models.command()
 @click.argument("spec")
-@click.option("--data", type=LOCATION, required=True, help="Dataset that the network is for.")
+@click.option("--data", type=LOCATION, required=True, help="Dataset that the model is for.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
@@ -49,46 +49,80 @@ def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
     """Show shapes, parameters, multiply-adds and bytes of the layers of SPEC.
 
     Multiply-adds are those of the forward pass of a row; a gradient takes about three times as
-    many. Bytes are those of the parameters, and of a row that comes out of the layer.
+    many. Bytes are those of the parameters, and of a row that comes out of the layer. Of a model
+    that is no network, MODULE:NAME too, it shows the parameters and the options.
     """
-    table = described(spec, data, dtype)
+    table, options = described(spec, data, dtype)
+    is_network = "output" in table[0]
     if as_json:
-        print_json({"model": spec, "layers": table})
+        found = {"layers": table} if is_network else {"parameters": table, "options": options}
+        print_json({"model": spec, **found})
         return
-    titles = ("layer", "output", "parameters", "multiply-adds", "bytes", "bytes of a row")
-    total = {name: sum(row[name] for row in table) for name in ("parameters", "work", "bytes")}
+    counts = ("parameters", "work", "bytes") if is_network else ("parameters", "bytes")
+    titles: tuple[str, ...] = ("parameter", "shape", "elements", "bytes")
+    if is_network:
+        titles = ("layer", "output", "parameters", "multiply-adds", "bytes", "bytes of a row")
     rows = [
         (
-            f"{row['name']:8}{row['layer']}",
-            " × ".join(map(str, row["output"])),
-            *(f"{row[name]:,}" for name in ("parameters", "work", "bytes", "row_bytes")),
+            f"{row['name']:8}{row['layer']}" if is_network else row["name"],
+            " × ".join(map(str, row["output" if is_network else "shape"])),
+            *(f"{row[name]:,}" for name in (*counts, *(["row_bytes"] if is_network else []))),
         )
         for row in table
     ]
-    rows.append(("all", "", *(f"{number:,}" for number in total.values()), ""))
-    echo("\n".join(aligned([titles, *rows])))
+    totals = (f"{sum(row[name] for row in table):,}" for name in counts)
+    rows.append(("all", "", *totals, *([""] if is_network else [])))
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        cells = zip(row, widths, strict=True)
+        line = [
+            cell.ljust(width) if at < 1 else cell.rjust(width)
+            for at, (cell, width) in enumerate(cells)
+        ]
+        echo("  ".join(line).rstrip())
+    for option, text in options.items():
+        echo(f"option :{option}  {text}")
 
 
-def described(spec: str, data: AnyPath, dtype: str = "float32") -> list[dict[str, Any]]:
-    """The layers of a network for the rows of a dataset."""
+def described(
+    spec: str, data: AnyPath, dtype: str = "float32"
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The layers of a network for the rows of a dataset, or the parameters of another model.
+
+    And the options that a model of one's own declares. The user has named it, and trusts it.
+
+    Raises UsageError (the specification is malformed, or does not fit the data), MemberError.
+    """
     from mapreduce.data.shards import Dataset
-    from mapreduce.errors import UsageError
-    from mapreduce.models import create, parse
+    from mapreduce.models import MODELS, create, find
     from mapreduce.models.layers.sequential import Sequential
+    from mapreduce.support import options, trust
 
-    # Other models may be code that nobody needs to trust here.
-    if parse(spec)[0] != "sequential":
-        raise UsageError(f"{spec}: expected a network of layers, such as conv:16x5,relu,pool:2")
+    if ":" in (code := MODELS.code(spec)):
+        trust.trust(code)
     manifest = Dataset(data).manifest
-    model = create(spec, manifest.shape, len(manifest.classes or ()), dtype)
-    assert isinstance(model, Sequential)
-    size = model.dtype.itemsize
+    classes = len(manifest.classes or ())
+    kind = find(spec, "class" if classes else "number")
+    model = create(spec, manifest.shape, classes, dtype)
+    size, own = model.dtype.itemsize, dict(options.described(kind.Options))
+    if not isinstance(model, Sequential):
+        sizes = [(one, math.prod(one.shape)) for one in model.parameters]
+        return [
+            {
+                "name": one.name,
+                "role": one.role,
+                "shape": list(one.shape),
+                "parameters": elements,
+                "bytes": elements * size,
+            }
+            for one, elements in sizes
+        ], own
     table = []
     for name, layer in model.stack.named():
         # The parameters of a residual block are those of its layers and of its shortcut.
         inner = getattr(layer, "inner", None)
-        own = layer.parameters[len(inner.parameters) if inner else 0 :]
-        parameters = sum(math.prod(one.shape) for one in own)
+        fresh = layer.parameters[len(inner.parameters) if inner else 0 :]
+        parameters = sum(math.prod(one.shape) for one in fresh)
         table.append(
             {
                 "name": name,
@@ -100,4 +134,4 @@ def described(spec: str, data: AnyPath, dtype: str = "float32") -> list[dict[str
                 "row_bytes": math.prod(layer.output) * size,
             }
         )
-    return table
+    return table, own

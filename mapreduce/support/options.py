@@ -43,7 +43,7 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
     """
     if kind is None:
         if text is not None:
-            raise UsageError(f"{member}: it has no options, found {text!r:.80}")
+            raise UsageError(f"{member}: expected no arguments, found {text!r:.80}")
         return None
     types, found = _checked(kind), dict[str, Any]()
     known = {one.name: one for one in fields(kind)}

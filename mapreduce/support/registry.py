@@ -115,7 +115,8 @@ class Registry:
             imported = import_module(module)
             member = attrgetter(attribute)(imported)
         except (Exception, SystemExit) as error:
-            meant = did_you_mean(name, self)
+            others = [f"{module}:{one}" for one in getattr(sys.modules.get(module), "__dict__", ())]
+            meant = did_you_mean(name, [*self, *others])
             raise MemberError(
                 f"--{self.kind} {name} cannot be imported: {type(error).__name__}: {error}.{meant}"
             ) from error

@@ -93,11 +93,14 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
 
 
 def _show_plan(values: Mapping[str, Any]) -> None:
+    from mapreduce.executors.resumable import Resumable
     from mapreduce.plan import flags as plan_flags
     from mapreduce.runs import flags
     from mapreduce.training import creating
 
-    flags.execution(values)
+    flags.trust_executor(values)
+    # One that is not the toolkit's is imported, and may refuse what is asked of it.
+    Resumable.of(flags.execution(values))
     plan = creating.plan(plan_flags.settings(values), values["data"], values["evaluation"])
     content: dict[str, Any] = {
         "model": plan.model,

@@ -1,11 +1,13 @@
 """The text of a network, and its errors."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import datasets
 from mapreduce import models
-from mapreduce.cli.models import described
 from mapreduce.errors import UsageError
 from mapreduce.models import LAYERS
 from mapreduce.models.layers.activation import ReLU
@@ -13,6 +15,7 @@ from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
 from mapreduce.models.layers.spec import parse
 from mapreduce.training.given import specification
+from programs import gradreduce, succeed
 
 _SIZES = st.integers(1, 99)
 _PLAIN = st.sampled_from(["relu", "tanh", "sigmoid", "gelu", "batchnorm", "global-average-pool"])
@@ -112,10 +115,43 @@ def test_a_network_learns_numbers_if_the_labels_are_numbers():
     assert models.create("dense:3,relu", 4, 0, "float64").regression
 
 
-def test_models_that_are_not_networks_are_not_shown(tmp_path):
-    for spec in ("mlp:3", "softmax", "torch:os:system", "os:system"):
-        with pytest.raises(UsageError, match=f"^{spec}: expected a network of layers"):
-            described(spec, tmp_path)
+OWN = """
+from dataclasses import dataclass
+from mapreduce.models.softmax import Softmax
+from mapreduce.support.options import option
+
+@dataclass(frozen=True)
+class Options:
+    width: int = option(3, "how wide")
+
+class Wide(Softmax):
+    Options = Options
+"""
+
+
+def test_models_that_are_no_networks_show_their_parameters(tmp_path, monkeypatch):
+    (tmp_path / "own_wide.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    data = datasets.blobs(tmp_path / "data").folder
+    shown = succeed("models", "show", "own_wide:Wide:width=4", "--data", data).splitlines()
+    assert shown[0].split() == ["parameter", "shape", "elements", "bytes"]
+    assert [line.split() for line in shown[1:4]] == [
+        ["weight", "12", "×", "3", "36", "144"],
+        ["bias", "3", "3", "12"],
+        ["all", "39", "156"],
+    ]
+    assert shown[4] == "option :width=3  how wide"
+    found = json.loads(succeed("models", "show", "mlp:5", "--data", data, "--json"))
+    assert [one["shape"] for one in found["parameters"]] == [[12, 5], [5], [5, 3], [3]]
+    assert found["options"] == {}
+    for spec, message in {
+        "own_wide:Wid": "'own_wide' has no attribute 'Wid'. Did you mean own_wide:Wide?",
+        "own_wide:Wide:widht=4": "no option 'widht': expected one of width. Did you mean width?",
+        "own_wide:Wide:4": "expected options such as width=VALUE",
+    }.items():
+        done = gradreduce("models", "show", spec, "--data", data)
+        assert done.returncode == 2
+        assert message in done.stderr
 
 
 def test_layers_of_python_are_their_text():

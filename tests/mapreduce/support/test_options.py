@@ -57,7 +57,7 @@ def test_wrong_options_are_named(text, message):
 
 
 def test_who_declares_none_takes_none():
-    with pytest.raises(UsageError, match="--strategy sync: it has no options, found 'a=1'"):
+    with pytest.raises(UsageError, match="--strategy sync: expected no arguments, found 'a=1'"):
         parse(None, "a=1", "--strategy sync")
 
 
@@ -257,10 +257,10 @@ class Wide(Softmax):
     ("old", "new", "optimizer", "model"),
     [
         ("keep", "kept_share", "it has no option 'keep': expected one of kept_share, times", ""),
-        (", options=Options", "", "it has no options, found 'keep=0.8'", ""),
+        (", options=Options", "", "expected no arguments, found 'keep=0.8'", ""),
         ("between(0, 1)", "between(0.85, 1)", "option keep: expected a number in [0.85, 1)", ""),
         ("width", "breadth", "", "it has no option 'width': expected one of breadth"),
-        ("    Options = Options", "    pass", "", "it has no options, found 'width=4'"),
+        ("    Options = Options", "    pass", "", "expected no arguments, found 'width=4'"),
     ],
 )
 def test_options_that_are_gone_since(old, new, optimizer, model, tmp_path, monkeypatch):

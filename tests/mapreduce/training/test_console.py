@@ -9,6 +9,7 @@ import pytest
 import datasets
 from mapreduce.runs.events import RoundCompleted, RunStarted
 from mapreduce.training.console import Display, Pace
+from programs import gradreduce
 from quick import each
 
 
@@ -66,3 +67,47 @@ def test_quiet_does_not_mention_compiling(tmp_path, option, lines, monkeypatch):
     assert list((tmp_path / "compiled").rglob("*.nbi"))
     assert done.stderr.count("compiling kernels") == lines
     assert bool(done.stderr) == bool(lines)
+
+
+EXECUTORS = """
+from mapreduce.errors import UsageError
+from mapreduce.executors.resumable import Resumable
+
+class Lacking(Resumable):
+    name = "lacking"
+
+class Picky(Resumable):
+    name = "picky"
+    once = go_on = None
+
+    def __init__(self, execution, **more):
+        super().__init__(execution, **more)
+        if execution.workers != 1:
+            raise UsageError(f"--workers {execution.workers}: expected 1")
+
+one = Picky.__new__(Picky)
+"""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Picky --workers 1", ""),
+        ("Picky --workers 2", "--workers 2: expected 1"),
+        ("Lacking", "it lacks the methods go_on, once"),
+        ("one", "expected a class, found"),
+        ("Pikcy", "has no attribute 'Pikcy'. Did you mean own_executors:Picky?"),
+    ],
+)
+def test_a_dry_run_asks_the_executor(name, message, tmp_path, monkeypatch):
+    (tmp_path / "own_executors.py").write_text(EXECUTORS)
+    monkeypatch.chdir(tmp_path)
+    data = datasets.blobs(tmp_path / "data").folder
+    name, *more = name.split()
+    train = ["train", data, "--run", "run", "--dry-run", "--executor", f"own_executors:{name}"]
+    done = gradreduce(*train, *more)
+    assert done.returncode == (2 if message else 0)
+    assert ("plan sha256" in done.stdout) == (not message)
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
