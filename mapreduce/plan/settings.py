@@ -88,6 +88,9 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         sources=_sources(settings),
         **{
             **_shared(settings),
+            "model": models.MODELS.spelled(settings.model),
+            "optimizer": optim.OPTIMIZERS.spelled(settings.optimizer),
+            "strategy": strategies.STRATEGIES.spelled(settings.strategy),
             "class_weight": _class_weight(settings.class_weight, data),
             "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,

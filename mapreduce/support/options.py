@@ -5,6 +5,7 @@ after the member's name, as in ``adam:beta1=0.8,beta2=0.99``.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields, is_dataclass
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -71,6 +72,24 @@ def parse(kind: type[Any] | None, text: str | None, member: str) -> Any:
     if missing := [n for n, one in known.items() if n not in found and one.default is MISSING]:
         raise UsageError(f"{member}: expected the option {missing[0]}=VALUE, which has no default")
     return kind(**found)
+
+
+def spelled(kind: type[Any], text: str, member: str) -> str:
+    """The one text of the options that are given by this one, in the order of their declaration.
+
+    Errors are those of :func:`parse`.
+    """
+    found = parse(kind, text, member)
+    given = {part.partition("=")[0].strip() for part in text.split(",")}
+    named = [one.name for one in fields(kind) if one.name in given]
+    return ",".join(f"{name}={_shown(getattr(found, name))}" for name in named)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # 1000.0 is written as 1000, and 1e-08 as 1e-8.
+    return re.sub(r"\.0$|(?<=e[+-])0", "", repr(value)) if type(value) is float else str(value)
 
 
 def _checked(kind: Any) -> dict[str, type]:

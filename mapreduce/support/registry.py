@@ -141,6 +141,17 @@ class Registry:
         kind = getattr(member, "Options", None)
         return member, options.parse(kind, arguments, f"--{self.kind} {name}")
 
+    def spelled(self, spec: str) -> str:
+        """The specification, with options in the one way in which a plan has them.
+
+        Errors are those of :meth:`configured`.
+        """
+        name, arguments = self.split(spec)
+        kind = getattr(self.find(name), "Options", None)
+        if kind is None or arguments is None:
+            return spec
+        return f"{name}:{options.spelled(kind, arguments, f'--{self.kind} {name}')}"
+
     def _check(self, name: str, member: Any) -> None:
         module, _, base = self.base.partition(":")
         expected, is_one = "a function", callable(member)

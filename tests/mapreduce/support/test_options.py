@@ -7,12 +7,15 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import datasets
 import mapreduce
 import programs
 from mapreduce.errors import UsageError
-from mapreduce.support.options import POSITIVE, between, described, option, parse
+from mapreduce.plan.settings import Settings, make
+from mapreduce.support.options import POSITIVE, between, described, option, parse, spelled
 from programs import gradreduce, succeed
 
 
@@ -54,6 +57,35 @@ def test_values_have_the_types_of_the_fields():
 def test_wrong_options_are_named(text, message):
     with pytest.raises(UsageError, match=message):
         parse(Own, text, "--optimizer own")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("share=0.1", "share=0.1"),
+        ("count=7, share=0.10", "share=0.1,count=7"),
+        ("count=07,share=1e-1", "share=0.1,count=7"),
+        ("limit=1e3", "limit=1000"),
+        ("limit=1000.0", "limit=1000"),
+        ("limit=1e-8", "limit=1e-8"),
+        ("limit=1.0E+30", "limit=1e+30"),
+        ("share=5e-324", "share=5e-324"),
+        ("is_fast=TRUE,name= 0.10", "name=0.10,is_fast=true"),
+        ("share=0.5", "share=0.5"),
+    ],
+)
+def test_one_spelling(text, expected):
+    found = spelled(Own, text, "--optimizer own")
+    assert found == expected
+    assert parse(Own, found, "") == parse(Own, text, "")
+    assert spelled(Own, found, "") == found
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+def test_a_spelling_says_the_same_number(limit):
+    found = spelled(Own, f"limit={limit!r}", "")
+    assert parse(Own, found, "").limit == limit
+    assert spelled(Own, f"limit={limit:.17g}", "") == found
 
 
 def test_who_declares_none_takes_none():
@@ -236,6 +268,27 @@ def test_a_state_that_changes_its_kind(name, message, tmp_path, monkeypatch):
             runner="inline",
             progress=False,
         )
+
+
+def test_one_plan_for_all_spellings(tmp_path, monkeypatch):
+    data = datasets.blobs(tmp_path / "data").manifest
+    (tmp_path / "spelt.py").write_text(OWN + OWN_MODEL)
+    monkeypatch.chdir(tmp_path)
+    plans = {
+        make(Settings(model=model, optimizer=optimizer), data).sha256
+        for model in ("spelt:Wide:width=4", "spelt:Wide:width=04")
+        for optimizer in (
+            "spelt:ball:keep=0.8,times=2",
+            "spelt:ball:times=2,keep=0.80",
+            "spelt:ball: keep = 8e-1 , times = 2",
+        )
+    }
+    assert len(plans) == 1
+    # As it was before there was one spelling.
+    specs = "adam:beta1=0.8,epsilon=1e-8", "adam:epsilon=0.00000001,beta1=.8"
+    found = [make(Settings(model="softmax", optimizer=spec), data) for spec in specs]
+    assert found[0].optimizer == specs[0]
+    assert found[0].sha256 == found[1].sha256
 
 
 OWN_MODEL = """
