@@ -112,6 +112,41 @@ def test_modules_are_in_folders():
     assert beside <= {"__init__.py", "errors.py", "testing.py", "py.typed"}
 
 
+def named(source: str) -> list[str]:
+    """Modules of ours that a source names as text where it imports one by its name."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+            called = called.id if isinstance(called, ast.Name) else called
+            text = node.args[0]
+            first = text.values[0] if isinstance(text, ast.JoinedStr) else text
+            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                found.append(str(first.value))
+    return [name for name in found if name.partition(".")[0] in PACKAGES]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_is_imported_by_its_name_past_the_arrows(package):
+    """A table of members is for that; a package may name its own modules."""
+    for path in (ROOT / package).rglob("*.py"):
+        own = ".".join(path.relative_to(ROOT).parts[:-1])
+        wrong = [name for name in named(path.read_text()) if not name.startswith(f"{own}.")]
+        assert not wrong, f"{path} imports {wrong}"
+
+
+def test_names_of_modules_are_found():
+    source = """
+import importlib
+importlib.import_module("mapreduce.job.calls").install()
+import_module(f"kernels.{device}")
+__import__("hdfs_utils")
+import_module("mrjob.job")
+import_module(name)
+"""
+    assert sorted(named(source)) == ["hdfs_utils", "kernels.", "mapreduce.job.calls"]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_point_one_way(package):
     files = list((ROOT / package).rglob("*.py"))

@@ -5,9 +5,7 @@ mrjob imports ``distutils`` (gone from 3.12) and ``pipes`` (gone from 3.13) for 
 library or a setuptools that still has those modules is never shadowed, and mrjob is not changed.
 
 As a program, ``python -m mapreduce.compat SCRIPT [ARGUMENT...]`` runs an unmodified script with the
-finder in place: the tasks of a job whose script imports mrjob by itself are started so. With
-``--class NAME`` before the script, that class is run, whatever the script itself would start; with
-``NAME@2``, where the script calls ``run()`` for the second time, as its driver did.
+finder in place. A task of one of its classes is run by :mod:`mapreduce.job.__main__`.
 """
 
 import contextlib
@@ -242,13 +240,3 @@ def _tell_children() -> None:
         return {"scripts": _Scripts(), **theirs(name)}
 
     spawn.get_preparation_data = get_preparation_data
-
-
-def run_class(name: str, arguments: Sequence[str]) -> None:
-    """Run a task of a class of a script, by the name that :func:`task_name` has given it."""
-    install()
-    sys.argv[:] = arguments
-    if not sys.flags.safe_path:
-        del sys.path[0]
-    importlib.import_module("mapreduce.job.calls").install()
-    run_task(name, Path(arguments[0]), lambda job_class: job_class(arguments[1:]).execute())

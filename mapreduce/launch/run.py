@@ -33,7 +33,13 @@ from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS, check_parts
 from kernels import QUIET
 from mapreduce import compat
-from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
+from mapreduce.errors import (
+    Interrupted,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+from mapreduce.job import calls
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors
 from mapreduce.launch import orphans, properties, report
@@ -421,8 +427,8 @@ def _set_interpreter(runner: Any, job_class: type) -> None:
         options["task_python_bin"] = [
             *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
             # What is beside the task, or on its path, may be called as a package of the toolkit.
-            *("-P", str(Path(compat.__file__).with_name("__main__.py"))),
-            *("--class", compat.task_name(job_class)),
+            *("-P", str(Path(calls.__file__).with_name("__main__.py"))),
+            compat.task_name(job_class),
         ]
     if options["bootstrap_mrjob"] is None:
         # That interpreter has mrjob; packing it for each job takes a while.

@@ -140,7 +140,7 @@ class TestRunScript:
     def test_without_a_script(self):
         done = programs.ran(sys.executable, "-m", "mapreduce.compat", check=False)
         assert done.returncode == 1
-        assert done.stderr.startswith("usage: python -m mapreduce.compat [--class NAME] SCRIPT")
+        assert done.stderr.startswith("usage: python -m mapreduce.compat SCRIPT")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
