@@ -4,9 +4,10 @@ Runners that start processes of their own run ``python -m mapreduce.executors.ch
 tasks.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +44,15 @@ class ChainJob(WireJob):
     """
 
     WARM = True
+
+    def execute(self) -> None:
+        """Run a task, or the job; what a task prints in a process of its own is no message."""
+        if self.is_task() and sys.stdout is sys.__stdout__:
+            self._stdout = self.stdout
+            with redirect_stdout(sys.stderr):
+                super().execute()
+        else:
+            super().execute()
 
     def configure_args(self) -> None:
         super().configure_args()

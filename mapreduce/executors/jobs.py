@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,15 +24,6 @@ class WireJob(Job):
     INPUT_PROTOCOL = WireProtocol
     INTERNAL_PROTOCOL = WireProtocol
     OUTPUT_PROTOCOL = WireProtocol
-
-    def execute(self) -> None:
-        """Run a task, or the job; what a task prints in a process of its own is no message."""
-        if self.is_task() and sys.stdout is sys.__stdout__:
-            self._stdout = self.stdout
-            with contextlib.redirect_stdout(sys.stderr):
-                super().execute()
-        else:
-            super().execute()
 
 
 #: Held while tasks run in this process: mrjob gives each of them the process's streams, variables
