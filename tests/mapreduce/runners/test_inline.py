@@ -88,7 +88,7 @@ class Warm(Job):
     def join(self, key, values):
         self.set_status("joining")
         if self.fails == "combiner":
-            print("to standard output")
+            raise ValueError("is not joined")
         for value in values:
             self.increment_counter("joined", "values")
             yield key, (value or b"") + seen("combiner")
