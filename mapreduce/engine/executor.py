@@ -10,8 +10,9 @@ from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase, Program
 from mapreduce.engine.state import State
 from mapreduce.engine.sums import Sum
-from mapreduce.errors import GradreduceError
+from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.reduction.message import Message
+from mapreduce.support.suggest import did_you_mean
 
 SomeKey = TypeVar("SomeKey", str, tuple[int, ...])
 
@@ -107,10 +108,19 @@ def total(program: Sum, executor: Executor) -> Any:
 
 
 def publish_first(program: Program, state: State) -> None:
-    """Publish the state before the first round: its blocks last."""
+    """Publish the state before the first round: its blocks last.
+
+    Raises UsageError (tasks would read an array that the state has not).
+    """
     for unit, arrays in program.first_own().items():
         state.keep(-1, unit, arrays)
     for number, block in enumerate(program.first(state.count)):
+        for name in (*program.mapped(), *program.whole()) if not number else ():
+            if name not in block:
+                raise UsageError(
+                    f"the program {program.name} names {name!r} in its mapped or whole: expected "
+                    f"arrays of its state, {', '.join(block)}.{did_you_mean(name, block)}"
+                )
         state.publish(0, number, Message({}, dict(block)))
 
 

@@ -19,6 +19,7 @@ from mapreduce.engine.program import Line as Line
 from mapreduce.engine.program import Phase as Phase
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.models.layers.stages import Stage
+from mapreduce.optim.contract import RESERVED
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.strategies import STRATEGIES
@@ -28,6 +29,7 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.events import Event
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.suggest import did_you_mean
 
 #: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
@@ -132,6 +134,12 @@ class Strategy(ABC):
             is_dict = isinstance(arrays, dict)
             if not is_dict or not all(isinstance(one, np.ndarray) for one in arrays.values()):
                 raise UsageError(given_wrongly(arrays_of, "a dict of arrays by name", arrays))
+        known = (*cls.initial_arrays(plan, np.empty(0)), *RESERVED)
+        for name in cls.mapped_arrays(plan):
+            if name not in known:
+                expected = f"names of arrays of the state, {', '.join(known)}"
+                message = given_wrongly(cls.mapped_arrays, expected, name)
+                raise UsageError(f"{message}.{did_you_mean(name, known)}")
         for phase in phases:
             if not hasattr(cls, phase.name):
                 raise UsageError(

@@ -51,6 +51,28 @@ class Killed(Mixed):
         yield from super().step(completed, key, messages)
 
 
+class MapsMisspelt(Mixed):
+    def mapped(self):
+        return ("y",)
+
+
+class ReadsMisspelt(Mixed):
+    def whole(self):
+        return ("larges",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (MapsMisspelt, "names 'y' in its mapped or whole: expected arrays of its state, x, "),
+        (ReadsMisspelt, "names 'larges' in its mapped or whole: .* Did you mean largest"),
+    ],
+)
+def test_names_of_arrays_that_the_state_has_not(kind, message):
+    with pytest.raises(UsageError, match=message):
+        Here().advance(kind(0.0))
+
+
 def joined(found):
     """The rounds, and the bytes of the whole state."""
     x = np.concatenate([block.arrays["x"] for block in found.blocks])

@@ -205,6 +205,12 @@ class NoArrays(Averaging):
         """Forgets to return them."""
 
 
+class MapsOthers(Averaging):
+    @classmethod
+    def mapped_arrays(cls, plan):
+        return ("parms",)
+
+
 class Misspelt(Averaging):
     takes = ("replica", "momentum")
 
@@ -256,6 +262,11 @@ WRONG = [
         ),
         (NoUnits, "NoUnits.units: expected the number of units, at least 1, found 0", UsageError),
         (NoArrays, "NoArrays.initial_arrays: expected a dict of arrays by name, fo", UsageError),
+        (
+            MapsOthers,
+            "MapsOthers.mapped_arrays: .*, found 'parms'. Did you mean params?",
+            UsageError,
+        ),
         (Misspelt, "its takes name 'replica', which is no .* Did you mean replicas?", MemberError),
         (OneName, "expected its takes as a tuple of names, found 'momentum'", MemberError),
         (Diverges, r"round 0: the update makes parameter .* diverged", NonFiniteError),
