@@ -38,6 +38,8 @@ from mapreduce.support.reading import reading_compressed
 
 log = logging.getLogger(__name__)
 
+#: Characters that a message shows of what a task has printed.
+_SHOWN = 1 << 10
 #: The runners that arguments of a job name, joined by blanks.
 NAMED = re.compile(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)")
 
@@ -220,7 +222,7 @@ def _take_text(inline: Any) -> None:
                     "a %s printed to standard output, which on Hadoop would have become records; "
                     "print to standard error instead. It printed:\n%s",
                     task_type,
-                    printed.getvalue().rstrip(),
+                    printed.getvalue()[:_SHOWN].rstrip(),
                 )
 
         return invoke_task

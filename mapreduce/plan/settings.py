@@ -291,7 +291,7 @@ def _check_strategy(settings: Settings) -> None:
 
 def _check_takes(member: str, takes: object, known: Collection[str]) -> None:
     """Refuse names of settings that a member takes, and that no setting has."""
-    if not isinstance(takes, tuple):
+    if isinstance(takes, str) or not isinstance(takes, Collection):
         raise MemberError(f"{member}: expected its takes as a tuple of names, found {takes!r:.80}")
     for name in takes:
         if name not in {option.name for option in PLAN}:

@@ -8,7 +8,7 @@ carries messages between them: the chain makes a step of each phase, the gang an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -124,14 +124,14 @@ class Strategy(ABC):
         Raises UsageError.
         """
         phases, units = cls.phases(plan, 0, Layout(1, 1)), cls.units(plan, 0)
-        if not isinstance(units, int) or units < 1:
+        if not isinstance(units, int | np.integer) or units < 1:
             raise UsageError(given_wrongly(cls.units, "the number of units, at least 1", units))
-        is_right = isinstance(phases, tuple) and all(isinstance(one, Phase) for one in phases)
-        if not phases or not is_right:
+        is_many = isinstance(phases, tuple | list)
+        if not is_many or not phases or not all(isinstance(one, Phase) for one in phases):
             raise UsageError(given_wrongly(cls.phases, "a tuple of Phases, at least one", phases))
         for arrays_of in (cls.initial_arrays, cls.own_arrays):
             arrays = arrays_of(plan, np.empty(0))
-            is_dict = isinstance(arrays, dict)
+            is_dict = isinstance(arrays, Mapping)
             if not is_dict or not all(isinstance(one, np.ndarray) for one in arrays.values()):
                 raise UsageError(given_wrongly(arrays_of, "a dict of arrays by name", arrays))
         known = (*cls.initial_arrays(plan, np.empty(0)), *RESERVED)

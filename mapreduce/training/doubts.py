@@ -86,6 +86,8 @@ def contract(context: TaskContext) -> str | None:
             "method score with the model's loss, or set is_random if its rows change by chance",
             f"{scored[0]:.6g} and {loss:.6g} of the first {batch.rows} rows",
         )
+    if model.size > slopes.MOST:
+        return None
     with context.errors(where):
         wrong_slope = slopes.first_wrong(_double(plan, model, batch), batch, plan.seed)
     if wrong_slope is None:

@@ -19,6 +19,8 @@ _STEPS = (1e-4, 1e-3, 1e-5, 1e-2, 1e-6)
 _SLOPE, _LOSS, _FACTOR = 1e-5, 1e-3, 5e-2
 #: The largest relative error of a slope that tells anything.
 _TOLD = 0.2
+#: Parameters of the largest model that should be tried, which takes ten times their memory.
+MOST = 1 << 22
 
 
 class Wrong(NamedTuple):
@@ -30,7 +32,10 @@ class Wrong(NamedTuple):
 
 
 def first_wrong(model: Model, batch: Batch, seed: int) -> Wrong | None:
-    """What is wrong with the loss of some rows, or else with its gradient; None if nothing is."""
+    """What is wrong with the loss of some rows, or else with its gradient; None if nothing is.
+
+    Nothing is said of a model whose numbers are too coarse to tell.
+    """
     tried = _Tried(model, batch, seed)
     return tried.sums() or tried.slopes()
 

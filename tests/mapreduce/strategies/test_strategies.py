@@ -187,10 +187,10 @@ class MapsArrays(Averaging):
         yield from ((key, message.arrays) for key, message in super().map(part))
 
 
-class ListsPhases(Averaging):
+class NamesPhases(Averaging):
     @classmethod
     def phases(cls, plan, completed, layout):
-        return [Phase("average", layout.blocks)]
+        return ("average",)
 
 
 class NoUnits(Averaging):
@@ -256,8 +256,8 @@ WRONG = [
         (MapsNothing, r"test_strategies.py:\d+: MapsNothing.map: .*, found None", GradreduceError),
         (MapsArrays, r"test_strategies.py:\d+: MapsArrays.map: .*, found \('000", GradreduceError),
         (
-            ListsPhases,
-            "ListsPhases.phases: expected a tuple of Phases, .*, found .Phase",
+            NamesPhases,
+            r"NamesPhases.phases: expected a tuple of Phases, .*, found \('average',\)",
             UsageError,
         ),
         (NoUnits, "NoUnits.units: expected the number of units, at least 1, found 0", UsageError),
