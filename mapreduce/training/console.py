@@ -1,5 +1,6 @@
 """The progress and the result of a training, as text on a terminal."""
 
+import contextlib
 import json
 import logging
 import sys
@@ -59,7 +60,9 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     display = Display(values["quiet"])
     started = time.monotonic()
     try:
-        run, ended = train(Events(display))
+        # What a model of one's own prints is no result.
+        with contextlib.redirect_stdout(sys.stderr):
+            run, ended = train(Events(display))
     except (Interrupted, KerberosError) as error:
         if display.has_begun or isinstance(error, Interrupted):
             again = resume(values["run"].absolute())

@@ -139,6 +139,15 @@ class Prints(Squares):
         return super().gradient(params, batch, out, context)
 
 
+class Narrow(Squares):
+    """Fails far from where it begins."""
+
+    def gradient(self, params, batch, out, context):
+        if abs(params - 0.1).max() > 1e-3:
+            raise ValueError("too far")
+        return super().gradient(params, batch, out, context)
+
+
 class Single(Uphill):
     """Computes in float32 alone."""
 
@@ -229,6 +238,8 @@ def test_what_one_prints_is_no_message(data, tmp_path, runner):
         done = gradreduce(*train, "-r", runner, "--executor", "chain", "--learning-rate", 1e-3)
         assert done.returncode == 0, done.stderr
     assert "model_sha256 " + RunDir(tmp_path / "Squares").result().model_sha256 in done.stdout
+    assert "a gradient" in done.stderr
+    assert "a gradient" not in done.stdout
     if runner == "inline":
         assert "a mapper printed to standard output" in done.stderr
 
@@ -238,6 +249,12 @@ def test_a_right_one_that_divides_by_a_parameter(data):
     assert run.model_sha256
     assert RunDir(run.path).summary()["warnings"] == []
     assert run.evaluate(data).log_loss is None
+
+
+def test_a_right_one_that_fails_elsewhere(data):
+    options = {"rounds": 1, "learning_rate": 1e-9, "runner": "inline"}
+    run = mapreduce.train(data, "own_squares:Narrow", run="run", **options)
+    assert RunDir(run.path).summary()["warnings"] == []
 
 
 def test_a_model_of_numbers_has_a_score_of_its_own():
