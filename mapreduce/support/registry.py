@@ -16,7 +16,7 @@ from typing import Any
 
 from mapreduce.errors import MemberError, UntrustedError, UsageError
 from mapreduce.support import options, trust
-from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.suggest import did_you_mean, names_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,13 @@ class Registry:
             imported = import_module(module)
             member = attrgetter(attribute)(imported)
         except (Exception, SystemExit) as error:
-            others = [f"{module}:{one}" for one in getattr(sys.modules.get(module), "__dict__", ())]
+            files = [
+                one[:-3] for one in names_in(".") if one.endswith(".py") and one[:-3] != module
+            ]
+            others = [f"{file}:{attribute}" for file in files]
+            others += [
+                f"{module}:{one}" for one in getattr(sys.modules.get(module), "__dict__", ())
+            ]
             meant = did_you_mean(name, [*self, *others])
             raise MemberError(
                 f"--{self.kind} {name} cannot be imported: {type(error).__name__}: {error}.{meant}"

@@ -145,6 +145,7 @@ def test_models_that_are_no_networks_show_their_parameters(tmp_path, monkeypatch
     assert [one["shape"] for one in found["parameters"]] == [[12, 5], [5], [5, 3], [3]]
     assert found["options"] == {}
     for spec, message in {
+        "own_wied:Wide": "No module named 'own_wied'. Did you mean own_wide:Wide?",
         "own_wide:Wid": "'own_wide' has no attribute 'Wid'. Did you mean own_wide:Wide?",
         "own_wide:Wide:widht=4": "no option 'widht': expected one of width. Did you mean width?",
         "own_wide:Wide:4": "expected options such as width=VALUE",
