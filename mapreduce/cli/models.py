@@ -72,14 +72,7 @@ def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
     ]
     totals = (f"{sum(row[name] for row in table):,}" for name in counts)
     rows.append(("all", "", *totals, *([""] if is_network else [])))
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = zip(row, widths, strict=True)
-        line = [
-            cell.ljust(width) if at < 1 else cell.rjust(width)
-            for at, (cell, width) in enumerate(cells)
-        ]
-        echo("  ".join(line).rstrip())
+    echo("\n".join(aligned([titles, *rows])))
     for option, text in options.items():
         echo(f"option :{option}  {text}")
 

@@ -33,12 +33,7 @@ from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS, check_parts
 from kernels import QUIET
 from mapreduce import compat
-from mapreduce.errors import (
-    Interrupted,
-    MissingInputError,
-    OutputError,
-    UsageError,
-)
+from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
 from mapreduce.job import calls
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors

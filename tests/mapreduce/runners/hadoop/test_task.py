@@ -75,7 +75,7 @@ def test_what_waits_is_no_more_than_the_buffer_of_standard_output():
 
 def test_a_job_that_fails_names_the_same_error():
     for quickly in (True, False):
-        with pytest.raises(TypeError, match="bytes is not JSON|value b'x'"):
+        with pytest.raises(TypeError, match=r"bytes is not JSON|value b'x'"):
             output(Bytes, "mapper", b"a\n", quickly)
 
 
