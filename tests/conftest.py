@@ -38,7 +38,8 @@ settings.load_profile("gradreduce")
 @pytest.fixture(autouse=True)
 def _no_silence():
     """Undoes what commands in this process do for all that follow: to mrjob's log, by ``-q``."""
-    logging.getLogger("mrjob").setLevel(logging.NOTSET)
+    for name in ("mrjob", "mrjob.inline"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
     os.environ.pop(kernels.QUIET, None)
 
 
