@@ -37,8 +37,8 @@ _LOOK, _NEW = 1 << 14, 0.4
 #: beside its characters.
 _KEY_BYTES, _SLOT_BYTES, _INT_BYTES, _TEXT_BYTES = 250, 9, 28, 50
 
-#: Integers below have a home of their own.
-_DIGITS = 1 << 63
+#: Integers below have a home of their own; those that are small are compared faster.
+_DIGITS, _SMALL = 1 << 63, 1 << 29
 
 #: What tuples with a home may hold: of these, those are equal whose JSON is.
 _SIMPLE = frozenset({str, int, bool, NoneType})
@@ -99,7 +99,9 @@ class Gathered:
         before = len(strings), len(ints), len(texts)
         add_string, add_to_string = strings.append, of_strings.append
         add_int, add_to_int = ints.append, of_ints.append
-        dumps, used, most = marshal.dumps, 0, limit - self._bytes
+        # Nothing is known while there are rows.
+        string_of, int_of = self._strings.get, self._ints.get
+        dumps, used, most, one = marshal.dumps, 0, limit - self._bytes, 1
         for pair in pairs:
             try:
                 key, value = pair
@@ -109,9 +111,12 @@ class Gathered:
             if type(pair) is not tuple:
                 refuse(pair)
             kind = type(value)
-            if kind is int and -_DIGITS < value < _DIGITS:
-                pass
-            elif value is not None:
+            # Counts by text come first: most counts are 1, and small integers are compared faster.
+            if value is one or (kind is int and -_SMALL < value < _SMALL):
+                if type(key) is str and (known := string_of(key)) is not None:
+                    known.append(value)
+                    continue
+            elif value is not None and not (kind is int and -_DIGITS < value < _DIGITS):
                 try:
                     value = PLAIN[kind](value)
                     if kind in MUTABLE:
@@ -124,11 +129,17 @@ class Gathered:
                     continue
                 used += sys.getsizeof(value)
             if type(key) is str and key.isascii():
-                add_string(key)
-                add_to_string(value)
+                if (known := string_of(key)) is not None:
+                    known.append(value)
+                else:
+                    add_string(key)
+                    add_to_string(value)
             elif type(key) is int and -_DIGITS < key < _DIGITS:
-                add_int(key)
-                add_to_int(value)
+                if (known := int_of(key)) is not None:
+                    known.append(value)
+                else:
+                    add_int(key)
+                    add_to_int(value)
             else:
                 self._add_other(key, value, pair)
             if used >= most:
@@ -207,25 +218,29 @@ class Gathered:
 
     def add_text(self, text: str, kept: Any) -> None:
         """Take in the JSON of a key, and a value as it waits."""
-        key: Any
-        rows, key = self._rows[2], text
+        key: Any = text
+        home: Any = self._texts
+        rows, found = self._rows[2], key
         if text[0] == '"':
-            if text.isascii() and "\\" not in text:
-                rows, key = self._rows[0], text[1:-1]
-            elif (found := from_json(text.encode())).isascii():
-                rows, key = self._rows[0], found
+            found = from_json(text.encode()) if "\\" in text else text[1:-1]
+            if found.isascii():
+                home, rows, key = self._strings, self._rows[0], found
         elif text[0] in "-0123456789":
             found = from_json(text.encode())
             if type(found) is int and -_DIGITS < found < _DIGITS:
-                rows, key = self._rows[1], found
+                home, rows, key = self._ints, self._rows[1], found
         elif text[0] == "[" and not self._has_rows:
             row = tuple(from_json(text.encode()))
             kinds = tuple(map(type, row))
             if _SIMPLE.issuperset(kinds):
                 self._tuples.setdefault(kinds, {}).setdefault(row, []).append(kept)
                 return
-        rows[0].append(key)
-        rows[1].append(kept)
+        if (known := home.get(key)) is not None:
+            # Where others of this chunk may have gone.
+            known.append(kept)
+        else:
+            rows[0].append(key)
+            rows[1].append(kept)
 
     def take(self) -> tuple[list[str], list[Any], bool]:
         """The sorted JSON of keys, and for each a list of values as they wait; it is empty then.
