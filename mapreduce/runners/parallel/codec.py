@@ -85,14 +85,6 @@ def quoted(keys: list[str]) -> list[str]:
     return list(map(quote, keys))
 
 
-def encoded(rows: list[list[Any]]) -> list[str]:
-    """The JSON of lists."""
-    texts = to_json(rows)[2:-2].split("], [")
-    if len(texts) == len(rows):
-        return [f"[{text}]" for text in texts]
-    return list(map(to_json, rows))
-
-
 def decoded(texts: list[str]) -> list[Any]:
     """The objects of JSON texts."""
     try:

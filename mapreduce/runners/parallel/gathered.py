@@ -13,19 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
 from operator import ne
-from types import NoneType
 from typing import Any
 
 from mapreduce.batches.pairs import Write, from_json, is_columns, to_json
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
-from mapreduce.runners.parallel.codec import (
-    MARSHAL,
-    MUTABLE,
-    encoded,
-    quoted,
-    through_text,
-)
+from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
 
 #: Pairs between two looks at the memory.
 _CHUNK = 1 << 10
@@ -37,21 +30,48 @@ _LOOK, _NEW = 1 << 14, 0.4
 #: beside its characters.
 _KEY_BYTES, _SLOT_BYTES, _INT_BYTES, _TEXT_BYTES = 250, 9, 28, 50
 
-#: Integers below have a home of their own; those that are small are compared faster.
-_DIGITS, _SMALL = 1 << 63, 1 << 29
+#: Integers of 64 bits, and those that are compared faster.
+_LONG, _SMALL = 1 << 63, 1 << 29
 
-#: What tuples with a home may hold: of these, those are equal whose JSON is.
-_SIMPLE = frozenset({str, int, bool, NoneType})
 
-Rows = tuple[list[Any], list[Any]]
+class _Home:
+    """Values of some keys: lists by key, and pairs that wait, or stay, as rows."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = defaultdict(list)
+        self.keys: list[str] = []
+        self.values: list[Any] = []
+
+    def clear(self) -> None:
+        for part in (self.lists, self.keys, self.values):
+            part.clear()
+
+    def add(self, key: str, value: Any) -> None:
+        """Take in a pair: with its key, where others of its chunk may have gone, or as a row."""
+        if (known := self.lists.get(key)) is not None:
+            known.append(value)
+        else:
+            self.keys.append(key)
+            self.values.append(value)
+
+    def distribute(self) -> None:
+        """Put the rows to their keys."""
+        deque(map(list.append, map(self.lists.__getitem__, self.keys), self.values), 0)
+        self.keys.clear()
+        self.values.clear()
+
+    def turn_to_rows(self) -> None:
+        for key, values in self.lists.items():
+            self.keys += repeat(key, len(values))
+            self.values += values
+        self.lists.clear()
 
 
 class Gathered:
     """Pairs by key, in their order; keys are equal if their JSON is: 1, 1.0 and True are three.
 
-    Every JSON of a key has one home, which it alone decides: ASCII strings, integers, tuples of
-    simple objects, or texts. A key that is none of these objects goes through its JSON, to the home
-    of what comes back.
+    Every JSON of a key has one home, which it alone decides: strings of ASCII go by themselves,
+    all others by their JSON.
 
     ``write``: Of mrjob's JSON protocol by the standard library. ``columns``: Takes pairs of
     columns, which are not gathered; without it they are, row by row.
@@ -60,26 +80,12 @@ class Gathered:
     def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
         self._write = write
         self._columns = columns or self._add_text
-        self._strings: dict[str, list[Any]] = defaultdict(list)
-        self._ints: dict[int, list[Any]] = defaultdict(list)
-        self._tuples: dict[tuple[type, ...], dict[tuple[Any, ...], list[Any]]] = {}
-        self._texts: dict[str, list[Any]] = defaultdict(list)
-        # Keys and values that wait for the first, second and last of these.
-        self._rows: tuple[Rows, Rows, Rows] = ([], []), ([], []), ([], [])
+        self._strings, self._texts = self._homes = _Home(), _Home()
         self._has_rows = False
-        self._clear()
-
-    def _clear(self) -> None:
-        for home in (self._strings, self._ints, self._tuples, self._texts):
-            home.clear()
-        for keys, values in self._rows:
-            keys.clear()
-            values.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
 
     def __bool__(self) -> bool:
-        homes = self._strings, self._ints, self._tuples, self._texts
-        return any(homes) or any(keys for keys, _ in self._rows)
+        return any(home.lists or home.keys for home in self._homes)
 
     def fill(self, pairs: Iterator[Pair], limit: int) -> bool:
         """Take in pairs up to about ``limit`` bytes of memory; returns whether it stopped there.
@@ -95,12 +101,10 @@ class Gathered:
         return False
 
     def _add(self, pairs: Iterable[Pair], limit: int) -> None:
-        (strings, of_strings), (ints, of_ints), (texts, _) = self._rows
-        before = len(strings), len(ints), len(texts)
-        add_string, add_to_string = strings.append, of_strings.append
-        add_int, add_to_int = ints.append, of_ints.append
+        before = [len(home.keys) for home in self._homes]
+        add_key, add_value = self._strings.keys.append, self._strings.values.append
         # Nothing is known while there are rows.
-        string_of, int_of = self._strings.get, self._ints.get
+        known_as, add_text = self._strings.lists.get, self._texts.add
         dumps, used, most, one = marshal.dumps, 0, limit - self._bytes, 1
         for pair in pairs:
             try:
@@ -113,10 +117,10 @@ class Gathered:
             kind = type(value)
             # Counts by text come first: most counts are 1, and small integers are compared faster.
             if value is one or (kind is int and -_SMALL < value < _SMALL):
-                if type(key) is str and (known := string_of(key)) is not None:
+                if type(key) is str and (known := known_as(key)) is not None:
                     known.append(value)
                     continue
-            elif value is not None and not (kind is int and -_DIGITS < value < _DIGITS):
+            elif value is not None and not (kind is int and -_LONG < value < _LONG):
                 try:
                     value = PLAIN[kind](value)
                     if kind in MUTABLE:
@@ -129,17 +133,13 @@ class Gathered:
                     continue
                 used += sys.getsizeof(value)
             if type(key) is str and key.isascii():
-                if (known := string_of(key)) is not None:
+                if (known := known_as(key)) is not None:
                     known.append(value)
                 else:
-                    add_string(key)
-                    add_to_string(value)
-            elif type(key) is int and -_DIGITS < key < _DIGITS:
-                if (known := int_of(key)) is not None:
-                    known.append(value)
-                else:
-                    add_int(key)
-                    add_to_int(value)
+                    add_key(key)
+                    add_value(value)
+            elif type(key) is int and -_LONG < key < _LONG:
+                add_text(int.__repr__(key), value)
             else:
                 self._add_other(key, value, pair)
             if used >= most:
@@ -148,58 +148,34 @@ class Gathered:
         self._bytes += used
         self._count(before)
 
-    def _count(self, before: tuple[int, ...]) -> None:
+    def _count(self, before: list[int]) -> None:
         """Count a chunk of pairs, and put them to their keys, while these repeat.
 
-        ``before``: Rows that had been counted.
+        ``before``: Rows of each home that had been counted.
         """
         self._pairs += _CHUNK
         self._bytes += (_SLOT_BYTES + _INT_BYTES) * _CHUNK
         if self._has_rows:
             self._bytes += (_SLOT_BYTES + _TEXT_BYTES) * _CHUNK
-            for (keys, _), start in zip(self._rows[::2], before[::2], strict=True):
-                self._bytes += sum(map(len, keys[start:]))
+            for home, start in zip(self._homes, before, strict=True):
+                self._bytes += sum(map(len, home.keys[start:]))
             return
-        self._distribute()
-        homes: Any = self._strings, self._ints, self._texts
-        total = sum(map(len, [*homes, *self._tuples.values()]))
+        for home in self._homes:
+            home.distribute()
+        total = sum(len(home.lists) for home in self._homes)
         new, self._seen = total - self._seen, total
         self._bytes += new * _KEY_BYTES
-        for home in (self._strings, self._texts):
-            self._bytes += sum(map(len, islice(reversed(home), min(new, len(home)))))
+        for home in self._homes:
+            self._bytes += sum(map(len, islice(reversed(home.lists), min(new, len(home.lists)))))
         if not self._pairs % _LOOK:
             if total - self._looked > _NEW * _LOOK:
-                self._turn_to_rows()
+                self._has_rows = True
+                for home in self._homes:
+                    home.turn_to_rows()
             self._looked = total
-
-    def _distribute(self) -> None:
-        """Put what waits to its keys."""
-        homes: Any = self._strings, self._ints, self._texts
-        for home, (keys, values) in zip(homes, self._rows, strict=True):
-            deque(map(list.append, map(home.__getitem__, keys), values), 0)
-            keys.clear()
-            values.clear()
-
-    def _turn_to_rows(self) -> None:
-        self._has_rows = True
-        for tuples in self._tuples.values():
-            self._texts.update(zip(_texts_of(tuples), tuples.values(), strict=True))
-        homes: Any = self._strings.items(), self._ints.items(), self._texts.items()
-        for home, (keys, values) in zip(homes, self._rows, strict=True):
-            for key, found in home:
-                keys += repeat(key, len(found))
-                values += found
-        for home in (self._strings, self._ints, self._tuples, self._texts):
-            home.clear()
 
     def _add_other(self, key: Any, value: Any, pair: Pair) -> None:
         """Take in a value that is ready, with a key that is no ASCII string and no integer."""
-        if type(key) is tuple and not self._has_rows:
-            try:
-                self._tuples[tuple(map(type, key))][key].append(value)
-                return
-            except (KeyError, TypeError):
-                pass
         try:
             if is_columns(key):
                 self._columns(*pair)
@@ -218,29 +194,12 @@ class Gathered:
 
     def add_text(self, text: str, kept: Any) -> None:
         """Take in the JSON of a key, and a value as it waits."""
-        key: Any = text
-        home: Any = self._texts
-        rows, found = self._rows[2], key
         if text[0] == '"':
             found = from_json(text.encode()) if "\\" in text else text[1:-1]
             if found.isascii():
-                home, rows, key = self._strings, self._rows[0], found
-        elif text[0] in "-0123456789":
-            found = from_json(text.encode())
-            if type(found) is int and -_DIGITS < found < _DIGITS:
-                home, rows, key = self._ints, self._rows[1], found
-        elif text[0] == "[" and not self._has_rows:
-            row = tuple(from_json(text.encode()))
-            kinds = tuple(map(type, row))
-            if _SIMPLE.issuperset(kinds):
-                self._tuples.setdefault(kinds, {}).setdefault(row, []).append(kept)
+                self._strings.add(found, kept)
                 return
-        if (known := home.get(key)) is not None:
-            # Where others of this chunk may have gone.
-            known.append(kept)
-        else:
-            rows[0].append(key)
-            rows[1].append(kept)
+        self._texts.add(text, kept)
 
     def take(self) -> tuple[list[str], list[Any], bool]:
         """The sorted JSON of keys, and for each a list of values as they wait; it is empty then.
@@ -249,20 +208,16 @@ class Gathered:
         """
         rows = self._has_rows
         if not rows:
-            self._distribute()
-        homes: list[Any] = [self._strings, self._ints, self._texts]
+            for home in self._homes:
+                home.distribute()
         keys, items = (
-            ([list(found[n]) for found in self._rows] for n in (0, 1))
-            if rows
-            else ([list(home) for home in homes], [list(home.values()) for home in homes])
+            [[*(home.keys if rows else home.lists)] for home in self._homes],
+            [home.values if rows else home.lists.values() for home in self._homes],
         )
-        texts = [*quoted(keys[0]), *map(int.__repr__, keys[1]), *keys[2]]
-        values = [*chain.from_iterable(items)]
-        for home in self._tuples.values():
-            texts += _texts_of(home)
-            values += home.values()
-        texts, values = in_order(texts, values)
-        self._clear()
+        texts, values = in_order([*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)])
+        for home in self._homes:
+            home.clear()
+        self._bytes = self._pairs = self._seen = self._looked = 0
         # The next ones are gathered anew, if these have met again.
         self._has_rows = rows and len(set(texts[:_LOOK])) > _NEW * len(texts[:_LOOK])
         return texts, values, rows
@@ -276,10 +231,6 @@ class Gathered:
         ends = list(compress(count(1), is_last))
         slices = map(slice, chain((0,), ends), ends)
         return list(compress(texts, is_last)), list(map(values.__getitem__, slices))
-
-
-def _texts_of(tuples: Iterable[tuple[Any, ...]]) -> list[str]:
-    return encoded(list(map(list, tuples)))
 
 
 class GatheredLines:

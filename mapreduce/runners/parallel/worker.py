@@ -27,19 +27,7 @@ from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import DataError, GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import shown, text_of
-from mapreduce.runners.parallel import (
-    codec,
-    columns,
-    comparator,
-    gathered,
-    groups,
-    lines,
-    merge,
-    partition,
-    records,
-    segments,
-    tasks,
-)
+from mapreduce.runners.parallel import tasks
 from mapreduce.support import forked, parents
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -209,34 +197,14 @@ def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str,
 
 
 def _foreign(frames: Iterable[Any]) -> list[Any]:
-    return [frame for frame in frames if frame.filename not in _OWN_FILES]
+    return [frame for frame in frames if not frame.filename.startswith(_OWN_FILES)]
 
 
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
-_OWN_FILES = {
-    __file__,
-    *(
-        module.__file__
-        for module in (
-            calls,
-            codec,
-            columns,
-            comparator,
-            compat,
-            compat.main_block,
-            gathered,
-            groups,
-            lines,
-            merge,
-            pairs,
-            partition,
-            records,
-            segments,
-            snapshots,
-            tasks,
-        )
-    ),
-}
+_OWN_FILES = (
+    *(f"{Path(one).parent}{os.sep}" for one in (__file__, compat.__file__)),
+    *(one.__file__ for one in (calls, pairs, snapshots)),
+)
 
 
 def _take_log() -> dict[str, Any]:
