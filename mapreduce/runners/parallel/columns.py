@@ -179,19 +179,16 @@ def _light(block: Block) -> Iterator[Block]:
     keys, counts, values = block
     if len(values) == 1 or _weight(values) <= _BLOCK_BYTES:
         yield block
-    elif counts is None:
-        half = len(keys) // 2
-        yield from _light(Block(keys[:half], None, values[:half]))
-        yield from _light(Block(keys[half:], None, values[half:]))
-    elif len(keys) == 1:
-        half = len(values) // 2
-        yield from _light(Block(keys, [half], values[:half]))
-        yield from _light(Block(keys, [len(values) - half], values[half:]))
+        return
+    at, number = len(keys) // 2, len(values) // 2
+    if at:
+        number = sum(counts[:at]) if counts else at
+        halves = keys[:at], keys[at:]
+        each = (counts[:at], counts[at:]) if counts else (None, None)
     else:
-        half = len(keys) // 2
-        number = sum(counts[:half])
-        yield from _light(Block(keys[:half], counts[:half], values[:number]))
-        yield from _light(Block(keys[half:], counts[half:], values[number:]))
+        halves, each = (keys, keys), ([number], [len(values) - number])
+    yield from _light(Block(halves[0], each[0], values[:number]))
+    yield from _light(Block(halves[1], each[1], values[number:]))
 
 
 def _weight(values: list[Any]) -> int:

@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import json
+import sys
 from collections import defaultdict
+from itertools import islice
 from unittest import mock
 
 import numpy as np
@@ -15,11 +17,13 @@ from odd_values import odd
 
 from hdfs_utils.errors import StorageError
 from mapreduce.runners.parallel import columns, gathered, merge
+from mapreduce.runners.parallel.codec import decoded
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, key_of
+from mapreduce.runners.parallel.groups import Groups
 from mapreduce.runners.parallel.lines import LineWriter
-from mapreduce.runners.parallel.merge import fewer, ranges
+from mapreduce.runners.parallel.merge import Range, fewer, ranges
 from mapreduce.runners.parallel.partition import (
     Partitioning,
     hash_partition,
@@ -343,3 +347,57 @@ def test_partitions_of_many_keys_are_those_of_each(keys, times, partitions):
     keys = [json.dumps(key) for key in keys * times] + ["é" * len(keys)]
     expected = [hash_partition(key.encode("latin-1"), partitions) for key in keys]
     assert partition_numbers(keys, Partitioning(partitions)) == expected
+
+
+def test_large_values_do_not_wait_for_the_end_of_a_chunk():
+    taken = 0
+
+    def pairs(value):
+        nonlocal taken
+        for taken in range(1, 3000):
+            yield f"key {taken}", value
+
+    for value in ("x" * 100_000, ["x" * 100_000, float("nan")], 10**30_000 // 7):
+        sys.set_int_max_str_digits(0)
+        try:
+            gathered_pairs = Gathered(STANDARD)
+            assert gathered_pairs.fill(pairs(value), 1_000_000)
+        finally:
+            sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
+        assert 5 <= taken <= 100
+
+
+def groups_by(ranges_of_texts, taken=None):
+    """Keys and values of groups; of each, so many values are taken, or all."""
+    found = [
+        Range(texts, [iter(values) if streamed else values for values in lists], streamed)
+        for texts, lists, streamed in ranges_of_texts
+    ]
+    return [(key, list(islice(values, taken))) for key, values in Groups().of(found, decoded)]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("taken", [None, 0, 1])
+def test_keys_that_are_equal_are_one_group_over_the_ends_of_ranges(streamed, taken):
+    parts = [
+        (["0"], [["a"]], False),
+        (["1"], [["b", "c"]], streamed),
+        (["1.0"], [["d"]], streamed),
+        (["1.00", "2"], [["e"], ["f"]], False),
+        (["2.0"], [["g"]], streamed),
+        (["[1]"], [["h"]], streamed),
+        (["[1.0]", "[2]"], [["i"], ["j"]], False),
+    ]
+    expected = [(0, "a"), (1, "bcde"), (2, "fg"), ([1], "hi"), ([2], "j")]
+    assert groups_by(parts, taken) == [(key, list(values[:taken])) for key, values in expected]
+
+
+def test_a_group_that_is_kept_is_empty_when_the_next_one_has_come():
+    found = [Range([f'"{n}"' for n in range(9)], [[n, n] for n in range(9)])]
+    kept, last = [], None
+    for _, values in Groups().of(found, decoded):
+        next(values)
+        kept.append(values)
+        assert last is None or list(last) == []
+        last = values
+    assert [list(values) for values in kept] == [[]] * 9
