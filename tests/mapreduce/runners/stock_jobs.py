@@ -269,6 +269,17 @@ class ReadsItsInput(MRJob):
         yield "rest", sys.stdin.read()
 
 
+class CountsWhatItReads(MRJob):
+    """Reads a line by itself, and counts it."""
+
+    def mapper_init(self):
+        yield "first", self.stdin.readline().decode()
+
+    def mapper(self, _, line):
+        self.increment_counter("read", "lines")
+        yield "next", line
+
+
 class FilesOfTasks(InitAndFinal):
     def mapper_final(self):
         yield Path(jobconf_from_env("mapreduce.map.input.file")).name, self.lines

@@ -149,6 +149,18 @@ def test_a_mapper_may_read_its_input_by_itself(tmp_path):
     assert [line.split(b"\t")[1] for line in found] == [b'"one\\n"', b'""', b'"three\\nfour\\n"']
 
 
+def test_streams_of_many_tasks_are_their_own(tmp_path):
+    """Instances of the job are made before the tasks are forked then."""
+    paths = [tmp_path / f"file {number}" for number in range(20)]
+    for number, path in enumerate(paths):
+        path.write_text(f"{number}\nnext of {number}\n")
+    found, counters = run(stock_jobs.CountsWhatItReads, "parallel", "--workers", 2, *paths)
+    assert Counter(found) == Counter(
+        f'"first"\t"{number}\\n"'.encode() for number in range(20)
+    ) + Counter(f'"next"\t"next of {number}"'.encode() for number in range(20))
+    assert counters == [{"read": {"lines": 20}}]
+
+
 class TakesSomeLines(MRJob):
     """Reads every third line by itself, while mrjob reads the others."""
 
