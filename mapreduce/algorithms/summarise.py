@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hdfs_utils.paths import AnyPath, path_of
@@ -144,11 +145,18 @@ class Summarise(Sum):
             return Summary(0, error.kinds, {})
         except BadField as error:
             shown = self.shown[self._reader.table.paths.index(block.path)]
-            place = f"row {error.row + 1} of block {unit + 1}"
-            wrong = f"{shown}, column {error.column}: {error.why} ({place})"
+            wrong = error.error(shown, self._rows_before(unit, block))
             if self._reader.is_sure(error.column):
-                raise DataError(wrong) from error
-            return Summary(0, self._reader.kinds, {}, wrong)
+                raise wrong from error
+            return Summary(0, self._reader.kinds, {}, str(wrong))
+
+    def _rows_before(self, unit: int, block: Leaf) -> int:
+        """How many rows the file of a block has before it."""
+        table, first = self._reader.table, 0
+        if not block.starts:
+            for _, before, batch in islice(table.scan(table.names[:1]), unit):
+                first = before + len(batch)
+        return first
 
 
 def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, str]]:

@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import ipc
+from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
-from mapreduce.data.readers.records import BOM, RecordEnds, fields_of, filled, first_record
+from mapreduce.data.readers.records import (
+    BOM,
+    RecordEnds,
+    fields_of,
+    filled,
+    first_record,
+    row_ends,
+)
 from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -33,6 +42,8 @@ BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
 #: So much of a file shows how its lines end.
 _START_BYTES = 1 << 16
+_EMPTY = pa.array([b"\n", b"\r", b"\r\n"], pa.large_binary())
+_ENCODINGS = "Say --encoding, such as latin-1 or cp1252"
 
 
 def source(
@@ -60,7 +71,14 @@ def source(
 def table(paths: Sequence[AnyPath], recipe: Recipe, like: FittedRecipe | None) -> "CsvTable":
     """The files of :func:`source` as a table."""
     known = () if like is None else [column.name for column in like.columns]
-    return CsvTable(paths, recipe, known)
+    return with_rows(CsvTable(paths, recipe, known))
+
+
+def with_rows(table: "CsvTable") -> "CsvTable":
+    """The table; a DataError if it has none."""
+    if not table.has_rows:
+        raise DataError(f"{table.paths[0]} has no rows after its header, {preview(table.names)}")
+    return table
 
 
 class CsvTable:
@@ -74,26 +92,44 @@ class CsvTable:
         check_sources(paths, "the CSV files")
         self.paths = paths
         self._recipe = recipe
+        #: The byte at the ends of lines, and the first record, of each file.
         self._ends: dict[AnyPath, bytes] = {}
-        first, more = self._first_line(paths[0])
+        self._firsts: dict[AnyPath, bytes] = {}
+        first, self.has_rows = self._first_line(paths[0])
         has_header = recipe.header
         if has_header is None:
             has_header = _has_header(first, recipe, paths[0], known)
         self.has_names = has_header
-        self.names = self._columns(first, more, paths[0])
+        self.has_rows |= not has_header
+        self.names = self._columns(first, paths[0])
         self._own = {paths[0]: self.names}
         for path in paths[1:]:
-            other = self._columns(*self._first_line(path), path)
+            found, more = self._first_line(path)
+            self.has_rows |= more
+            other = self._own[path] = self._columns(found, path)
             if sorted(other) != sorted(self.names):
                 raise DataError(
                     f"{path} has the columns {preview(other)}, {paths[0]} {preview(self.names)}: "
                     f"they cannot be in one dataset"
                 )
-            self._own[path] = other
 
     @property
     def size(self) -> int:
         return sum(map(unpacked_size, self.paths))
+
+    @property
+    def head(self) -> bytes:
+        """The header of the first file as it stands there; empty if it has none."""
+        first = self._firsts[self.paths[0]]
+        return (
+            first + self._line_end * (not first.endswith(self._line_end)) if self.has_names else b""
+        )
+
+    @property
+    def _line_end(self) -> bytes:
+        """What lines of the first file end with."""
+        path = self.paths[0]
+        return b"\r\n" if self._firsts[path].endswith(b"\r\n") else self._ends[path]
 
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         if stretch is not None:
@@ -130,35 +166,90 @@ class CsvTable:
         if rest:
             yield Leaf(path, starts, b"".join(rest), begin)
 
-    def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
-        column = name or self.names[0]
-
+    def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
         def read(leaf: Leaf) -> tuple[Leaf, Any]:
             try:
-                return leaf, self.parse(leaf, {}, [column])[column]
+                return leaf, pa.record_batch(self.parse(leaf, {}, names))
             except BadField as error:
                 return leaf, error
 
-        number, first = -1, 0
+        first = 0
         for leaf, found in ordered_map(read, self.leaves()):
-            if leaf.starts:
-                number, first = number + 1, 0
+            first = 0 if leaf.starts else first
             if isinstance(found, BadField):
                 raise found.error(leaf.path, first)
+            yield leaf, first, found
+            first += len(found)
+
+    def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
+        number = -1
+        for leaf, _, found in self.scan([name or self.names[0]]):
+            number += leaf.starts
             digest.update(leaf.content)
             assert leaf.at is not None, "all blocks of text have a place"
             stop = leaf.at + len(leaf.content)
-            yield Stretch(number, leaf.at, stop, len(found)), found if name else None
-            first += len(found)
+            yield Stretch(number, leaf.at, stop, len(found)), found.column(0) if name else None
+
+    def typed(self) -> Iterator[Any]:
+        """Record batches of the types that the first rows show, of which texts are as they are.
+
+        Raises DataError (a row is malformed, or a field is not of its column's type).
+        """
+        types: dict[str, Any] = {}
+        first, missing = 0, ["", *MISSING, *self._recipe.na]
+        for leaf in self.leaves():
+            first = 0 if leaf.starts else first
+            names = self._own[leaf.path]
+            try:
+                found = self._parsed(self._content(leaf), names, self.names, types, missing)
+            except BadField as error:
+                raise error.error(leaf.path, first) from error
+            if len(batch := pa.record_batch(found)):
+                types = types or dict(zip(batch.schema.names, batch.schema.types, strict=True))
+                yield batch
+            first += len(batch)
+
+    def records(self) -> Iterator[Any]:
+        """The rows of each block as they stand in their files, to be written behind :attr:`head`.
+
+        Those of files whose columns, or line ends, are not those of the first are written anew.
+        """
+        return ordered_map(self._records, self.leaves())
+
+    def _records(self, leaf: Leaf) -> Any:
+        own, end = self._own[leaf.path], self._ends[leaf.path]
+        if (own, end) != (self.names, self._ends[self.paths[0]]):
+            return pa.array(self._anew(leaf), pa.large_binary())
+        content, ends = self._rows(leaf)
+        if content and not content.endswith((b"\r", b"\n")):
+            content, ends = content + self._line_end, None
+        if ends is None or b"\r" in content:
+            ends = row_ends(content, self._recipe)
+        buffers = [None, pa.py_buffer(np.append(np.int64(0), ends)), pa.py_buffer(content)]
+        lines = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+        if (np.diff(ends, prepend=0) <= 2).any():
+            lines = lines.filter(pc.invert(pc.is_in(lines, _EMPTY)))
+        return lines
+
+    def _anew(self, leaf: Leaf) -> Iterator[bytes]:
+        recipe, found = self._recipe, self.parse(leaf, {}, self.names)
+        for row in zip(*(found[name].to_pylist() for name in self.names), strict=True):
+            file = io.StringIO(newline="")
+            # Line ends of either kind are in quotes then.
+            csv_module.writer(
+                file, delimiter=recipe.delimiter, quotechar=recipe.quote, lineterminator="\r\n"
+            ).writerow(row)
+            yield file.getvalue().removesuffix("\r\n").encode(recipe.encoding) + self._line_end
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         for leaf in self.leaves():
             try:
-                parsed = self._texts(self._content(leaf), self._own[leaf.path])
+                parsed = self.parse(leaf, {}, self.names)
             except BadField as error:
                 raise error.error(leaf.path, 0) from error
-            return {name: kinds.kind_of(plain(name, parsed[name])) for name in self.names}
-        raise AssertionError("there is a first block")
+            if len(parsed[self.names[0]]):
+                break
+        return {name: kinds.kind_of(plain(name, parsed[name])) for name in self.names}
 
     def kind_of(self, texts: Any) -> str:
         return kinds.kind_of(texts)
@@ -176,20 +267,34 @@ class CsvTable:
                 and self._recipe.columns.get(name, Rule()).kind != "number"
             }
         used = [*expected, *others]
+        texts = dict.fromkeys(used, pa.string())
         if typed:
             # Looking for many words takes longer, and mostly there are none.
             for words in ([""], ["", *MISSING, *self._recipe.na]):
                 with contextlib.suppress(pa.ArrowInvalid):
-                    found = self._read(content, names, used, typed, words)
+                    found = self._read(content, names, used, {**texts, **typed}, words)
                     if not _may_have_codes(content):
                         return found
                     # Numbers would not tell.
-                    return {**found, **self._read(content, names, [*typed], {})}
-        return self._texts(content, names, used)
+                    return {**found, **self._read(content, names, [*typed], texts)}
+        return self._parsed(content, names, used, texts)
 
     def _content(self, leaf: Leaf) -> bytes:
         """The rows of a block, in UTF-8."""
-        content: bytes = leaf.content
+        (content, _), encoding = self._rows(leaf), self._recipe.encoding
+        if encoding.lower() not in ("utf-8", "utf8"):
+            try:
+                content = content.decode(encoding).encode()
+            except UnicodeDecodeError as error:
+                before = content[: error.start]
+                row = filled(before, RecordEnds(self._recipe, self._ends[leaf.path]).of(before))
+                why = f"it is not {encoding} text: {error}. {_ENCODINGS}"
+                raise BadField(row, "", why) from error
+        return content
+
+    def _rows(self, leaf: Leaf) -> tuple[bytes, Array | None]:
+        """The rows of a block without the header, and where they end, if quotes were looked at."""
+        content, ends = leaf.content, None
         if leaf.starts:
             content = content.removeprefix(BOM)
         quote = self._recipe.quote
@@ -200,51 +305,52 @@ class CsvTable:
             if records.is_open or records.wrong is not None:
                 row = filled(content, ends[: records.wrong]) - heads
                 raise BadField(row, "", f"a quote, {quote}, is left open. Close it, or say --quote")
-            content = content[int(ends[0]) :] if heads else content
+            if heads:
+                cut = int(ends[0]) if len(ends) else len(content)
+                content, ends = content[cut:], ends[1:] - cut
         elif leaf.starts and self.has_names:
             content = content.partition(self._ends[leaf.path])[2]
-        if self._recipe.encoding.lower() not in ("utf-8", "utf8"):
-            try:
-                content = content.decode(self._recipe.encoding).encode()
-            except UnicodeDecodeError as error:
-                before = content[: error.start]
-                row = filled(before, RecordEnds(self._recipe, self._ends[leaf.path]).of(before))
-                raise BadField(row, "", f"it is not {self._recipe.encoding}: {error}") from error
-        return content
+        return content, ends
 
-    def _texts(
-        self, content: bytes, names: list[str], used: Sequence[str] | None = None
+    def _parsed(
+        self,
+        content: bytes,
+        names: list[str],
+        used: Sequence[str],
+        types: Mapping[str, Any],
+        missing: Sequence[str] = (),
     ) -> dict[str, Any]:
+        """Like :meth:`_read`, with errors that name the row."""
         try:
-            return self._read(content, names, used or names, {})
+            return self._read(content, names, used, types, missing)
         except pa.ArrowInvalid as error:
             self._find_bad_row(content, names)
-            raise BadField(0, names[0], f"in the rows from here on: {error}") from error
+            raise BadField(0, "", f"in the rows from here on: {error}") from error
 
     def _read(
         self,
         content: bytes,
         names: list[str],
         used: Sequence[str],
-        typed: Mapping[str, Any],
+        types: Mapping[str, Any],
         missing: Sequence[str] = (),
     ) -> dict[str, Any]:
-        kinds_of = {name: typed.get(name, pa.string()) for name in used}
+        """Columns of a block; those without a type get one that fits all fields."""
         if not content.strip():
-            return {name: pa.array([], kind) for name, kind in kinds_of.items()}
+            return {name: pa.array([], types.get(name, pa.string())) for name in used}
         recipe = self._recipe
         table = csv.read_csv(
             ipc.stream(content),
             csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names),
             csv.ParseOptions(delimiter=recipe.delimiter, quote_char=recipe.quote),
             csv.ConvertOptions(
-                column_types=kinds_of,
+                column_types={name: types[name] for name in used if name in types},
                 null_values=missing,
-                include_columns=list(kinds_of),
+                include_columns=[*used],
                 decimal_point=recipe.decimal,
             ),
         )
-        return {name: _one(table.column(name)) for name in kinds_of}
+        return {name: _one(table.column(name)) for name in used}
 
     def _find_bad_row(self, content: bytes, names: list[str]) -> None:
         """Raise an error that names the first malformed row of a block, if there is one."""
@@ -263,8 +369,7 @@ class CsvTable:
                         raise BadField(
                             row,
                             name,
-                            f"{field!r} is not UTF-8 text. Say --encoding, such as "
-                            f"latin-1 or cp1252",
+                            f"{field!r} is not UTF-8 text. {_ENCODINGS}",
                         )
 
     def _first_line(self, path: AnyPath) -> tuple[list[str], bool]:
@@ -282,10 +387,11 @@ class CsvTable:
                     f"{path} is UTF-16 text, or none. If it is text, convert it: "
                     f"iconv -f utf-16 -t utf-8 {path} > NEW"
                 )
-            end = self._ends[path] = b"\r" if b"\r" in start and b"\n" not in start else b"\n"
+            end = self._ends[path] = _end_of(start.removeprefix(BOM), recipe)
             records = RecordEnds(recipe, end)
             check = partial(check_line, path)
             first, rest, is_open = first_record(file, start, records, BLOCK_BYTES, check)
+            self._firsts[path] = first
             first = first.removesuffix(end)
             try:
                 line = first.removeprefix(BOM).decode(recipe.encoding)
@@ -294,8 +400,7 @@ class CsvTable:
                 more = bool(rest.strip()) or any(part.strip() for part in parts)
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{path} is not {recipe.encoding} text: {error}. Say --encoding, such as "
-                    f"latin-1 or cp1252"
+                    f"{path} is not {recipe.encoding} text: {error}. {_ENCODINGS}"
                 ) from error
             except csv_module.Error as error:
                 raise DataError(f"{path}, line 1: {error}") from error
@@ -308,7 +413,7 @@ class CsvTable:
             raise DataError(f"{path} {found}: expected rows of fields")
         return fields, more
 
-    def _columns(self, names: list[str], more: bool, path: AnyPath) -> list[str]:
+    def _columns(self, names: list[str], path: AnyPath) -> list[str]:
         """The names of the columns; numbers from 1 on without a header."""
         if not self.has_names:
             return [str(i + 1) for i in range(len(names))]
@@ -319,10 +424,16 @@ class CsvTable:
                 f"{path}: two columns have the same name, {twice}, in {preview(names)}. Give them "
                 f"different names in the first line"
             )
-        if not more:
-            raise DataError(f"{path} has no rows after its header, {preview(names)}")
         check_delimiter(path, names)
         return names
+
+
+def _end_of(start: bytes, recipe: Recipe) -> bytes:
+    """The byte at the ends of lines: CR only if there is no LF outside of quotes."""
+    if b"\r" not in start:
+        return b"\n"
+    found = {end: len(RecordEnds(recipe, end).of(start)) for end in (b"\r", b"\n")}
+    return b"\r" if found[b"\r"] and not found[b"\n"] else b"\n"
 
 
 def check_line(path: AnyPath, size: int, is_open: bool = False) -> None:
@@ -361,6 +472,7 @@ def _one(column: Any) -> Any:
 
 
 def _has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[str]) -> bool:
+    names = [name.replace(recipe.decimal, ".") for name in names]
     numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
     are_all = all(name in MISSING or _is_number(name) for name in names)
     if not numbers and not are_all:

@@ -70,6 +70,10 @@ class ParquetTable:
     def __init__(self, paths: Sequence[AnyPath]) -> None:
         check_sources(paths, "the Parquet files")
         self.paths = paths
+        with opened(paths[0]) as file:
+            #: Of all columns, also those that are no part of the table.
+            self.schema = file.schema_arrow
+            self.stored = (file.metadata.metadata or {}).get(ARROW_SCHEMA)
         self.types = _types(paths[0])
         self.names = list(self.types)
         self.categories: Collection[str] = {
@@ -114,6 +118,20 @@ class ParquetTable:
                     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
                         yield Leaf(path, starts, batch)
                         starts = False
+
+    def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
+        first = 0
+        for leaf in self.batches(names, _BLOCK_ROWS):
+            first = 0 if leaf.starts else first
+            yield leaf, first, leaf.content
+            first += len(leaf.content)
+
+    def records(self) -> Iterator[Any]:
+        """All columns as they stand in the files, in the order of the first."""
+        for path in self.paths:
+            with opened(path) as file:
+                for batch in file.iter_batches():
+                    yield batch.select(self.schema.names)
 
     def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
         for number, path in enumerate(self.paths):

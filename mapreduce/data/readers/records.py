@@ -22,12 +22,11 @@ _DOUBLE = {"shift_jis", "cp932", "shift_jis_2004", "shift_jisx0213", "big5", "bi
 _DOUBLE |= {"gbk", "gb18030", "cp949", "johab", "hz"}
 
 
-def fields_of(record: str, recipe: Recipe, *, strict: bool = False) -> list[str]:
+def fields_of(record: str, recipe: Recipe) -> list[str]:
     """The fields of a record, without blanks around them; errors are those of ``csv.Error``."""
     # The limit is the process's. What a quote left open takes for a field is longer than it.
     csv_module.field_size_limit(max(csv_module.field_size_limit(), len(record)))
-    signs = recipe.delimiter, recipe.quote
-    reader = csv_module.reader([record], delimiter=signs[0], quotechar=signs[1], strict=strict)
+    reader = csv_module.reader([record], delimiter=recipe.delimiter, quotechar=recipe.quote)
     return [field.strip() for field in next(reader, [])]
 
 
@@ -98,6 +97,16 @@ class RecordEnds:
                 self.wrong = self.number + wrong
         self.number += len(found)
         return found
+
+
+def row_ends(content: bytes, recipe: Recipe) -> Array:
+    """The places (n,) behind the ends of rows, whichever line end each has."""
+    ends = RecordEnds(recipe).of(content)
+    if b"\r" in content:
+        found = RecordEnds(recipe, b"\r").of(content)
+        follows = np.frombuffer(content + b"\0", np.uint8)[found]
+        ends = np.union1d(ends, found[follows != LF])
+    return ends
 
 
 def first_record(

@@ -76,7 +76,7 @@ class BadField(Exception):
     def __init__(self, row: int, column: str, why: str) -> None:
         self.row, self.column, self.why = row, column, why
 
-    def error(self, path: AnyPath, first: int) -> DataError:
+    def error(self, path: AnyPath | str, first: int) -> DataError:
         """The error for a block of a file that has so many rows before it."""
         where = f", column {self.column}" * bool(self.column)
         return DataError(f"{path}, row {first + self.row + 1}{where}: {self.why}")
@@ -94,6 +94,15 @@ class Table(Protocol):
 
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         """The blocks, or those of a stretch, in order."""
+
+    def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
+        """The blocks, the rows before each in its file, and record batches of columns as they are.
+
+        Raises DataError (a row is malformed).
+        """
+
+    def records(self) -> Iterator[Any]:
+        """The rows as they are to be copied, by block."""
 
     def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
         """The shortest stretches, in order, each with its column of that name, as it is.

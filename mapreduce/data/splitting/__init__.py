@@ -25,9 +25,10 @@ from mapreduce.data.batch import Array
 from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.opening import recipe_of
-from mapreduce.data.readers.tables import preview
+from mapreduce.data.readers.parquet import ParquetTable
+from mapreduce.data.readers.tables import Table, preview
 from mapreduce.data.recipes.kinds import signed
-from mapreduce.data.splitting.records import CsvFiles, ParquetFiles, copy, open_files
+from mapreduce.data.splitting.records import all_names, copy, open_table, suffix_of
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
 
@@ -120,17 +121,17 @@ def split(
     texts_are = {"header": header, "delimiter": delimiter, "quote": quote}
     texts_are |= {"encoding": encoding, "decimal": decimal}
     recipe = recipe_of(texts_are, paths)
-    files = open_files(paths, recipe)
+    table = open_table(paths, recipe, [*named.values()])
     for option, value in texts_are.items():
-        if value is not None and isinstance(files, ParquetFiles):
+        if value is not None and isinstance(table, ParquetTable):
             raise UsageError(f"--{option} is for csv, not for parquet")
     for option, name in named.items():
-        if name not in files.names:
-            hint = did_you_mean(name, files.names)
-            found = f"{paths[0]} has no such column, but {preview(files.names)}.{hint}"
+        if name not in all_names(table):
+            hint = did_you_mean(name, table.names)
+            found = f"{paths[0]} has no such column, but {preview(table.names)}.{hint}"
             raise UsageError(f"--{option} {name}: {found}")
     keys, codes, classes = _keys_and_classes(
-        files, time, group or id, stratify, seed, recipe.decimal
+        table, time, group or id, stratify, seed, recipe.decimal
     )
     if not len(keys):
         raise DataError(f"{paths[0]} has no rows")
@@ -141,16 +142,16 @@ def split(
     rows = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
     for name, some in zip(classes, rows, strict=True):
         parts[some] = _cut(keys[some], sizes, f"{what} of the class {name!r}" if stratify else what)
-    names = [f"{name}{files.suffix}" for name in ("test", "validation", "train")]
+    names = [f"{name}{suffix_of(table, recipe)}" for name in ("test", "validation", "train")]
     names = [names[0], *names[1 if validation else 2 :]]
     with made_here(out, names[-1]) as place, new_folder(place) as folder:
-        copy(files, [folder / name for name in names], parts)
+        copy(table, [folder / name for name in names], parts)
     counts = np.bincount(parts, minlength=len(names)).tolist()
     return dict(zip(names[::-1], counts[::-1], strict=True))
 
 
 def _keys_and_classes(
-    files: CsvFiles | ParquetFiles,
+    table: Table,
     time: str | None,
     decides: str | None,
     stratify: str | None,
@@ -162,15 +163,15 @@ def _keys_and_classes(
     codes: list[Array] = [np.empty(0, np.int8)]
     classes: dict[str, int] = {}
     kinds: list[Any] = []
-    wanted = [*filter(None, (time or decides, stratify))] if time or decides else files.names
-    for path, first, batch in files.columns([*dict.fromkeys(wanted)]):
-        place = path, first
+    wanted = [*filter(None, (time or decides, stratify))] if time or decides else all_names(table)
+    for leaf, first, batch in table.scan([*dict.fromkeys(wanted)]):
+        place = leaf.path, first
         if time:
             keys.append(_times(batch.column(time), place, time, kinds, decimal))
         elif decides:
             keys.append(_hashes({decides: _words(batch.column(decides), place, decides)}, seed))
         else:
-            keys.append(_hashes(_texts(batch, path), seed))
+            keys.append(_hashes(_texts(batch, leaf.path), seed))
         if stratify:
             words = _words(batch.column(stratify), place, stratify).dictionary_encode()
             numbers = [classes.setdefault(n, len(classes)) for n in words.dictionary.to_pylist()]

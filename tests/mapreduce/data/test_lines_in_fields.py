@@ -15,7 +15,7 @@ from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import opening
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import Dataset
-from mapreduce.data.splitting import records, split
+from mapreduce.data.splitting import split
 from mapreduce.errors import DataError
 
 NAMES = ("id", "review", "kind", "Total\n(USD)", "label")
@@ -138,8 +138,7 @@ def test_what_is_no_open_quote(tmp_path, monkeypatch, content, fields, expected,
     table = csv_reader.CsvTable([path], Recipe(**fields))
     found = [table.parse(leaf, {}, [table.names[0]]) for leaf in table.leaves()]
     assert [x for one in found for x in one[table.names[0]].to_pylist()] == expected
-    files = records.CsvFiles([path], Recipe(**fields))
-    found = [batch.column(0).to_pylist() for _, _, batch in files.columns([files.names[0]])]
+    found = [batch.column(0).to_pylist() for _, _, batch in table.scan([table.names[0]])]
     assert [x for one in found for x in one] == expected
 
 
