@@ -8,19 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-
-#: Where a byte is read: at the start of a record, or of another field, and outside quotes.
-RECORD, FIELD, PLAIN = 0, 1, 2
-#: In quotes, and after their first line end; behind a quote that closes such a field, or is the
-#: first of two; and behind blanks after the quotes of a field with a line end.
-_QUOTED, _LONG, _CLOSED, _LONG_CLOSED, _BLANKS = 3, 4, 5, 6, 7
-
-TAB, LF, CR, SPACE = 9, 10, 13, 32
-
-
-def is_quoted(state: int) -> bool:
-    """Whether a state of :func:`record_ends` is one in quotes that are left open."""
-    return state in (_QUOTED, _LONG)
+from kernels.records import (
+    BLANKS,
+    CR,
+    FIELD,
+    LF,
+    LONG,
+    LONG_CLOSED,
+    PLAIN,
+    QUOTED,
+    RECORD,
+    SPACE,
+    TAB,
+)
 
 
 def record_ends(
@@ -37,10 +37,10 @@ def record_ends(
     as where quotes of another field were left open, or -1 if there is none. Raises ValueError (a
     byte is not from 0 to 255, or the state is unknown).
     """
-    if not all(0 <= byte < 256 for byte in (delimiter, quote, end)) or not 0 <= state <= _BLANKS:
+    if not all(0 <= byte < 256 for byte in (delimiter, quote, end)) or not 0 <= state <= BLANKS:
         raise ValueError(
             f"record_ends: delimiter {delimiter}, quote {quote}, end {end}, state {state}: "
-            f"expected bytes from 0 to 255, and a state from 0 to {_BLANKS}"
+            f"expected bytes from 0 to 255, and a state from 0 to {BLANKS}"
         )
     data = np.frombuffer(text, np.uint8)
     data.flags.writeable = False
@@ -55,15 +55,15 @@ def _record_ends(data, delimiter, quote, end, state, ends):
     for i in range(data.size):
         byte = data[i]
         is_line_end = byte in (LF, CR)
-        if state in (_QUOTED, _LONG):
+        if state in (QUOTED, LONG):
             if byte == quote:
                 state += 2
             elif is_line_end:
-                state = _LONG
+                state = LONG
             continue
-        if byte == quote and state != PLAIN and state != _BLANKS:
+        if byte == quote and state != PLAIN and state != BLANKS:
             # The first byte of a field, or the second of two quotes.
-            state = state - 2 if state > PLAIN else _QUOTED
+            state = state - 2 if state > PLAIN else QUOTED
         elif byte == delimiter:
             state = FIELD
         elif is_line_end:
@@ -71,10 +71,10 @@ def _record_ends(data, delimiter, quote, end, state, ends):
             if byte == end:
                 ends[count] = i + 1
                 count += 1
-        elif byte in (SPACE, TAB) and state >= _LONG_CLOSED:
-            state = _BLANKS
+        elif byte in (SPACE, TAB) and state >= LONG_CLOSED:
+            state = BLANKS
         else:
-            if state >= _LONG_CLOSED and wrong < 0:
+            if state >= LONG_CLOSED and wrong < 0:
                 wrong = count
             state = PLAIN
     return count, state, wrong

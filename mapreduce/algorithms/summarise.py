@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.importer import Source
-from mapreduce.data.readers import opening, tables
-from mapreduce.data.readers.tables import BadField, Leaf, Misread, Reader, Roles, Stretch, Table
+from mapreduce.data.readers import opening, reading
+from mapreduce.data.readers.reader import Reader, expected
+from mapreduce.data.readers.roles import Roles, roles
+from mapreduce.data.readers.table import BadField, Leaf, Misread, Stretch, Table
 from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.recipes.summary import Summary
@@ -180,9 +182,9 @@ def described(
     """The detailed statistics of all columns of files, and their kinds."""
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
-    roles = Roles(None, None, None, tuple(table.names))
-    kinds = tables.expected(table, everything, roles)
-    return summarise(Reader(table, everything, roles, kinds, detailed=True), execution)
+    features = Roles(None, None, None, tuple(table.names))
+    kinds = expected(table, everything, features)
+    return summarise(Reader(table, everything, features, kinds, detailed=True), execution)
 
 
 def first_rows(
@@ -192,7 +194,7 @@ def first_rows(
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
     # For its message.
-    tables.roles(table, replace(everything, label=label, labelled=True))
+    roles(table, replace(everything, label=label, labelled=True))
     reader = Reader(table, everything, Roles(None, None, None, tuple(kinds)), kinds, fixed=True)
     block = reader.read(next(iter(table.leaves()))).block
     numbers = [name for name, one in kinds.items() if one != "text"]
@@ -203,6 +205,6 @@ def first_rows(
 def source(paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution) -> Source:
     """The rows of files, whose recipe is fitted by a job; see :func:`described` for errors."""
     table = opening.open_table(list(paths), kind, recipe)
-    roles = tables.roles(table, recipe)
-    reader = Reader(table, recipe, roles, tables.expected(table, recipe, roles))
-    return tables.source(table, recipe, known=summarise(reader, execution))
+    found = roles(table, recipe)
+    reader = Reader(table, recipe, found, expected(table, recipe, found))
+    return reading.source(table, recipe, known=summarise(reader, execution))

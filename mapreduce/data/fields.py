@@ -45,6 +45,25 @@ def texts(column: Any, words: Sequence[str] = ()) -> Any:
     return pc.if_else(are, pa.scalar(None, pa.string()), column)
 
 
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def zone_of(kind: Any) -> str:
+    """The time zone of an Arrow type; empty if it has none."""
+    return kind.tz or "" if pa.types.is_timestamp(kind) else ""
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
 def plain_type(kind: Any) -> Any:
     """An Arrow type with texts in the place of views of texts, which data frames of Polars have."""
     if pa.types.is_dictionary(kind):

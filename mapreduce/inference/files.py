@@ -22,7 +22,8 @@ from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.readers import opening
 from mapreduce.data.readers.parquet import opened
-from mapreduce.data.readers.tables import Reading, Stretch, Table
+from mapreduce.data.readers.reading import Reading
+from mapreduce.data.readers.table import Stretch, Table
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import rows_per_shard

@@ -10,7 +10,7 @@ import pyarrow as pa
 from mapreduce.data import order
 from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest
-from mapreduce.data.readers import memory, parquet
+from mapreduce.data.readers import lists, memory
 from mapreduce.errors import BadRowError, MemberError
 from mapreduce.inference.base import trained_on
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
@@ -52,7 +52,7 @@ class Near:
         config = run.config
         rows = memory.table(data)["X"].combine_chunks()
         dtype = np.dtype(config.plan.dtype)
-        features = parquet.lists(rows, dtype, Path(_SHOWN), 0, "X")
+        features = lists.arrays(rows, dtype, Path(_SHOWN), 0, "X")
         shape = memory.shape(data)[1:]
         described = Manifest(
             rows=len(features),

@@ -7,7 +7,7 @@ from typing import Any
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import copying, importer
 from mapreduce.data.readers import opening
-from mapreduce.data.readers.tables import Reading
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import scratch

@@ -24,7 +24,7 @@ from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
-from mapreduce.data.readers import memory, opening, tables
+from mapreduce.data.readers import labels, memory, opening, reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.inference import files, near
@@ -564,7 +564,7 @@ def _imported(
         if like is not None:
             task = "regression" if like.classes is None else "classification"
         elif is_labelled and task is None:
-            task = tables.task_of(rows["y"].combine_chunks(), Path("the data"), "y")
+            task = labels.task_of(rows["y"].combine_chunks(), Path("the data"), "y")
         given["task"] = task if is_labelled else None
         weights = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
@@ -641,7 +641,7 @@ def _made(
             source = replace(source, shape=shape)
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
-        if isinstance(source.chunks, tables.Reading):
+        if isinstance(source.chunks, reading.Reading):
             for note in source.chunks.notes():
                 warnings.warn(note, stacklevel=2)
     return out

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels import dispatch
-from kernels.cpu.records import RECORD, is_quoted
+from kernels.records import RECORD, is_quoted
 
 record_ends = dispatch.get("record_ends")
 

@@ -5,10 +5,8 @@ import csv as csv_module
 import io
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,36 +17,27 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
-from mapreduce.data.importer import Source
-from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
-from mapreduce.data.readers.records import (
-    BOM,
-    RecordEnds,
-    fields_of,
-    filled,
-    first_record,
-    row_ends,
-)
-from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, Stretch, preview
+from mapreduce.data.readers.header import ENCODINGS, first_line, has_header, names_in
+from mapreduce.data.readers.records import BOM, RecordEnds, check_line, filled, row_ends
+from mapreduce.data.readers.table import BadField, Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
-from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
-from mapreduce.errors import DataError, UsageError
+from mapreduce.errors import DataError
 from mapreduce.support.threads import ordered_map
+
+if TYPE_CHECKING:
+    from mapreduce.data.importer import Source
+    from mapreduce.data.recipes.fitted import FittedRecipe
 
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
-LONGEST_LINE = 64 << 20
-#: So much of a file shows how its lines end.
-_START_BYTES = 1 << 16
 _EMPTY = pa.array([b"\n", b"\r", b"\r\n"], pa.large_binary())
-_ENCODINGS = "Say --encoding, such as latin-1 or cp1252"
 
 
 def source(
-    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
-) -> Source:
+    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: "FittedRecipe | None" = None
+) -> "Source":
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some or all are, the columns
@@ -64,11 +53,14 @@ def source(
     DataError (the files' columns differ, or two have one name. While the rows are read: a row has
     too few or too many fields, or a field cannot be used; the message names file, row and column).
     """
+    # It needs more than tables themselves, which are read elsewhere, too.
+    from mapreduce.data.readers import reading
+
     recipe = recipe or Recipe()
-    return tables.source(table(paths, recipe, like), recipe, like)
+    return reading.source(table(paths, recipe, like), recipe, like)
 
 
-def table(paths: Sequence[AnyPath], recipe: Recipe, like: FittedRecipe | None) -> "CsvTable":
+def table(paths: Sequence[AnyPath], recipe: Recipe, like: "FittedRecipe | None") -> "CsvTable":
     """The files of :func:`source` as a table."""
     known = () if like is None else [column.name for column in like.columns]
     return with_rows(CsvTable(paths, recipe, known))
@@ -92,21 +84,14 @@ class CsvTable:
         check_sources(paths, "the CSV files")
         self.paths = paths
         self._recipe = recipe
-        #: The byte at the ends of lines, and the first record, of each file.
-        self._ends: dict[AnyPath, bytes] = {}
-        self._firsts: dict[AnyPath, bytes] = {}
-        first, self.has_rows = self._first_line(paths[0])
-        has_header = recipe.header
-        if has_header is None:
-            has_header = _has_header(first, recipe, paths[0], known)
-        self.has_names = has_header
-        self.has_rows |= not has_header
-        self.names = self._columns(first, paths[0])
-        self._own = {paths[0]: self.names}
-        for path in paths[1:]:
-            found, more = self._first_line(path)
-            self.has_rows |= more
-            other = self._own[path] = self._columns(found, path)
+        self._firsts = {path: first_line(path, recipe, BLOCK_BYTES) for path in paths}
+        self._ends = {path: first.end for path, first in self._firsts.items()}
+        first = self._firsts[paths[0]]
+        self.has_names = has_header(first.fields, recipe, paths[0], known)
+        self.has_rows = not self.has_names or any(f.is_followed for f in self._firsts.values())
+        self._own = {p: names_in(f, p, self.has_names) for p, f in self._firsts.items()}
+        self.names = self._own[paths[0]]
+        for path, other in self._own.items():
             if sorted(other) != sorted(self.names):
                 raise DataError(
                     f"{path} has the columns {preview(other)}, {paths[0]} {preview(self.names)}: "
@@ -120,16 +105,14 @@ class CsvTable:
     @property
     def head(self) -> bytes:
         """The header of the first file as it stands there; empty if it has none."""
-        first = self._firsts[self.paths[0]]
-        return (
-            first + self._line_end * (not first.endswith(self._line_end)) if self.has_names else b""
-        )
+        first = self._firsts[self.paths[0]].record
+        return first.removesuffix(self._line_end) + self._line_end if self.has_names else b""
 
     @property
     def _line_end(self) -> bytes:
         """What lines of the first file end with."""
-        path = self.paths[0]
-        return b"\r\n" if self._firsts[path].endswith(b"\r\n") else self._ends[path]
+        first = self._firsts[self.paths[0]]
+        return b"\r\n" if first.record.endswith(b"\r\n") else first.end
 
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         if stretch is not None:
@@ -288,7 +271,7 @@ class CsvTable:
             except UnicodeDecodeError as error:
                 before = content[: error.start]
                 row = filled(before, RecordEnds(self._recipe, self._ends[leaf.path]).of(before))
-                why = f"it is not {encoding} text: {error}. {_ENCODINGS}"
+                why = f"it is not {encoding} text: {error}. {ENCODINGS}"
                 raise BadField(row, "", why) from error
         return content
 
@@ -369,93 +352,8 @@ class CsvTable:
                         raise BadField(
                             row,
                             name,
-                            f"{field!r} is not UTF-8 text. {_ENCODINGS}",
+                            f"{field!r} is not UTF-8 text. {ENCODINGS}",
                         )
-
-    def _first_line(self, path: AnyPath) -> tuple[list[str], bool]:
-        """The fields of the first line, and whether it is not the only one."""
-        recipe = self._recipe
-        with open_source(path) as file:
-            start = file.read(_START_BYTES)
-            if start[:4] == b"PK\x03\x04":
-                raise DataError(
-                    f"{path} is a ZIP archive, or a workbook of Excel or the like. Unpack it, or "
-                    f"save its table as CSV"
-                )
-            if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in start:
-                raise DataError(
-                    f"{path} is UTF-16 text, or none. If it is text, convert it: "
-                    f"iconv -f utf-16 -t utf-8 {path} > NEW"
-                )
-            end = self._ends[path] = _end_of(start.removeprefix(BOM), recipe)
-            records = RecordEnds(recipe, end)
-            check = partial(check_line, path)
-            first, rest, is_open = first_record(file, start, records, BLOCK_BYTES, check)
-            self._firsts[path] = first
-            first = first.removesuffix(end)
-            try:
-                line = first.removeprefix(BOM).decode(recipe.encoding)
-                fields = [] if is_open else fields_of(line, recipe)
-                parts = iter(lambda: file.read(_START_BYTES), b"")
-                more = bool(rest.strip()) or any(part.strip() for part in parts)
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path} is not {recipe.encoding} text: {error}. {_ENCODINGS}"
-                ) from error
-            except csv_module.Error as error:
-                raise DataError(f"{path}, line 1: {error}") from error
-        if is_open:
-            raise DataError(
-                f"{path}, line 1: a quote, {recipe.quote}, is left open. Close it, or say --quote"
-            )
-        if not fields:
-            found = "starts with an empty line" if start else "is empty"
-            raise DataError(f"{path} {found}: expected rows of fields")
-        return fields, more
-
-    def _columns(self, names: list[str], path: AnyPath) -> list[str]:
-        """The names of the columns; numbers from 1 on without a header."""
-        if not self.has_names:
-            return [str(i + 1) for i in range(len(names))]
-        names = [name or f"column {i + 1}" for i, name in enumerate(names)]
-        if len(set(names)) != len(names):
-            twice = Counter(names).most_common(1)[0][0]
-            raise DataError(
-                f"{path}: two columns have the same name, {twice}, in {preview(names)}. Give them "
-                f"different names in the first line"
-            )
-        check_delimiter(path, names)
-        return names
-
-
-def _end_of(start: bytes, recipe: Recipe) -> bytes:
-    """The byte at the ends of lines: CR only if there is no LF outside of quotes."""
-    if b"\r" not in start:
-        return b"\n"
-    found = {end: len(RecordEnds(recipe, end).of(start)) for end in (b"\r", b"\n")}
-    return b"\r" if found[b"\r"] and not found[b"\n"] else b"\n"
-
-
-def check_line(path: AnyPath, size: int, is_open: bool = False) -> None:
-    """Raise a DataError for a line of more bytes than memory should hold.
-
-    ``is_open``: Whether it is a field in quotes that does not end.
-    """
-    if size > LONGEST_LINE:
-        what, advice = "a line", "Is it a text file, each of whose rows ends with a line feed?"
-        if is_open:
-            what, advice = "a field in quotes", "Is a quote left open? Close it, or say --quote"
-        raise DataError(f"{path}: {what} is longer than {LONGEST_LINE >> 20} MiB. {advice}")
-
-
-def check_delimiter(path: AnyPath, names: Sequence[str]) -> None:
-    """Raise a DataError for a first line of one field that another delimiter would separate."""
-    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
-        sign = "$" * (found.group() == "\t") + repr(found.group())
-        raise DataError(
-            f"{path} has one column, {names[0]!r}. Say --delimiter {sign} if that is what "
-            f"separates its fields"
-        )
 
 
 def _may_have_codes(content: bytes) -> bool:
@@ -469,45 +367,3 @@ def _may_have_codes(content: bytes) -> bool:
 def _one(column: Any) -> Any:
     """A chunked array as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[str]) -> bool:
-    names = [name.replace(recipe.decimal, ".") for name in names]
-    numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
-    are_all = all(name in MISSING or _is_number(name) for name in names)
-    if not numbers and not are_all:
-        return True
-    said = {recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns, *known}
-    if recipe.labelled:
-        said.add(recipe.label or DEFAULT_LABEL)
-    places = {str(i + 1) for i in range(len(names))}
-    is_header, is_row = bool(said & {*names} - places), bool(said & places - {*names})
-    if is_header != is_row:
-        return is_header
-    if are_all and not is_header and not _is_running(names):
-        return False
-    raise UsageError(
-        f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
-        f"or --no-header"
-    )
-
-
-def _is_running(names: list[str]) -> bool:
-    """Whether fields number the columns, as pandas does, with or without those of the rows.
-
-    Years, one after the other, may do so, too.
-    """
-    names = names[1:] if names[0] == "" else names
-    from_zero, from_one = ([str(i) for i in range(k, k + len(names))] for k in (0, 1))
-    years = [name for name in sorted({*names}) if re.fullmatch("(?:1[89]|20)[0-9]{2}", name)]
-    return len(names) > 1 and (
-        names in (from_zero, years) or (len(names) > 3 and names == from_one)
-    )
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return not field.strip()
-    return True

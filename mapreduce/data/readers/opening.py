@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hdfs_utils.paths import AnyPath, RemotePath
-from mapreduce.data.importer import Source
-from mapreduce.data.manifest import Manifest, read_listed
 from mapreduce.data.readers import READERS, csv, parquet
-from mapreduce.data.readers.tables import Table
-from mapreduce.data.recipes import fitted
-from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.readers.table import Table
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.errors import UsageError
+
+if TYPE_CHECKING:
+    from mapreduce.data.importer import Source
+    from mapreduce.data.manifest import Manifest
+    from mapreduce.data.recipes.fitted import FittedRecipe
 
 #: Formats of files, by the ends of their names.
 SUFFIXES = {
@@ -55,7 +56,7 @@ def _suffix(path: AnyPath) -> str:
 
 
 def recipe_of(
-    given: Mapping[str, Any], paths: Sequence[AnyPath], like: FittedRecipe | None = None
+    given: Mapping[str, Any], paths: Sequence[AnyPath], like: "FittedRecipe | None" = None
 ) -> Recipe:
     """The recipe that options ask for.
 
@@ -92,11 +93,14 @@ def recipe_of(
     return replace(base, **changes, columns=rules)
 
 
-def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
+def fitted_of(folder: AnyPath, manifest: "Manifest") -> "FittedRecipe | None":
     """The recipe of a dataset; None if it was not made of a table.
 
     Raises DataError, MissingInputError (it is damaged or gone).
     """
+    from mapreduce.data.manifest import read_listed
+    from mapreduce.data.recipes import fitted
+
     if manifest.recipe is None:
         return None
     path = folder / manifest.recipe.file
@@ -105,15 +109,15 @@ def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
 
 
 def open_table(
-    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: FittedRecipe | None = None
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: "FittedRecipe | None" = None
 ) -> Table:
     """Open files of a table; see :func:`mapreduce.data.readers.csv.source`."""
     return csv.table(paths, recipe, like) if kind == "csv" else parquet.ParquetTable(paths)
 
 
 def table(
-    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: FittedRecipe | None = None
-) -> Source:
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: "FittedRecipe | None" = None
+) -> "Source":
     """The rows of files of a table; see :func:`mapreduce.data.readers.csv.source`."""
     source: Source = READERS.load(kind)(paths, recipe=recipe, like=like)
     return source

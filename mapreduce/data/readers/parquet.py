@@ -7,26 +7,24 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
-from mapreduce.data.batch import Array
-from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts, without_views
-from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers import tables
+from mapreduce.data.fields import is_number, is_text, without_views, zone_of
 from mapreduce.data.readers.files import check_sources
-from mapreduce.data.readers.tables import Leaf, Stretch, preview
+from mapreduce.data.readers.table import Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
-from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
-from mapreduce.errors import DataError, UsageError
+from mapreduce.errors import DataError
 from mapreduce.support.reading import reading
+
+if TYPE_CHECKING:
+    from mapreduce.data.importer import Source
+    from mapreduce.data.recipes.fitted import FittedRecipe
 
 _READ_BYTES = 8 << 20
 _BLOCK_BYTES = 4 << 20
@@ -37,8 +35,8 @@ _PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 
 
 def source(
-    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
-) -> Source:
+    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: "FittedRecipe | None" = None
+) -> "Source":
     """Rows of one or more Parquet files of one schema.
 
     Features are columns of numbers, texts, dates and booleans, or one column of lists of numbers,
@@ -51,13 +49,13 @@ def source(
     files' schemas differ, or a column cannot be used as it is to be. While the rows are read: a
     file is damaged, or a field cannot be used; the message names file, row and column).
     """
-    recipe = recipe or Recipe()
-    table = ParquetTable(paths)
-    if like is None and any(map(_is_list, table.types.values())):
-        found = tables.roles(table, recipe)
-        if any(_is_list(table.types[name]) for name in found.features):
-            return _lists(table, recipe, found)
-    return tables.source(table, recipe, like)
+    # They need more than tables themselves, which are read elsewhere, too.
+    from mapreduce.data.readers import lists, reading
+
+    table, recipe = ParquetTable(paths), recipe or Recipe()
+    if like is None and (found := lists.roles_of(table, recipe)):
+        return lists.source(table, recipe, found)
+    return reading.source(table, recipe, like)
 
 
 class ParquetTable:
@@ -226,104 +224,13 @@ def _rows(path: AnyPath) -> int:
 def _kind(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
         return "unknown" if _kind(kind.value_type) == "unknown" else "text"
-    if tables.is_number(kind):
+    if is_number(kind):
         return "number"
     if pa.types.is_boolean(kind):
         return "boolean"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        zone = tables.zone_of(kind)
+        zone = zone_of(kind)
         return "date:YYYY-MM-DD" + f"@{zone}" * bool(zone)
     if pa.types.is_null(kind):
         return "empty"
-    return "text" if tables.is_text(kind) else "unknown"
-
-
-def _is_list(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _lists(table: ParquetTable, recipe: Recipe, found: tables.Roles) -> Source:
-    """Rows whose features are the numbers of one column of lists, as they are."""
-    path, wrong = table.paths[0], [n for n in found.features if _is_list(table.types[n])]
-    if recipe.na:
-        raise UsageError(f"--na: {path} has lists of numbers, in which none may be missing")
-    kind = table.types[wrong[0]]
-    if len(found.features) > 1 or not tables.is_number(kind.value_type):
-        raise DataError(
-            f"{path}: column {wrong[0]} is of type {kind}: expected numbers; name it alone with "
-            f"--columns, if it holds the features"
-        )
-    dtype = np.dtype(recipe.dtype)
-    length = _length(table, wrong[0], dtype)
-    return Source(
-        chunks=_chunks(table, recipe, found, length),
-        shape=(length,),
-        scale=1.0,
-        bytes=table.rows * length * (4 + dtype.itemsize),
-        description={"format": "parquet", "files": [path.name for path in table.paths]},
-        typed=True,
-    )
-
-
-def _length(table: ParquetTable, name: str, dtype: np.dtype[Any]) -> int:
-    """The length of the first list."""
-    for leaf in table.batches([name], 1):
-        length = lists(leaf.content.column(0), dtype, leaf.path, 0, name).shape[1]
-        if not length:
-            raise bad_value(leaf.path, 0, name, 0, "expected at least one number, found none")
-        return int(length)
-    return 1
-
-
-def _chunks(table: ParquetTable, recipe: Recipe, found: tables.Roles, width: int) -> Iterator[Rows]:
-    (name,), dtype = found.features, np.dtype(recipe.dtype)
-    others = [column for column in found[:3] if column is not None]
-    rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * width)))
-    first = 0
-    for leaf in table.batches([name, *others], rows):
-        first = 0 if leaf.starts else first
-        batch, place = leaf.content, (leaf.path, first)
-        features = lists(batch.column(name), dtype, *place, name)
-        if features.shape[1] != width:
-            wrong = f"expected {width} numbers, found {features.shape[1]}"
-            raise bad_value(*place, name, 0, wrong)
-        labels = weights = None
-        if found.label is not None:
-            labels = (
-                numbers(batch.column(found.label), np.dtype(np.float64), *place, found.label)
-                if recipe.task == "regression"
-                else classes(without_views(batch.column(found.label)), *place, found.label)
-            )
-        if found.weights is not None:
-            column = batch.column(found.weights)
-            weights = numbers(column, np.dtype(np.float64), *place, found.weights)
-        ids = None if found.id is None else texts(batch.column(found.id))
-        yield Rows(features, labels, weights, ids)
-        first += batch.num_rows
-
-
-def lists(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: str) -> Array:
-    """A column of lists of numbers, all of one length, as an array (rows, length).
-
-    Raises DataError (a list is missing, or not as long as the first, or a number in it is missing
-    or not finite).
-    """
-    if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a list of numbers, found nothing")
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    length = int(lengths[0]) if len(lengths) else 0
-    if (lengths != length).any():
-        row = int((lengths != length).argmax())
-        expected = f"expected {length} numbers, as before, found {lengths[row]}"
-        raise bad_value(path, first, name, row, expected)
-    values = pc.list_flatten(column)
-    found, bad = parsed(values, dtype)
-    bad |= np.isnan(found)
-    if bad.any():
-        at = int(bad.argmax())
-        value = shown(values[at].as_py(), dtype)
-        expected = f"expected finite numbers, found at place {at % length}: {value}"
-        raise bad_value(path, first, name, at // length, expected)
-    return found.reshape(len(column), length)
+    return "text" if is_text(kind) else "unknown"

@@ -2,19 +2,18 @@
 
 import codecs
 import csv as csv_module
-from collections.abc import Callable
 from itertools import pairwise
-from typing import BinaryIO
 
 import numpy as np
 
+from hdfs_utils.paths import AnyPath
 from kernels import dispatch
-from kernels.cpu.records import CR, FIELD, LF, PLAIN, RECORD, is_quoted
+from kernels.records import CR, FIELD, LF, PLAIN, RECORD, is_quoted
 from mapreduce.data.batch import Array
 from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.errors import DataError
 
-_record_ends = dispatch.get("record_ends")
-
+LONGEST_LINE = 64 << 20
 BOM = b"\xef\xbb\xbf"
 
 #: Encodings in which a byte from 0x40 on may be the second one of a sign.
@@ -92,7 +91,7 @@ class RecordEnds:
         else:
             self._has_ended = part.endswith(self._end)
             signs = self._delimiter[0], self._quote[0], self._end[0]
-            found, self._state, wrong = _record_ends(part, *signs, self._state)
+            found, self._state, wrong = dispatch.get("record_ends")(part, *signs, self._state)
             if wrong >= 0 and self.wrong is None:
                 self.wrong = self.number + wrong
         self.number += len(found)
@@ -109,26 +108,13 @@ def row_ends(content: bytes, recipe: Recipe) -> Array:
     return ends
 
 
-def first_record(
-    file: BinaryIO, start: bytes, records: RecordEnds, size: int, check: Callable[[int, bool], None]
-) -> tuple[bytes, bytes, bool]:
-    """The first record of a file with its end, what was read behind it, and whether its quotes are
-    left open.
+def check_line(path: AnyPath, size: int, is_open: bool = False) -> None:
+    """Raise a DataError for a line of more bytes than memory should hold.
 
-    ``start``: What was read of the file before. ``records``: Has seen nothing yet. ``size``: Bytes
-    that are read at once. ``check``: Called with the bytes so far, and whether quotes are open,
-    before more are read.
+    ``is_open``: Whether it is a field in quotes that does not end.
     """
-    bom = len(start) - len(start.removeprefix(BOM))
-    cut = records.first(start[bom:])
-    cut += bom if cut else 0
-    part = start
-    while part and not cut:
-        check(len(start), records.is_open)
-        part = file.read(size)
-        cut = records.first(part)
-        cut += len(start) if cut else 0
-        start += part
-    is_open = (not cut and records.is_open) or records.wrong == 0
-    cut = cut or len(start)
-    return start[:cut], start[cut:], is_open
+    if size > LONGEST_LINE:
+        what, advice = "a line", "Is it a text file, each of whose rows ends with a line feed?"
+        if is_open:
+            what, advice = "a field in quotes", "Is a quote left open? Close it, or say --quote"
+        raise DataError(f"{path}: {what} is longer than {LONGEST_LINE >> 20} MiB. {advice}")

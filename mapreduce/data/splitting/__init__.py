@@ -26,7 +26,7 @@ from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.opening import recipe_of
 from mapreduce.data.readers.parquet import ParquetTable
-from mapreduce.data.readers.tables import Table, preview
+from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.kinds import signed
 from mapreduce.data.splitting.records import all_names, copy, open_table, suffix_of
 from mapreduce.errors import DataError, UsageError

@@ -16,7 +16,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.readers.csv import CsvTable, with_rows
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.parquet import ARROW_SCHEMA, ParquetTable
-from mapreduce.data.readers.tables import Table
+from mapreduce.data.readers.table import Table
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 

@@ -12,7 +12,7 @@ import pytest
 import programs
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening
+from mapreduce.data.readers import opening, records
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import Dataset
 from mapreduce.data.splitting import split
@@ -144,7 +144,7 @@ def test_what_is_no_open_quote(tmp_path, monkeypatch, content, fields, expected,
 
 def test_the_first_quote_is_left_open(tmp_path, monkeypatch):
     """The header does not end: no more of the file is read than a field may have."""
-    monkeypatch.setattr(csv_reader, "LONGEST_LINE", 1 << 17)
+    monkeypatch.setattr(records, "LONGEST_LINE", 1 << 17)
     path = tmp_path / "a.csv"
     path.write_text('"x,label\n' + "1,2\n" * 50_000)
     message = "a.csv: a field in quotes is longer than 0 MiB. Is a quote left open"

@@ -18,8 +18,7 @@ from mapreduce.data import ids
 from mapreduce.data.hashing import places as hash_texts
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import memory, opening, parquet
-from mapreduce.data.readers import tables as readers
+from mapreduce.data.readers import labels, memory, opening, parquet
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
@@ -205,7 +204,7 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, data, table, kind, 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(csv_reader, "BLOCK_BYTES", size)
             patch.setattr(parquet, "_BLOCK_ROWS", size)
-            patch.setattr(readers, "MOST_CLASSES", 3)
+            patch.setattr(labels, "MOST_CLASSES", 3)
             source = opening.table([path], kind, Recipe(dtype="float64", **fields))
             shutil.rmtree(folder / "out", ignore_errors=True)
             try:
@@ -227,6 +226,17 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, data, table, kind, 
         assert other == found
         np.testing.assert_allclose(others_features, features, rtol=1e-9, atol=1e-9)
     shutil.rmtree(folder)
+
+
+def test_rows_without_a_label_count(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1)
+    source = opening.table(
+        [write(lines("x,label", "1,", "2,a", "b,a"))],
+        "csv",
+        Recipe(columns={"x": Rule("number")}),
+    )
+    with pytest.raises(DataError, match="row 3, column x: expected a number, found 'b'"):
+        import_rows(source, tmp_path / "out", 0)
 
 
 def test_an_error_in_the_middle_ends_all_threads(write, tmp_path, monkeypatch):

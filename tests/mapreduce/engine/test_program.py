@@ -15,8 +15,9 @@ import mapreduce
 from mapreduce.algorithms.standardise import Standardise, SumMoments
 from mapreduce.algorithms.summarise import Summarise
 from mapreduce.data import standardisation
-from mapreduce.data.readers import csv, opening, tables
-from mapreduce.data.readers.tables import Reader
+from mapreduce.data.readers import csv, opening
+from mapreduce.data.readers.reader import Reader, expected
+from mapreduce.data.readers.roles import roles as roles_of
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine import executor
 from mapreduce.engine.executor import total
@@ -55,7 +56,7 @@ def programs(tmp_path_factory):
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")
     table = opening.open_table([path], "csv", recipe)
-    roles = tables.roles(table, recipe)
+    roles = roles_of(table, recipe)
     (folder / "out").mkdir()
     moments = SumMoments(str(data.folder), data.manifest.sha256)
     statistics = standardisation.finish(total(moments, Here()), centred=True)
@@ -76,7 +77,7 @@ def programs(tmp_path_factory):
         of_a_table = RunDir(learned.path)
         file = files.cut(of_a_table, path, Execution("inline"), {})
         assert file is not None
-        reader = Reader(table, recipe, roles, tables.expected(table, recipe, roles))
+        reader = Reader(table, recipe, roles, expected(table, recipe, roles))
         made = [
             moments,
             Standardise(

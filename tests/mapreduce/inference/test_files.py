@@ -22,7 +22,7 @@ from mapreduce.cli.main import main
 from mapreduce.data.readers import csv, parquet
 from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.parquet import ParquetTable
-from mapreduce.data.readers.tables import Stretch
+from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError
 from mapreduce.inference import files, outputs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv
+from mapreduce.data.readers import csv, records
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, UsageError
@@ -302,7 +302,7 @@ def test_quote_left_open_does_not_swallow_rows(write, monkeypatch, block, after,
 
 @pytest.mark.parametrize("content", ["", "x,label\n", "x,label\n1,a\n2,b\n"])
 def test_a_line_that_does_not_end(write, monkeypatch, tmp_path, small_blocks, content):
-    monkeypatch.setattr(csv, "LONGEST_LINE", 256)
+    monkeypatch.setattr(records, "LONGEST_LINE", 256)
     path = write(content + "1" * 999)
     for read in (lambda: decode([path]), lambda: split([path], tmp_path / "out")):
         with pytest.raises(DataError, match=f"{path}: a line is longer than 0 MiB. Is it a text"):

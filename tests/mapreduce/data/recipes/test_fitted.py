@@ -22,7 +22,7 @@ from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import opening
-from mapreduce.data.readers import tables as readers
+from mapreduce.data.readers import reading as readers
 from mapreduce.data.recipes.fitted import Fitted, FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError

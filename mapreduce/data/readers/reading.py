@@ -1,0 +1,369 @@
+"""The rows of a table for the importer and for predictions, and the recipe that they give."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath, size_of
+from mapreduce.data import fields
+from mapreduce.data.batch import Array, Block, Csr
+from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
+from mapreduce.data.readers.labels import Looks
+from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
+from mapreduce.data.readers.roles import Roles, roles
+from mapreduce.data.readers.table import BadField, Leaf, Misread, Stretch, Table, preview
+from mapreduce.data.recipes import kinds, summary
+from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
+from mapreduce.data.recipes.recipe import Recipe, Rule
+from mapreduce.data.recipes.summary import Summary
+from mapreduce.data.shards import sparse_row_bytes
+from mapreduce.errors import DataError
+from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.support.commands import command
+
+#: Kinds of fields and rows that a user should know about.
+_COUNTS = ("unknown", "missing", "zoned", "dropped")
+
+
+def source(
+    table: Table,
+    recipe: Recipe,
+    like: FittedRecipe | None = None,
+    known: tuple[Summary, dict[str, str]] | None = None,
+) -> Source:
+    """The rows of a table, as a recipe makes features of them.
+
+    ``like``: Take this recipe, to which a model was trained, as it is. ``known``: Statistics
+    of all rows, and the kinds of the columns, if a job has found them.
+
+    Raises UsageError, DataError (see :func:`roles`; while the rows are read: a field cannot be
+    used).
+    """
+    reading = Reading(table, recipe, like, known)
+    return Source(
+        chunks=reading,
+        shape=(1,),
+        scale=1.0,
+        bytes=table.size,
+        description={"format": table.format, "files": [path.name for path in table.paths]},
+        finish=reading.finish,
+        typed=table.is_typed,
+        remarks=reading.remarks,
+    )
+
+
+class Reading:
+    """The blocks of a table as rows for the importer, and the recipe that they give."""
+
+    def __init__(
+        self,
+        table: Table,
+        recipe: Recipe,
+        like: FittedRecipe | None = None,
+        known: tuple[Summary, dict[str, str]] | None = None,
+    ) -> None:
+        self._table = table
+        self._like = like
+        if like is not None:
+            _match(table, like, recipe)
+            label = recipe.label if recipe.labelled else None
+            if label is not None and label not in table.names:
+                raise DataError(
+                    f"{table.paths[0]} has no column {label}, the labels of the training data; it "
+                    f"has {preview(table.names)}"
+                )
+            weights, own = (
+                name if name in table.names else None for name in (recipe.weights, recipe.id)
+            )
+            features = tuple(column.name for column in like.columns)
+            self._roles = Roles(label, weights, own, features)
+            found = {
+                name: "number?" if kind == "number" else kind for name, kind in like.kinds.items()
+            } | label_kind(table, recipe, self._roles)
+        else:
+            self._roles = roles(table, recipe)
+            found = expected(table, recipe, self._roles) if known is None else known[1]
+            recipe = _with_categories(recipe, table, self._roles)
+        self._task = recipe.task
+        self._knows_task = self._task is not None or self._roles.label is None
+        self._recipe = recipe
+        is_fixed = like is not None or known is not None
+        self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
+        self._total: Summary | None = known and known[0]
+        self.remarks: list[str] = []
+        self._ids: list[str] = []
+        #: How many fields of a column are for each kind of note; rows that are dropped have none.
+        self.counts: dict[str, dict[str, int]] = {kind: {} for kind in _COUNTS}
+
+    @property
+    def dropped(self) -> int:
+        """How many rows were left out."""
+        return self.counts["dropped"].get("", 0)
+
+    def __iter__(self) -> Iterator[Rows]:
+        fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
+        first = total = leaves = 0
+        self.counts["dropped"].clear()
+        misread: dict[str, str] | None = None
+        wrong: DataError | None = None
+        mislabelled: DataError | None = None
+        looks = None if self._knows_task else Looks()
+        fits = True
+        sizes = [size_of(path) for path in self._table.paths]
+        for leaf, piece in read_all(self._reader):
+            first = 0 if leaf.starts else first
+            if isinstance(piece, BadField):
+                wrong = wrong or piece.error(leaf.path, first)
+                if misread is None and self._reader.is_sure(piece.column):
+                    raise wrong
+                # Later rows may show that the column is of another kind, which has such fields.
+                continue
+            if isinstance(piece, Misread):
+                joined = self._reader.kinds if misread is None else misread
+                misread = {n: kinds.join(k, piece.kinds[n]) for n, k in joined.items()}
+                continue
+            if misread is not None or wrong is not None:
+                continue
+            assert isinstance(piece, Piece)
+            before = first, total
+            first, total = first + piece.rows, total + piece.rows
+            if looks is not None:
+                name = self._roles.label or ""
+                looks.add(self._reader.plain(name, piece.others[name]))
+                self._task = self._task or looks.task or "classification"
+                fits = fits and looks.task == self._task
+                if not fits or mislabelled is not None:
+                    continue
+            try:
+                rows = self._rows(leaf, piece, *before)
+            except DataError as error:
+                if looks is None:
+                    raise
+                mislabelled = error
+                continue
+            if not leaves and self._like is None:
+                self._ids = self._about_ids(piece.block.numbers)
+            if piece.summary is not None:
+                fold.add(Node(0, leaves), piece.summary)
+            elif self._like is not None:
+                self._count(self._like, piece)
+            leaves += 1
+            yield rows
+        for path, size in zip(self._table.paths, sizes, strict=True):
+            if size_of(path) != size:
+                raise DataError(
+                    f"{path} changed its size while it was read. Import it again, "
+                    f"once nobody writes to it"
+                )
+        if misread is not None:
+            self._reader = replace(self._reader, kinds=misread)
+            raise ReadAgain
+        if wrong is not None:
+            raise wrong
+        if not fits:
+            assert looks is not None, "a task that was known fits"
+            self._task = looks.decided(self._table.paths[0], self._roles.label or "")
+            self._knows_task = True
+            raise ReadAgain
+        if mislabelled is not None:
+            raise mislabelled
+        if leaves and not self._reader.fixed:
+            whole: TreeFold[Summary] = TreeFold(leaves, summary.combine, "the summary")
+            for node, partial in fold.nodes():
+                whole.add(node, partial)
+            self._total = whole.result()
+
+    def part(self, stretch: Stretch, first: int, total: int) -> Iterator[Rows]:
+        """The rows of a stretch, by a recipe that is given.
+
+        ``first``, ``total``: Rows before them in their file, and in all files.
+
+        Raises DataError (a field cannot be used, or the file has changed since it was indexed).
+        """
+        assert self._like is not None, "kinds are known"
+        path, rows = self._table.paths[stretch.file], 0
+        for leaf in self._table.leaves(stretch):
+            try:
+                piece = self._reader.read(leaf)
+            except BadField as error:
+                raise error.error(path, first + rows) from error
+            self._count(self._like, piece)
+            yield self._rows(leaf, piece, first + rows, total + rows)
+            rows += piece.rows
+        if rows != stretch.rows:
+            raise DataError(
+                f"{path} changed while it was read: it had {stretch.rows:,} rows from row "
+                f"{first + 1:,} on, and has {rows:,} there now. Run the command again, once nobody "
+                f"writes to it"
+            )
+
+    def _count(self, like: FittedRecipe, piece: Piece) -> None:
+        """Count the fields of a block that the recipe's data had none of."""
+        unknown, missing = like.unknown(piece.block), like.filled(piece.block)
+        self.add({"unknown": unknown, "missing": missing, "zoned": piece.zoned})
+
+    def add(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Count what somebody has found, too."""
+        for kind, found in counts.items():
+            for name, count in found.items():
+                if count:
+                    self.counts[kind][name] = self.counts[kind].get(name, 0) + count
+
+    def _rows(self, leaf: Leaf, piece: Piece, first: int, total: int) -> Rows:
+        numbers = np.arange(piece.rows)
+        if piece.keep is not None:
+            numbers = np.flatnonzero(piece.keep)
+            self.add({"dropped": {"": piece.rows - len(numbers)}})
+
+        def column(name: str | None) -> Any:
+            return None if name is None else piece.others[name]
+
+        place = (leaf.path, first, numbers)
+        weights = column(self._roles.weights)
+        if weights is not None:
+            weights = self._numbers(self._roles.weights or "", weights, place)
+        labels = column(self._roles.label)
+        if labels is not None:
+            labels = self._labels(labels, place)
+        ids = column(self._roles.id)
+        if ids is not None:
+            ids = fields.ids_of(ids, leaf.path, first, self._roles.id or "", numbers)
+        return Rows(piece.block, labels, weights, ids, numbers + total)
+
+    def _labels(self, column: Any, place: tuple[AnyPath, int, Array]) -> Array:
+        name = self._roles.label or ""
+        path, first, numbers = place
+        if self._task == "regression":
+            return self._numbers(name, column, place, fields.NO_LABEL)
+        return fields.classes(self._reader.given(column), path, first, name, numbers)
+
+    def _numbers(
+        self, name: str, column: Any, place: tuple[AnyPath, int, Array], advice: str = ""
+    ) -> Array:
+        values, words = self._reader.numbers(name, column)
+        least = 0.0 if name == self._roles.weights else -np.inf
+        if (bad := words | np.isnan(values) | (values < least)).any():
+            (path, first, rows), at = place, int(bad.argmax())
+            value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
+            found = f"{' from 0 on' * bool(values[at] < least)}, found {value}"
+            found = f"expected a finite number{found}" + advice * (not words[at])
+            raise fields.bad_value(path, first, name, int(rows[at]), found)
+        return values
+
+    @property
+    def _read_as_numbers(self) -> list[str]:
+        return [name for name in self._roles.features if self._reader.kinds[name] != "text"]
+
+    def _about_ids(self, numbers: Array) -> list[str]:
+        """Remarks on columns of the first block that look like ids, and are features."""
+        is_whole = (numbers == np.floor(numbers)).all(axis=0)
+        differ = np.diff(np.sort(numbers, axis=0), axis=0).all(axis=0)
+        said = {*self._recipe.columns, *(self._recipe.only or ())}
+        return [
+            f"column {name}: its numbers in the first {len(numbers):,} rows are whole and all "
+            f"differ, as ids do, of which a model learns nothing. If they are, leave it out "
+            f"({command('--drop', name)}), or let predictions have it ({command('--id', name)})"
+            for name, is_one in zip(self._read_as_numbers, is_whole & differ, strict=True)
+            if is_one and len(numbers) >= ID_ROWS and name not in said
+            if self._reader.kinds[name].startswith("number")
+        ]
+
+    def notes(self) -> list[str]:
+        """What a user should know about the data, once they are read."""
+        found = [*self._ids]
+        found += [
+            f"column {name}: {count:,} of the fields are none of the names in the training data, "
+            f"and count as other"
+            for name, count in self.counts["unknown"].items()
+        ]
+        found += [
+            f"column {name}: {count:,} of the fields are missing, and none was in the training "
+            f"data: {'no category' if self._like and self._like.is_text(name) else 'the mean'} "
+            f"stands for them"
+            for name, count in self.counts["missing"].items()
+        ]
+        found += [
+            f"column {name}: {count:,} of the fields have a time zone, and none is known of the "
+            f"training data: they are read as the clock of their own zone shows them"
+            for name, count in self.counts["zoned"].items()
+        ]
+        if self.dropped:
+            found.append(f"rows left out, since labels or fields are missing: {self.dropped:,}")
+        return found
+
+    def finish(self) -> Finished:
+        """What the rows become, once all have come."""
+        files = ", ".join(path.name for path in self._table.paths)
+        if self._like is not None:
+            fitted = self._like
+        else:
+            assert self._total is not None, "all rows have been read"
+            given = replace(
+                self._recipe,
+                label=self._roles.label,
+                task=self._task if self._roles.label is not None else None,
+                labelled=self._roles.label is not None,
+            )
+            fitted = fit(given, self._total, files)
+        columns = None
+        if fitted.features is not None:
+            columns = fitted.features
+        self.remarks[:] = self.notes()
+        places = {name: place for place, name in enumerate(self._read_as_numbers)}
+        used = [places[name] for name in fitted.numbers]
+
+        def features(block: Block) -> Array | Csr:
+            try:
+                return fitted.transform(Block(block.numbers[:, used], block.texts))
+            except DataError as error:
+                raise DataError(f"{files}: {error}") from error
+
+        size = np.dtype(fitted.recipe.dtype).itemsize
+        row_bytes = fitted.width * size
+        if fitted.layout == "sparse":
+            row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
+        return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
+
+
+def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
+    """The recipe, with the categories that the table itself declares."""
+    declared = [name for name in found.features if name in table.categories]
+    rules = {name: recipe.columns.get(name, Rule()) for name in declared}
+    said = {name: replace(rule, kind=rule.kind or "category") for name, rule in rules.items()}
+    return replace(recipe, columns={**recipe.columns, **said})
+
+
+def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
+    """Refuse a table that lacks a column, or has one that nobody knows."""
+    wanted = [column.name for column in like.columns]
+    known = {*wanted, *like.left_out, *like.recipe.drop, *recipe.drop}
+    known |= {name for name, rule in like.recipe.columns.items() if rule.kind == "drop"}
+    known |= {
+        name
+        for name in (
+            like.recipe.label,
+            like.recipe.weights,
+            like.recipe.id,
+            recipe.label,
+            recipe.weights,
+            recipe.id,
+        )
+        if name
+    }
+    there = {*table.names}
+    if like.recipe.only:
+        known |= there
+    missing = [name for name in wanted if name not in there]
+    extra = [name for name in table.names if name not in known]
+    if missing or extra:
+        parts = [
+            f"{what}: {preview(names)}"
+            for what, names in (("missing", missing), ("extra", extra))
+            if names
+        ]
+        raise DataError(
+            f"{table.paths[0]}: its columns do not fit those that the model was trained on: "
+            f"{'; '.join(parts)}" + ". Leave extra columns out with --drop" * bool(extra)
+        )

@@ -1,0 +1,70 @@
+"""What the columns of a table are for: label, weights, id and features."""
+
+from typing import NamedTuple
+
+from mapreduce.data.readers.table import Table, preview
+from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.errors import DataError, UsageError
+from mapreduce.support.suggest import did_you_mean
+
+#: The name of a column of labels that need not be named.
+DEFAULT_LABEL = "label"
+
+
+class Roles(NamedTuple):
+    """What the columns of a table are for, by their names."""
+
+    label: str | None
+    weights: str | None
+    id: str | None
+    features: tuple[str, ...]
+
+
+def roles(table: Table, recipe: Recipe) -> Roles:
+    """The roles of the columns.
+
+    Raises UsageError (a column does not exist or has two roles, or none is said to be the label).
+    """
+    names, known = table.names, {*table.names}
+    has_names = names != [str(i + 1) for i in range(len(names))]
+    advice = "" if has_names else " Say --header if its first line has the names"
+
+    def find(option: str, name: str) -> str:
+        if name not in known:
+            raise UsageError(
+                f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
+                f"{did_you_mean(name, names)}{advice}"
+            )
+        return name
+
+    label = recipe.label
+    if label is None and recipe.labelled:
+        if DEFAULT_LABEL not in names:
+            raise UsageError(
+                f"{table.paths[0]}: no column is called {DEFAULT_LABEL}. Say which one is to be "
+                f"predicted, --label NAME, or --unlabelled. The columns are {preview(names, 100)}"
+                f"{'.' * bool(advice)}{advice}"
+            )
+        label = DEFAULT_LABEL
+    given = {"--label": label, "--weights": recipe.weights, "--id": recipe.id}
+    taken: dict[str, str] = {}
+    for option, name in given.items():
+        if name is not None:
+            if find(option, name) in taken:
+                raise UsageError(f"{taken[name]} and {option} are both {name}: name two columns")
+            taken[name] = option
+    rules = {name: rule for name, rule in recipe.columns.items() if rule.kind != "drop"}
+    dropped = {name for name, rule in recipe.columns.items() if rule.kind == "drop"}
+    dropped |= set(recipe.drop)
+    for option, some in (("--drop", dropped), ("columns", rules), ("--columns", recipe.only)):
+        for name in some:
+            if find(option, name) in taken:
+                raise UsageError(f"{option} {name}: it is {taken[name]}, and so no feature")
+    features = [
+        name for name in (recipe.only or names) if name not in taken and name not in dropped
+    ]
+    if len(set(features)) != len(features):
+        raise UsageError(f"--columns {','.join(features)}: expected columns that come once")
+    if not features:
+        raise DataError(f"{table.paths[0]} has no column that can be a feature: {preview(names)}")
+    return Roles(label, recipe.weights, recipe.id, tuple(features))
