@@ -19,10 +19,10 @@ PACKAGES = {
 #: The folders of ``mapreduce/`` from the ground up, and what stands beside them: imports of a
 #: folder are of those in front of it.
 FOLDERS = [
-    *("errors", "support", "compat"),
-    *("runners", "mrjob_patches", "batches", "job"),
-    *("runners.parallel", "runners.hadoop", "runners.emr", "reduction"),
+    *("errors", "support", "compat", "reduction"),
     *("data", "data.recipes", "data.readers", "data.splitting"),
+    *("runners", "mrjob_patches", "batches", "job"),
+    *("runners.parallel", "runners.hadoop", "runners.emr"),
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
     *("executors", "executors.gang", "algorithms", "inference"),
     *("strategies", "strategies.sync", "strategies.averaging"),

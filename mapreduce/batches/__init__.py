@@ -14,6 +14,8 @@ from mapreduce.errors import UsageError
 
 #: Kinds of input of a batch mapper.
 INPUTS = ("text", "records")
+#: How CSV files may be said to be written.
+CSV_OPTIONS = ("header", "delimiter", "quote", "encoding", "decimal", "na")
 
 
 def check(job: Any) -> None:
@@ -28,6 +30,17 @@ def check(job: Any) -> None:
         raise UsageError(
             f"{name}.BATCH_BYTES: expected a number of at least 1, found {job.BATCH_BYTES!r}"
         )
+    if wrong := [option for option in job.BATCH_CSV if option not in CSV_OPTIONS]:
+        raise UsageError(
+            f"{name}.BATCH_CSV: expected some of {', '.join(CSV_OPTIONS)}, found {wrong[0]!r}"
+        )
+    if job.BATCH_CSV:
+        from mapreduce.data.recipes.recipe import Recipe
+
+        try:
+            Recipe(**job.BATCH_CSV)
+        except UsageError as error:
+            raise UsageError(f"{name}.BATCH_CSV: {error}") from error
 
 
 def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[tuple[Any, Any]]:
@@ -43,7 +56,7 @@ def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[t
     for block in blocks:
         for line in block.splitlines():
             reference = parse(line)
-            for batch in read_records(reference):
+            for batch in read_records(reference, job.BATCH_CSV):
                 yield reference, batch
 
 

@@ -2,21 +2,19 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hdfs_utils.filesystem import is_remote
-from hdfs_utils.paths import RemotePath, files_in, local_matching, matching
+from hdfs_utils.paths import RemotePath, files_in, local_matching, matching, path_of, size_of
+from mapreduce.data.readers import SUFFIXES, TABLES, suffix
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.support.reading import reading
 from mapreduce.support.suggest import missing, names_in
 
 #: Rows of the batches that are read from a file.
 BATCH_ROWS = 1 << 16
-
-#: Bytes of a CSV file read at once; the first such block decides the types; no row is longer.
-CSV_BYTES = 4 << 20
 
 
 class Reference(NamedTuple):
@@ -88,14 +86,9 @@ def _is_hidden(name: str) -> bool:
     return name[:1] in (".", "_")
 
 
-_FORMATS = {
-    ".parquet": "parquet",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".ipc": "ipc",
-    ".orc": "orc",
-    ".csv": "csv",
-}
+#: Formats of files, by the ends of their names, which those of tables read as an import does.
+_FORMATS = {".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc", ".orc": "orc"}
+_FORMATS |= {end: kind for end, kind in SUFFIXES.items() if kind in TABLES}
 
 
 def references(paths: Sequence[str]) -> bytes:
@@ -130,13 +123,13 @@ def parse(line: bytes) -> Reference:
 
 
 def _format(path: str) -> str:
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
+    end = suffix(Path(path).name)
+    if end not in _FORMATS:
         raise UsageError(
             f"{path}: expected a file of records, named {', '.join(sorted(_FORMATS))}, found "
-            f"{suffix or 'no ending'}"
+            f"{end or 'no ending'}"
         )
-    return _FORMATS[suffix]
+    return _FORMATS[end]
 
 
 def _reading(path: str) -> reading:
@@ -147,34 +140,29 @@ def _reading(path: str) -> reading:
 
 
 def _units(path: str) -> int:
-    with _reading(path), _opened(path) as source:
-        return _parts(_format(path), source)[0]
+    kind = _format(path)
+    if kind == "csv":
+        return int(size_of(path_of(path)) > 0)
+    with _reading(path):
+        if kind == "parquet":
+            from mapreduce.data.readers.parquet import ParquetTable
+
+            return ParquetTable([path_of(path)]).groups
+        with _opened(path) as source:
+            return _parts(kind, source)[0]
 
 
-def _parts(kind: str, source: Any) -> tuple[int, Callable[[int], Iterable[Any]]]:
-    """The number of an open file's parts, and a function that reads one as RecordBatches."""
-    if kind == "parquet":
-        from pyarrow import parquet
-
-        file = parquet.ParquetFile(source)
-        return file.num_row_groups, lambda unit: file.iter_batches(
-            BATCH_ROWS, row_groups=[unit], use_threads=False
-        )
+def _parts(kind: str, source: Any) -> tuple[int, Callable[[int], Any]]:
+    """The number of an open file's parts, and a function that reads one as a RecordBatch."""
     if kind == "orc":
         from pyarrow import orc
 
         stripes = orc.ORCFile(source)
-        return stripes.nstripes, lambda unit: [stripes.read_stripe(unit)]
-    if kind == "ipc":
-        import pyarrow as pa
+        return stripes.nstripes, stripes.read_stripe
+    import pyarrow as pa
 
-        batches = pa.ipc.open_file(source)
-        return batches.num_record_batches, lambda unit: [batches.get_batch(unit)]
-    from pyarrow import csv
-
-    reading = csv.ReadOptions(use_threads=False, block_size=CSV_BYTES)
-    parsing = csv.ParseOptions(newlines_in_values=True)
-    return int(source.size() > 0), lambda unit: csv.open_csv(source, reading, parsing)
+    batches = pa.ipc.open_file(source)
+    return batches.num_record_batches, batches.get_batch
 
 
 def _opened(path: str) -> Any:
@@ -195,13 +183,15 @@ def _opened(path: str) -> Any:
         os.close(descriptor)
 
 
-def read_records(reference: Reference) -> Iterator[Any]:
+def read_records(reference: Reference, how: Mapping[str, Any] | None = None) -> Iterator[Any]:
     """The RecordBatches of a part of a file, of 1 to 65,536 rows.
+
+    ``how``: How CSV files are written: fields of :class:`mapreduce.data.recipes.recipe.Recipe`.
 
     Raises DataError (the file is damaged), StorageError (the file cannot be read).
     """
     path, unit = reference
-    batches = _records(path, unit)
+    batches = _records(path, unit, how or {})
     while True:
         with _reading(path):
             batch = next(batches, None)
@@ -211,6 +201,22 @@ def read_records(reference: Reference) -> Iterator[Any]:
             yield batch.slice(start, BATCH_ROWS)
 
 
-def _records(path: str, unit: int) -> Iterator[Any]:
-    with _opened(path) as source:
-        yield from _parts(_format(path), source)[1](unit)
+def _records(path: str, unit: int, how: Mapping[str, Any]) -> Iterator[Any]:
+    kind, place = _format(path), path_of(path)
+    if kind not in TABLES:
+        with _opened(path) as source:
+            yield _parts(kind, source)[1](unit)
+        return
+    # Only tasks need them.
+    from mapreduce.data.readers import csv, opening, parquet
+    from mapreduce.data.readers.table import Stretch
+
+    if kind == "csv":
+        recipe = opening.recipe_of({"header": True, **how}, [place])
+        yield from csv.CsvTable([place], recipe).typed()
+        return
+    table = parquet.ParquetTable([place])
+    if unit >= table.groups:
+        raise DataError(f"{path} has no part {unit}: it has changed. Run the job again")
+    for leaf in table.batches(table.schema.names, BATCH_ROWS, Stretch(0, unit, unit + 1, 0)):
+        yield leaf.content

@@ -20,7 +20,7 @@ from hdfs_utils.publish import new_file
 from mapreduce.data import fields, ids, order
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
-from mapreduce.data.readers import opening
+from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch, Table
@@ -98,7 +98,7 @@ def cut(
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
     like, kind = raw.recipe_of(run, data), opening.format_of([data])
-    if kind not in opening.TABLES:
+    if kind not in TABLES:
         return None
     recipe = opening.recipe_of({**given, "labelled": False}, [data], like)
     table = opening.open_table([data], kind, recipe, like)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mapreduce import compat
 
@@ -116,6 +116,9 @@ class Job(MRJob):
         files that are the input. Later steps take lines in any case, those of the step before.
     BATCH_BYTES : int
         Size of a block of text, about.
+    BATCH_CSV : dict
+        How CSV files of records are written, as ``gradreduce data import`` has it: ``header``,
+        which is True, ``delimiter``, ``quote``, ``encoding``, ``decimal``, and ``na``, a tuple.
     WARM : bool
         Whether tasks may share a process and an instance. A job that sets it promises that tasks
         leave nothing behind that another would see, except caches; in return a step costs
@@ -125,6 +128,7 @@ class Job(MRJob):
     WARM = False
     BATCH_INPUT = "text"
     BATCH_BYTES = 4 << 20
+    BATCH_CSV: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, args: Any = None) -> None:
         advice.unused.clear()

@@ -5,6 +5,8 @@ A reader is a function ``source(paths, **options)`` that returns a
 ``gradreduce data import`` that it takes.
 """
 
+from pathlib import PurePath
+
 from mapreduce.support.registry import Registry
 
 READERS = Registry(
@@ -15,3 +17,21 @@ READERS = Registry(
         for name in ("idx", "csv", "libsvm", "cifar10", "parquet", "text")
     },
 )
+
+#: Formats of files, by the ends of their names.
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".svmlight": "libsvm",
+}
+#: Formats whose columns a recipe makes features of.
+TABLES = ("csv", "parquet")
+
+
+def suffix(name: str) -> str:
+    """The end of a file's name, but for that of gzip."""
+    return PurePath(name.lower().removesuffix(".gz")).suffix

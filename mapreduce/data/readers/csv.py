@@ -15,7 +15,6 @@ from pyarrow import csv
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import ipc
-from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
 from mapreduce.data.readers.header import ENCODINGS, first_line, has_header, names_in
@@ -139,25 +138,31 @@ class CsvTable:
                     if not end:
                         check_line(path, sum(map(len, rest)) - BLOCK_BYTES, records.is_open)
                         continue
-                    yield Leaf(path, starts, b"".join(rest), begin)
+                    yield Leaf(path, starts, b"".join(rest), begin, records.wrong is not None)
                     starts, rest, part, begin = False, [], part[cut:], at - len(part) + cut
                 if part and records.is_between:
-                    yield Leaf(path, starts, part, begin)
+                    yield Leaf(path, starts, part, begin, records.wrong is not None)
                     starts, begin = False, at
                 elif part:
                     rest = [part]
         if rest:
-            yield Leaf(path, starts, b"".join(rest), begin)
+            doubtful = records.wrong is not None or records.is_open
+            yield Leaf(path, starts, b"".join(rest), begin, doubtful)
 
     def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
-        def read(leaf: Leaf) -> tuple[Leaf, Any]:
+        return self._each(lambda leaf: self.parse(leaf, {}, names))
+
+    def _each(self, read: Callable[[Leaf], dict[str, Any]]) -> Iterator[tuple[Leaf, int, Any]]:
+        """The blocks, the rows before each in its file, and record batches of what is read."""
+
+        def tried(leaf: Leaf) -> tuple[Leaf, Any]:
             try:
-                return leaf, pa.record_batch(self.parse(leaf, {}, names))
+                return leaf, pa.record_batch(read(leaf))
             except BadField as error:
                 return leaf, error
 
         first = 0
-        for leaf, found in ordered_map(read, self.leaves()):
+        for leaf, found in ordered_map(tried, self.leaves()):
             first = 0 if leaf.starts else first
             if isinstance(found, BadField):
                 raise found.error(leaf.path, first)
@@ -178,19 +183,31 @@ class CsvTable:
 
         Raises DataError (a row is malformed, or a field is not of its column's type).
         """
-        types: dict[str, Any] = {}
-        first, missing = 0, ["", *MISSING, *self._recipe.na]
-        for leaf in self.leaves():
-            first = 0 if leaf.starts else first
-            names = self._own[leaf.path]
-            try:
-                found = self._parsed(self._content(leaf), names, self.names, types, missing)
-            except BadField as error:
-                raise error.error(leaf.path, first) from error
-            if len(batch := pa.record_batch(found)):
-                types = types or dict(zip(batch.schema.names, batch.schema.types, strict=True))
+        first = self._first_rows(lambda leaf: self._inferred(leaf, {}))
+        types = {name: column.type for name, column in first.items()}
+        for _, _, batch in self._each(lambda leaf: self._inferred(leaf, types)):
+            if len(batch):
                 yield batch
-            first += len(batch)
+
+    def _first_rows(self, read: Callable[[Leaf], dict[str, Any]]) -> dict[str, Any]:
+        """What is read of the first block that has rows."""
+        for leaf in self.leaves():
+            try:
+                found = read(leaf)
+            except BadField as error:
+                raise error.error(leaf.path, 0) from error
+            if len(found[self.names[0]]):
+                break
+        return found
+
+    def _inferred(self, leaf: Leaf, types: Mapping[str, Any]) -> dict[str, Any]:
+        content, names = self._content(leaf), self._own[leaf.path]
+        missing = ["", *MISSING, *self._recipe.na]
+        found = self._parsed(content, names, self.names, types, missing)
+        if any(pa.types.is_binary(column.type) for column in found.values()):
+            # They are no text: this says so.
+            self._parsed(content, names, names, dict.fromkeys(names, pa.string()))
+        return found
 
     def records(self) -> Iterator[Any]:
         """The rows of each block as they stand in their files, to be written behind :attr:`head`.
@@ -203,11 +220,10 @@ class CsvTable:
         own, end = self._own[leaf.path], self._ends[leaf.path]
         if (own, end) != (self.names, self._ends[self.paths[0]]):
             return pa.array(self._anew(leaf), pa.large_binary())
-        content, ends = self._rows(leaf)
+        content = self._rows(leaf)
         if content and not content.endswith((b"\r", b"\n")):
-            content, ends = content + self._line_end, None
-        if ends is None or b"\r" in content:
-            ends = row_ends(content, self._recipe)
+            content += self._line_end
+        ends = row_ends(content, self._recipe)
         buffers = [None, pa.py_buffer(np.append(np.int64(0), ends)), pa.py_buffer(content)]
         lines = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
         if (np.diff(ends, prepend=0) <= 2).any():
@@ -225,14 +241,8 @@ class CsvTable:
             yield file.getvalue().removesuffix("\r\n").encode(recipe.encoding) + self._line_end
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
-        for leaf in self.leaves():
-            try:
-                parsed = self.parse(leaf, {}, self.names)
-            except BadField as error:
-                raise error.error(leaf.path, 0) from error
-            if len(parsed[self.names[0]]):
-                break
-        return {name: kinds.kind_of(plain(name, parsed[name])) for name in self.names}
+        first = self._first_rows(lambda leaf: self.parse(leaf, {}, self.names))
+        return {name: kinds.kind_of(plain(name, column)) for name, column in first.items()}
 
     def kind_of(self, texts: Any) -> str:
         return kinds.kind_of(texts)
@@ -264,7 +274,7 @@ class CsvTable:
 
     def _content(self, leaf: Leaf) -> bytes:
         """The rows of a block, in UTF-8."""
-        (content, _), encoding = self._rows(leaf), self._recipe.encoding
+        content, encoding = self._rows(leaf), self._recipe.encoding
         if encoding.lower() not in ("utf-8", "utf8"):
             try:
                 content = content.decode(encoding).encode()
@@ -275,25 +285,18 @@ class CsvTable:
                 raise BadField(row, "", why) from error
         return content
 
-    def _rows(self, leaf: Leaf) -> tuple[bytes, Array | None]:
-        """The rows of a block without the header, and where they end, if quotes were looked at."""
-        content, ends = leaf.content, None
-        if leaf.starts:
-            content = content.removeprefix(BOM)
-        quote = self._recipe.quote
-        if quote.encode() in content:
-            records = RecordEnds(self._recipe, self._ends[leaf.path])
-            ends = records.of(content)
-            heads = int(leaf.starts and self.has_names)
+    def _rows(self, leaf: Leaf) -> bytes:
+        """The rows of a block, without the header."""
+        content: bytes = leaf.content
+        text = content.removeprefix(BOM) if leaf.starts else content
+        has_header = leaf.starts and self.has_names
+        if leaf.is_doubtful:
+            records, quote = RecordEnds(self._recipe, self._ends[leaf.path]), self._recipe.quote
+            ends = records.of(text)
             if records.is_open or records.wrong is not None:
-                row = filled(content, ends[: records.wrong]) - heads
+                row = filled(text, ends[: records.wrong]) - has_header
                 raise BadField(row, "", f"a quote, {quote}, is left open. Close it, or say --quote")
-            if heads:
-                cut = int(ends[0]) if len(ends) else len(content)
-                content, ends = content[cut:], ends[1:] - cut
-        elif leaf.starts and self.has_names:
-            content = content.partition(self._ends[leaf.path])[2]
-        return content, ends
+        return content[len(self._firsts[leaf.path].record) :] if has_header else text
 
     def _parsed(
         self,
@@ -308,7 +311,9 @@ class CsvTable:
             return self._read(content, names, used, types, missing)
         except pa.ArrowInvalid as error:
             self._find_bad_row(content, names)
-            raise BadField(0, "", f"in the rows from here on: {error}") from error
+            decided = any(kind != pa.string() for kind in types.values())
+            advice = ". The first 4 MiB of a file decide the types of its columns" * decided
+            raise BadField(0, "", f"in the rows from here on: {error}{advice}") from error
 
     def _read(
         self,

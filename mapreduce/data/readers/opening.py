@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdfs_utils.paths import AnyPath, RemotePath
-from mapreduce.data.readers import READERS, csv, parquet
+from mapreduce.data.readers import READERS, SUFFIXES, TABLES, csv, parquet, suffix
 from mapreduce.data.readers.table import Table
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.errors import UsageError
@@ -16,30 +16,17 @@ if TYPE_CHECKING:
     from mapreduce.data.manifest import Manifest
     from mapreduce.data.recipes.fitted import FittedRecipe
 
-#: Formats of files, by the ends of their names.
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".svm": "libsvm",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-}
-#: Formats whose columns a recipe makes features of.
-TABLES = ("csv", "parquet")
-
 
 def format_of(paths: Sequence[AnyPath]) -> str:
     """The format that the names of files show.
 
     Raises UsageError (they show none, or several).
     """
-    found = {path: _suffix(path) for path in paths}
-    formats = {SUFFIXES.get(suffix) for suffix in found.values()}
+    found = {path: suffix(path.name) for path in paths}
+    formats = {SUFFIXES.get(end) for end in found.values()}
     if len(formats) == 1 and None not in formats:
         return str(formats.pop())
-    wrong = next((path for path, suffix in found.items() if suffix not in SUFFIXES), paths[0])
+    wrong = next((path for path, end in found.items() if end not in SUFFIXES), paths[0])
     raise UsageError(
         f"{wrong}: its name does not show its format. Say which: --format {READERS.known}"
     )
@@ -47,12 +34,7 @@ def format_of(paths: Sequence[AnyPath]) -> str:
 
 def is_table(path: object) -> bool:
     """Whether the name of a path shows a table's format."""
-    return isinstance(path, Path | RemotePath) and SUFFIXES.get(_suffix(path)) in TABLES
-
-
-def _suffix(path: AnyPath) -> str:
-    name = path.name.lower().removesuffix(".gz")
-    return Path(name).suffix
+    return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) in TABLES
 
 
 def recipe_of(
@@ -79,7 +61,7 @@ def recipe_of(
         changes["labelled"] = True
     if changes.get("delimiter") == r"\t":
         changes["delimiter"] = "\t"
-    if "delimiter" not in changes and all(_suffix(path) == ".tsv" for path in paths):
+    if "delimiter" not in changes and all(suffix(path.name) == ".tsv" for path in paths):
         changes["delimiter"] = "\t"
     rules = dict(base.columns)
     for kind in ("number", "category", "text"):

@@ -71,6 +71,8 @@ class ParquetTable:
         with opened(paths[0]) as file:
             #: Of all columns, also those that are no part of the table.
             self.schema = file.schema_arrow
+            #: Of the first file.
+            self.groups: int = file.num_row_groups
             self.stored = (file.metadata.metadata or {}).get(ARROW_SCHEMA)
         self.types = _types(paths[0])
         self.names = list(self.types)

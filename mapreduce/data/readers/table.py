@@ -13,12 +13,14 @@ class Leaf(NamedTuple):
     ``starts``: Whether it is the first of its file.
     ``content``: For the table that it is from.
     ``at``: Where it begins, as :class:`Stretch` says it; None if only those before tell.
+    ``is_doubtful``: Whether quotes in it, or before it, seem to be left open.
     """
 
     path: AnyPath
     starts: bool
     content: Any
     at: int | None = None
+    is_doubtful: bool = False
 
 
 class Stretch(NamedTuple):

@@ -249,6 +249,13 @@ class TestRecords:
         pairs = zip(TABLE["name"].to_pylist(), TABLE["number"].to_pylist(), strict=True)
         assert sorted(lines) == sorted(f'"{k}"\t{v}'.encode() for k, v in pairs)
 
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_how_csv_is_written(self, tmp_path, runner):
+        (tmp_path / "t.csv").write_bytes("año;1,5;x\nniño;2,25;\n".encode("latin-1"))
+        lines, _ = run(batch_jobs.SpanishRecords, runner, tmp_path / "t.csv")
+        found = [json.loads(b"[%s]" % line.replace(b"\t", b",")) for line in lines]
+        assert sorted(found) == [["año", 1.5], ["niño", 2.25]]
+
     @pytest.mark.parametrize("runner", first_of("fork", "inline", "local", "forkserver"))
     def test_later_steps_take_text(self, folder, runner):
         lines, _ = run(batch_jobs.RecordsThenText, runner, folder)

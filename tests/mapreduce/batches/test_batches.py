@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyarrow import csv, feather, orc, parquet
 
 from hdfs_utils import filesystem
-from hdfs_utils.errors import AddressError, StorageError
-from mapreduce.batches import blocks_of, key_blocks, key_starts
+from hdfs_utils.errors import AddressError
+from mapreduce.batches import blocks_of, check, key_blocks, key_starts
 from mapreduce.batches.parts import (
     BATCH_ROWS,
     Reference,
@@ -27,6 +27,7 @@ from mapreduce.batches.parts import (
     references,
 )
 from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.job import Job
 
 TABLE = pa.table({"name": [f"n{i % 7}" for i in range(1000)], "number": range(1000)})
 
@@ -104,12 +105,23 @@ class TestFormats:
         assert read_all(path)[0].equals(TABLE)
 
     def test_csv_with_quoted_line_feeds(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("mapreduce.batches.parts.CSV_BYTES", 64)
+        monkeypatch.setattr("mapreduce.data.readers.csv.BLOCK_BYTES", 64)
         rows = [(f'say "{n}",\n\nthen\n' if n % 3 else f"n{n}", n) for n in range(50)]
         table = pa.table({"text": [row[0] for row in rows], "n": [row[1] for row in rows]})
         path = tmp_path / "t.csv"
         csv.write_csv(table, path)
         assert read_all(path)[0].equals(table)
+
+    def test_csv_of_a_header_alone(self, write):
+        assert read_all(write("a,b\n", "t.csv")) == (None, 1)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [({"delimeter": ";"}, "found 'delimeter'"), ({"quote": "''"}, "one ASCII character")],
+    )
+    def test_options_that_make_no_sense(self, options, message):
+        with pytest.raises(UsageError, match=f"WrongJob.BATCH_CSV: .*{message}"):
+            check(type("WrongJob", (Job,), {"BATCH_CSV": options})([]))
 
     def test_csv_types(self, write):
         path = write("name,x,when\né,1.5,2024-01-02\n,2,\n".encode(), "T.CSV")
@@ -120,15 +132,17 @@ class TestFormats:
     @pytest.mark.parametrize(
         ("rows", "reason"),
         [
-            ("1,2\n3\n", "columns"),
-            ("1,2\n" * 9999 + "x,2\n", "'x'"),
-            ("1,%s\n" % ("2" * 999) * 9, ""),
+            ("1,2\n3\n", "row 2: expected 2 fields, found 1"),
+            (
+                "1,2\n" * 9999 + "x,2\n",
+                r"row \d+: in the rows from here on: .*'x'.* first 4 MiB of a file decide",
+            ),
         ],
     )
     def test_csv_that_changes_its_mind(self, write, rows, reason, monkeypatch):
-        monkeypatch.setattr("mapreduce.batches.parts.CSV_BYTES", 90)
+        monkeypatch.setattr("mapreduce.data.readers.csv.BLOCK_BYTES", 90)
         path = write("a,b\n" + rows, "t.csv")
-        with pytest.raises(DataError, match=rf"t\.csv cannot be read as csv.*{reason}"):
+        with pytest.raises(DataError, match=rf"t\.csv, {reason}"):
             read_all(path)
 
 
@@ -138,7 +152,8 @@ class TestDamage:
     def test_another_format(self, tmp_path, suffix, content):
         path = tmp_path / f"t{suffix}"
         path.write_bytes(content)
-        with pytest.raises(DataError, match=rf"t{suffix} cannot be read as"):
+        said = "is not a Parquet file" if suffix == ".parquet" else "cannot be read as"
+        with pytest.raises(DataError, match=f"t{suffix} {said}"):
             references([str(path)])
 
     @pytest.mark.parametrize("suffix", [".parquet", ".orc", ".arrow"])
@@ -182,7 +197,7 @@ print(errors)
         write_parquet(path)
         (line, *_) = references([str(path)]).splitlines()
         path.unlink()
-        with pytest.raises(StorageError, match=r"t\.parquet"):
+        with pytest.raises(MissingInputError, match=r"t\.parquet does not exist"):
             list(read_records(parse(line)))
 
     @pytest.mark.parametrize("suffix", [".parquet", ".orc", ".arrow"])
@@ -192,7 +207,7 @@ print(errors)
         with pytest.raises(DataError, match=rf"t{suffix}"):
             list(read_records(Reference(str(path), 99)))
 
-    @pytest.mark.parametrize("name", ["t.txt", "t", "t.csv.gz", ".parquet"])
+    @pytest.mark.parametrize("name", ["t.txt", "t", "t.svm", ".parquet"])
     def test_unknown_endings(self, tmp_path, name):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(UsageError, match=r"expected a file of records, named \.arrow"):

@@ -18,7 +18,7 @@ from mapreduce.data import ids
 from mapreduce.data.hashing import places as hash_texts
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import labels, memory, opening, parquet
+from mapreduce.data.readers import memory, opening, parquet
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
@@ -204,7 +204,7 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, data, table, kind, 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(csv_reader, "BLOCK_BYTES", size)
             patch.setattr(parquet, "_BLOCK_ROWS", size)
-            patch.setattr(labels, "MOST_CLASSES", 3)
+            patch.setattr("mapreduce.data.readers.labels.MOST_CLASSES", 3)
             source = opening.table([path], kind, Recipe(dtype="float64", **fields))
             shutil.rmtree(folder / "out", ignore_errors=True)
             try:

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -223,6 +224,16 @@ class Records(Job):
         assert key.path.endswith((".parquet", ".orc", ".arrow", ".csv"))
         self.increment_counter("rows", "read", batch.num_rows)
         yield batch.select(["name", "number"])
+
+
+class SpanishRecords(Job):
+    """A table as spreadsheets write it in half of Europe."""
+
+    BATCH_INPUT = "records"
+    BATCH_CSV: ClassVar = {"header": False, "delimiter": ";", "encoding": "latin-1", "decimal": ","}
+
+    def mapper_batch(self, _, batch):
+        yield batch.select(["1", "2"])
 
 
 class RecordsSummed(SumReducer, Records):
