@@ -6,7 +6,7 @@ RECORD, FIELD, PLAIN = 0, 1, 2
 #: first of two; and behind blanks after the quotes of a field with a line end.
 QUOTED, LONG, CLOSED, LONG_CLOSED, BLANKS = 3, 4, 5, 6, 7
 
-TAB, LF, CR, SPACE = 9, 10, 13, 32
+LF, CR = 10, 13
 
 
 def is_quoted(state: int) -> bool:

@@ -10,13 +10,11 @@ import scipy.sparse
 from mapreduce.data import csr
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import ReadAgain, Rows, Source
-from mapreduce.data.readers import csv, parquet
+from mapreduce.data.readers import opening
 from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import Dataset
-
-KINDS = {"csv": csv, "parquet": parquet}
 
 
 class Read(NamedTuple):
@@ -37,7 +35,7 @@ def source_of(kind, paths, label=None, **fields):
         others = [name for name in names if name != recipe.weights]
         label = label or ("label" if "label" in names else others[-1])
         recipe = replace(recipe, label=label, task=recipe.task or "classification")
-    return KINDS[kind].source(paths, recipe=recipe)
+    return opening.table(paths, kind, recipe)
 
 
 def in_memory(features, labels=None, weights=None, cuts=(), size=0):

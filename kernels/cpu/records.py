@@ -8,19 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-from kernels.records import (
-    BLANKS,
-    CR,
-    FIELD,
-    LF,
-    LONG,
-    LONG_CLOSED,
-    PLAIN,
-    QUOTED,
-    RECORD,
-    SPACE,
-    TAB,
-)
+from kernels.records import BLANKS, CR, FIELD, LF, LONG, LONG_CLOSED, PLAIN, QUOTED, RECORD
+
+_TAB, _SPACE = 9, 32
 
 
 def record_ends(
@@ -71,7 +61,7 @@ def _record_ends(data, delimiter, quote, end, state, ends):
             if byte == end:
                 ends[count] = i + 1
                 count += 1
-        elif byte in (SPACE, TAB) and state >= LONG_CLOSED:
+        elif byte in (_SPACE, _TAB) and state >= LONG_CLOSED:
             state = BLANKS
         else:
             if state >= LONG_CLOSED and wrong < 0:

@@ -177,29 +177,33 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
 
 
 def described(
-    paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution
-) -> tuple[Summary, dict[str, str]]:
-    """The detailed statistics of all columns of files, and their kinds."""
+    paths: Sequence[AnyPath],
+    kind: str,
+    recipe: Recipe,
+    execution: Execution,
+    label: str | None = None,
+) -> tuple[Summary, dict[str, str], dict[str, Any]]:
+    """The detailed statistics of all columns of files, their kinds, and, if there is a label, the
+    columns of the first block: arrays of numbers, or Arrow's texts.
+
+    Raises UsageError, DataError (see :func:`mapreduce.data.readers.opening.rows_of`; or no column
+    is called as the label).
+    """
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
+    if label is not None:
+        # For its message.
+        roles(table, replace(everything, label=label, labelled=True))
     features = Roles(None, None, None, tuple(table.names))
     kinds = expected(table, everything, features)
-    return summarise(Reader(table, everything, features, kinds, detailed=True), execution)
-
-
-def first_rows(
-    paths: Sequence[AnyPath], kind: str, recipe: Recipe, kinds: dict[str, str], label: str
-) -> dict[str, Any]:
-    """The columns of the first block: arrays of numbers, or Arrow's texts."""
-    everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
-    table = opening.open_table(list(paths), kind, everything)
-    # For its message.
-    roles(table, replace(everything, label=label, labelled=True))
-    reader = Reader(table, everything, Roles(None, None, None, tuple(kinds)), kinds, fixed=True)
-    block = reader.read(next(iter(table.leaves()))).block
+    reader = Reader(table, everything, features, kinds, detailed=True)
+    total, kinds = summarise(reader, execution)
+    if label is None:
+        return total, kinds, {}
+    block = replace(reader, kinds=kinds, fixed=True).read(next(iter(table.leaves()))).block
     numbers = [name for name, one in kinds.items() if one != "text"]
     columns = {name: block.numbers[:, place] for place, name in enumerate(numbers)}
-    return {**columns, **block.texts}
+    return total, kinds, {**columns, **block.texts}
 
 
 def source(paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution) -> Source:

@@ -24,7 +24,7 @@ from mapreduce.cli.common import (
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
 from mapreduce.support import trust, unfinished
-from mapreduce.support.printable import echo, printable
+from mapreduce.support.printable import aligned, echo
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -258,11 +258,9 @@ def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
         kind = column.kind.replace("date:", "date ").replace("@", ", ")
         rows.append((column.name, kind + many, column.note))
     rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]
-    rows = [(printable(name), what, printable(note)) for name, what, note in rows]
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     most = 60
-    for name, what, note in rows[:most]:
-        echo(f"  {name:{widths[0]}}  {what:{widths[1]}}  {note}".rstrip())
+    for line in aligned(rows, 3)[:most]:
+        echo(f"  {line}")
     if len(rows) > most:
         echo(f"  … {len(rows) - most} more columns")
 
@@ -382,21 +380,8 @@ def _check_like(fitted: Any, values: dict[str, Any]) -> None:
         return
     if fitted is None:
         raise UsageError(f"--like {values['like']}: it was not imported from a table")
-    own = {
-        "label",
-        "id",
-        "weights",
-        "drop",
-        "na",
-        "header",
-        "delimiter",
-        "quote",
-        "encoding",
-        "decimal",
-        "thousands",
-        "missing_label",
-    }
-    for name in sorted((_option_names(_TABLE) | {"dtype"}) - own):
+    own = "label id weights drop na header delimiter quote encoding decimal thousands missing_label"
+    for name in sorted((_option_names(_TABLE) | {"dtype"}) - {*own.split()}):
         if values[name] not in (None, ()):
             raise UsageError(
                 f"--{name.replace('_', '-')} and --like contradict each other: the features are "
@@ -445,11 +430,9 @@ def describe(
     kind = kind or opening.format_of(paths)
     recipe = opening.recipe_of(values, paths)
     with signals.interrupting():
-        total, kinds = summarise.described(paths, kind, recipe, options.execution(values))
-        leaks = {}
-        if label is not None:
-            first = summarise.first_rows(paths, kind, recipe, kinds, label)
-            leaks = description.leaks(first, label)
+        execution = options.execution(values)
+        total, kinds, first = summarise.described(paths, kind, recipe, execution, label)
+        leaks = description.leaks(first, label) if label is not None else {}
         found = description.describe(total, kinds, leaks)
     if as_json:
         print_json(found)

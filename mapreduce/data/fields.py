@@ -120,26 +120,20 @@ def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> Dat
     return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
 
 
-def numbers(
-    column: Any,
-    dtype: np.dtype[Any],
-    path: AnyPath,
-    first: int,
-    name: str,
-    advice: str = "",
-    missing: bool = False,
-) -> Array:
-    """A column of numbers as an array (rows,), finite in the dtype, or NaN if one may be missing.
+def numbers(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: str) -> Array:
+    """A column of numbers as an array (rows,).
 
-    File, rows of the file before these, name of the column, and ``advice`` are for messages.
+    ``path``, ``first``, ``name``: File, rows of the file before these, and name of the column, for
+      messages.
+
+    Raises DataError (one is missing, or not finite as a number of the dtype).
     """
     found, bad = parsed(column, dtype)
-    if not missing:
-        bad |= np.isnan(found)
+    bad |= np.isnan(found)
     if bad.any():
         row = int(bad.argmax())
         value = shown(column[row].as_py(), dtype)
-        raise bad_value(path, first, name, row, f"expected a finite number, found {value}{advice}")
+        raise bad_value(path, first, name, row, f"expected a finite number, found {value}")
     return found
 
 

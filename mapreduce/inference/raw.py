@@ -7,7 +7,6 @@ from typing import Any
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import copying, importer
 from mapreduce.data.readers import opening
-from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import scratch
@@ -73,7 +72,5 @@ def make(
     source = opening.table([data], kind, wanted, recipe)
     with copying.made_here(out) as made:
         importer.import_rows(source, made, 0, run.config.classes or None)
-    reading = source.chunks
-    if isinstance(reading, Reading):
-        for message in reading.notes():
-            warn(f"{data}: {message}")
+    for message in source.remarks:
+        warn(f"{data}: {message}")

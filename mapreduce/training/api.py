@@ -24,7 +24,7 @@ from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
-from mapreduce.data.readers import labels, memory, opening, reading
+from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.inference import files, near
@@ -641,9 +641,8 @@ def _made(
             source = replace(source, shape=shape)
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
-        if isinstance(source.chunks, reading.Reading):
-            for note in source.chunks.notes():
-                warnings.warn(note, stacklevel=2)
+        for note in source.remarks:
+            warnings.warn(note, stacklevel=2)
     return out
 
 

@@ -9,11 +9,15 @@ from pathlib import PurePath
 
 from mapreduce.support.registry import Registry
 
+#: Formats whose columns a recipe makes features of.
+TABLES = ("csv", "parquet")
+
 READERS = Registry(
     "format",
     "gradreduce.readers",
     {
-        name: f"mapreduce.data.readers.{name}:source"
+        name: "mapreduce.data.readers."
+        + (f"opening:{name}_source" if name in TABLES else f"{name}:source")
         for name in ("idx", "csv", "libsvm", "cifar10", "parquet", "text")
     },
 )
@@ -28,8 +32,6 @@ SUFFIXES = {
     ".libsvm": "libsvm",
     ".svmlight": "libsvm",
 }
-#: Formats whose columns a recipe makes features of.
-TABLES = ("csv", "parquet")
 
 
 def suffix(name: str) -> str:

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,51 +25,9 @@ from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError
 from mapreduce.support.threads import ordered_map
 
-if TYPE_CHECKING:
-    from mapreduce.data.importer import Source
-    from mapreduce.data.recipes.fitted import FittedRecipe
-
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
 _EMPTY = pa.array([b"\n", b"\r", b"\r\n"], pa.large_binary())
-
-
-def source(
-    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: "FittedRecipe | None" = None
-) -> "Source":
-    """Rows of one or more CSV files of the same columns, gzipped or not.
-
-    The first line is a header if none of its fields is a number. If some or all are, the columns
-    that the recipe names, or a model's, decide: one of the fields says that it is a header, the
-    number of a column that it is a row. If nothing is said, numbers alone are a row, but for those
-    from 0 on, one after the other, or from 1 on in four columns or more, and years, which may be
-    either. Without a header, columns are named by their numbers from 1 on.
-
-    ``recipe``: What is to become of the columns. ``like``: The recipe of a dataset that a model was
-    trained on.
-
-    Raises UsageError (no files, no such column, or a first line that may be a header or a row),
-    DataError (the files' columns differ, or two have one name. While the rows are read: a row has
-    too few or too many fields, or a field cannot be used; the message names file, row and column).
-    """
-    # It needs more than tables themselves, which are read elsewhere, too.
-    from mapreduce.data.readers import reading
-
-    recipe = recipe or Recipe()
-    return reading.source(table(paths, recipe, like), recipe, like)
-
-
-def table(paths: Sequence[AnyPath], recipe: Recipe, like: "FittedRecipe | None") -> "CsvTable":
-    """The files of :func:`source` as a table."""
-    known = () if like is None else [column.name for column in like.columns]
-    return with_rows(CsvTable(paths, recipe, known))
-
-
-def with_rows(table: "CsvTable") -> "CsvTable":
-    """The table; a DataError if it has none."""
-    if not table.has_rows:
-        raise DataError(f"{table.paths[0]} has no rows after its header, {preview(table.names)}")
-    return table
 
 
 class CsvTable:

@@ -114,7 +114,7 @@ def _end_of(start: bytes, recipe: Recipe) -> bytes:
 
 
 def has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[str]) -> bool:
-    """Whether they are names; see :func:`mapreduce.data.readers.csv.source`."""
+    """Whether they are names; see :func:`mapreduce.data.readers.opening.rows_of`."""
     if recipe.header is not None:
         return recipe.header
     names = [name.replace(recipe.decimal, ".") for name in names]

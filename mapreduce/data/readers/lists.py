@@ -1,7 +1,7 @@
 """Tables whose features are one column of lists of numbers, which are taken as they are."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,9 @@ from mapreduce.data.fields import (
     without_views,
 )
 from mapreduce.data.importer import Rows, Source
+from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.roles import Roles, roles
-from mapreduce.data.readers.table import Leaf, Table
+from mapreduce.data.readers.table import Table
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 
@@ -29,35 +30,14 @@ _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
 
 
-class Lists(Table, Protocol):
-    """A table whose columns have types, and may be lists."""
-
-    types: dict[str, Any]
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of all files."""
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
-        """Some columns, in batches of at most so many rows."""
-
-
-def roles_of(table: Lists, recipe: Recipe) -> Roles | None:
-    """The roles of columns, if one of the features is of lists."""
-    if not any(map(_is_list, table.types.values())):
+def source(table: Table, recipe: Recipe) -> Source | None:
+    """Rows whose features are the numbers of one column of lists; None if no feature is a list."""
+    if not isinstance(table, ParquetTable) or not any(map(_is_list, table.types.values())):
         return None
     found = roles(table, recipe)
-    return found if any(_is_list(table.types[name]) for name in found.features) else None
-
-
-def _is_list(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def source(table: Lists, recipe: Recipe, found: Roles) -> Source:
-    """Rows whose features are the numbers of one column of lists, as they are."""
     path, wrong = table.paths[0], [n for n in found.features if _is_list(table.types[n])]
+    if not wrong:
+        return None
     if recipe.na:
         raise UsageError(f"--na: {path} has lists of numbers, in which none may be missing")
     kind = table.types[wrong[0]]
@@ -78,7 +58,12 @@ def source(table: Lists, recipe: Recipe, found: Roles) -> Source:
     )
 
 
-def _length(table: Lists, name: str, dtype: np.dtype[Any]) -> int:
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _length(table: ParquetTable, name: str, dtype: np.dtype[Any]) -> int:
     """The length of the first list."""
     for leaf in table.batches([name], 1):
         length = arrays(leaf.content.column(0), dtype, leaf.path, 0, name).shape[1]
@@ -88,7 +73,7 @@ def _length(table: Lists, name: str, dtype: np.dtype[Any]) -> int:
     return 1
 
 
-def _chunks(table: Lists, recipe: Recipe, found: Roles, width: int) -> Iterator[Rows]:
+def _chunks(table: ParquetTable, recipe: Recipe, found: Roles, width: int) -> Iterator[Rows]:
     (name,), dtype = found.features, np.dtype(recipe.dtype)
     others = [column for column in found[:3] if column is not None]
     rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * width)))

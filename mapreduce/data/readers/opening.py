@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.readers import READERS, SUFFIXES, TABLES, csv, parquet, suffix
-from mapreduce.data.readers.table import Table
+from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
-from mapreduce.errors import UsageError
+from mapreduce.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -91,15 +92,63 @@ def fitted_of(folder: AnyPath, manifest: "Manifest") -> "FittedRecipe | None":
 
 
 def open_table(
-    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: "FittedRecipe | None" = None
+    paths: Sequence[AnyPath],
+    kind: str,
+    recipe: Recipe,
+    like: "FittedRecipe | None" = None,
+    known: Sequence[str] = (),
 ) -> Table:
-    """Open files of a table; see :func:`mapreduce.data.readers.csv.source`."""
-    return csv.table(paths, recipe, like) if kind == "csv" else parquet.ParquetTable(paths)
+    """Open files of a table; see :func:`rows_of`. ``known``: More columns that somebody names."""
+    if kind == "parquet":
+        return parquet.ParquetTable(paths)
+    names = [column.name for column in like.columns] if like else []
+    found = csv.CsvTable(paths, recipe, [*known, *names])
+    if not found.has_rows:
+        raise DataError(f"{paths[0]} has no rows after its header, {preview(found.names)}")
+    return found
+
+
+def rows_of(
+    kind: str,
+    paths: Sequence[AnyPath],
+    *,
+    recipe: Recipe | None = None,
+    like: "FittedRecipe | None" = None,
+) -> "Source":
+    """Rows of one or more files of the same columns: of CSV, gzipped or not, or of Parquet.
+
+    The first line of a CSV file is a header if none of its fields is a number. If some or all are,
+    the columns that the recipe names, or a model's, decide: one of the fields says that it is a
+    header, the number of a column that it is a row. If nothing is said, numbers alone are a row,
+    but for those from 0 on, one after the other, or from 1 on in four columns or more, and years,
+    which may be either. Without a header, columns are named by their numbers from 1 on.
+
+    Features are columns of numbers, texts, dates and booleans, or one column of lists of numbers,
+    which are taken as they are.
+
+    ``recipe``: What is to become of the columns. ``like``: The recipe of a dataset that a model was
+    trained on.
+
+    Raises UsageError (no files, no such column, or a first line that may be a header or a row),
+    DataError (a file is damaged, the files' columns differ, or two have one name. While the rows
+    are read: a row has too few or too many fields, or a field cannot be used; the message names
+    file, row and column).
+    """
+    # These need more than tables themselves do, which batches read, too.
+    from mapreduce.data.readers import lists, reading
+
+    recipe = recipe or Recipe()
+    found = open_table(paths, kind, recipe, like)
+    of_lists = lists.source(found, recipe) if like is None else None
+    return of_lists or reading.source(found, recipe, like)
+
+
+csv_source, parquet_source = partial(rows_of, "csv"), partial(rows_of, "parquet")
 
 
 def table(
     paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: "FittedRecipe | None" = None
 ) -> "Source":
-    """The rows of files of a table; see :func:`mapreduce.data.readers.csv.source`."""
+    """The rows of files of a table; see :func:`rows_of`."""
     source: Source = READERS.load(kind)(paths, recipe=recipe, like=like)
     return source

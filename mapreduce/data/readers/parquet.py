@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,13 +18,8 @@ from mapreduce.data.fields import is_number, is_text, without_views, zone_of
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.table import Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
-from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError
 from mapreduce.support.reading import reading
-
-if TYPE_CHECKING:
-    from mapreduce.data.importer import Source
-    from mapreduce.data.recipes.fitted import FittedRecipe
 
 _READ_BYTES = 8 << 20
 _BLOCK_BYTES = 4 << 20
@@ -32,30 +27,6 @@ _BLOCK_ROWS = 1 << 16
 #: Where Arrow keeps the schema that it has written.
 ARROW_SCHEMA = b"ARROW:schema"
 _PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
-
-
-def source(
-    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: "FittedRecipe | None" = None
-) -> "Source":
-    """Rows of one or more Parquet files of one schema.
-
-    Features are columns of numbers, texts, dates and booleans, or one column of lists of numbers,
-    which are taken as they are.
-
-    ``recipe``: What is to become of the columns. ``like``: The recipe of a dataset that a model was
-    trained on.
-
-    Raises UsageError (no files, or no such column), DataError (a file is not a Parquet file, the
-    files' schemas differ, or a column cannot be used as it is to be. While the rows are read: a
-    file is damaged, or a field cannot be used; the message names file, row and column).
-    """
-    # They need more than tables themselves, which are read elsewhere, too.
-    from mapreduce.data.readers import lists, reading
-
-    table, recipe = ParquetTable(paths), recipe or Recipe()
-    if like is None and (found := lists.roles_of(table, recipe)):
-        return lists.source(table, recipe, found)
-    return reading.source(table, recipe, like)
 
 
 class ParquetTable:
@@ -68,34 +39,27 @@ class ParquetTable:
     def __init__(self, paths: Sequence[AnyPath]) -> None:
         check_sources(paths, "the Parquet files")
         self.paths = paths
-        with opened(paths[0]) as file:
-            #: Of all columns, also those that are no part of the table.
-            self.schema = file.schema_arrow
-            #: Of the first file.
-            self.groups: int = file.num_row_groups
-            self.stored = (file.metadata.metadata or {}).get(ARROW_SCHEMA)
-        self.types = _types(paths[0])
+        found = [_Footer.of(path) for path in paths]
+        #: Of all columns, also those that are no part of the table; and row groups of the first.
+        self.schema, self.stored, self.groups = found[0].schema, found[0].stored, found[0].groups
+        self.types = found[0].types
         self.names = list(self.types)
         self.categories: Collection[str] = {
             n for n, kind in self.types.items() if pa.types.is_dictionary(kind)
         }
-        for path in paths[1:]:
-            found = _types(path)
-            if found != self.types:
+        #: The number of rows of all files.
+        self.rows = sum(footer.rows for footer in found)
+        for path, other in zip(paths, found, strict=True):
+            if other.types != self.types:
                 differing = sorted(
                     name
-                    for name in {*found, *self.types}
-                    if found.get(name) != self.types.get(name)
+                    for name in {*other.types, *self.types}
+                    if other.types.get(name) != self.types.get(name)
                 )
                 raise DataError(
                     f"{path} and {paths[0]} have different columns or types: "
                     f"{preview(differing)}. Files of one dataset must have one schema"
                 )
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of all files."""
-        return sum(_rows(path) for path in self.paths)
 
     @property
     def size(self) -> int:
@@ -197,30 +161,36 @@ def _native(path: AnyPath) -> Any:
     return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
-def _types(path: AnyPath) -> dict[str, Any]:
-    """Types of columns by their names, but for the numbers of rows that pandas adds.
+class _Footer(NamedTuple):
+    """What a file says of itself.
 
-    Dictionaries are categories; of other values than texts only the schema that Arrow writes beside
-    that of Parquet tells.
+    ``types``: Those of columns by their names, but for the numbers of rows that pandas adds.
+      Dictionaries are categories; of other values than texts only the schema that Arrow writes
+      beside that of Parquet, ``stored``, tells.
     """
-    with opened(path) as file:
-        schema, stored = file.schema_arrow, (file.metadata.metadata or {}).get(ARROW_SCHEMA)
-        written = schema
-        if stored is not None:
-            written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
-    if len(set(schema.names)) != len(schema.names):
-        raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
-    found = dict(zip(schema.names, schema.types, strict=True))
-    for field in written:
-        if field.name in found and pa.types.is_dictionary(field.type):
-            # How many categories a part has decides how it counts them, and nothing else.
-            found[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
-    return {n: kind for n, kind in found.items() if not _PANDAS_INDEX.fullmatch(n)}
 
+    schema: Any
+    stored: bytes | None
+    types: dict[str, Any]
+    groups: int
+    rows: int
 
-def _rows(path: AnyPath) -> int:
-    with opened(path) as file:
-        return int(file.metadata.num_rows)
+    @classmethod
+    def of(cls, path: AnyPath) -> Self:
+        with opened(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+            written, stored = schema, (metadata.metadata or {}).get(ARROW_SCHEMA)
+            if stored is not None:
+                written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
+        if len(set(schema.names)) != len(schema.names):
+            raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
+        types = dict(zip(schema.names, schema.types, strict=True))
+        for field in written:
+            if field.name in types and pa.types.is_dictionary(field.type):
+                # How many categories a part has decides how it counts them, and nothing else.
+                types[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
+        types = {n: kind for n, kind in types.items() if not _PANDAS_INDEX.fullmatch(n)}
+        return cls(schema, stored, types, metadata.num_row_groups, metadata.num_rows)
 
 
 def _kind(kind: Any) -> str:

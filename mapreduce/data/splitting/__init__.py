@@ -24,11 +24,11 @@ from mapreduce.data import order
 from mapreduce.data.batch import Array
 from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
-from mapreduce.data.readers.opening import recipe_of
+from mapreduce.data.readers.opening import open_table, recipe_of
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.kinds import signed
-from mapreduce.data.splitting.records import all_names, copy, open_table, suffix_of
+from mapreduce.data.splitting.records import all_names, copy, format_of, suffix_of
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
 
@@ -121,7 +121,7 @@ def split(
     texts_are = {"header": header, "delimiter": delimiter, "quote": quote}
     texts_are |= {"encoding": encoding, "decimal": decimal}
     recipe = recipe_of(texts_are, paths)
-    table = open_table(paths, recipe, [*named.values()])
+    table = open_table(paths, format_of(paths), recipe, known=[*named.values()])
     for option, value in texts_are.items():
         if value is not None and isinstance(table, ParquetTable):
             raise UsageError(f"--{option} is for csv, not for parquet")

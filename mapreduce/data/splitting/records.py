@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
-from mapreduce.data.readers.csv import CsvTable, with_rows
+from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.parquet import ARROW_SCHEMA, ParquetTable
 from mapreduce.data.readers.table import Table
@@ -26,11 +26,10 @@ GROUP_ROWS = 1 << 16
 Write = Callable[[Any], None]
 
 
-def open_table(paths: Sequence[AnyPath], recipe: Recipe, known: Sequence[str]) -> Table:
-    """Open files of CSV, gzipped or not, or of Parquet, as their first bytes say.
+def format_of(paths: Sequence[AnyPath]) -> str:
+    """Whether files are of Parquet, or of CSV, gzipped or not, as their first bytes say.
 
-    Raises UsageError, DataError (see :func:`mapreduce.data.readers.csv.source`; or some files are
-    Parquet, and some are not).
+    Raises UsageError (some are Parquet, and some are not).
     """
     names = "files of CSV, or files of Parquet"
     check_sources(paths, names)
@@ -40,7 +39,7 @@ def open_table(paths: Sequence[AnyPath], recipe: Recipe, known: Sequence[str]) -
             kinds.add(file.read(4) == b"PAR1")
     if len(kinds) != 1:
         raise UsageError(f"some files are Parquet, and some are not: name {names}")
-    return ParquetTable(paths) if True in kinds else with_rows(CsvTable(paths, recipe, known))
+    return "parquet" if True in kinds else "csv"
 
 
 def all_names(table: Table) -> list[str]:

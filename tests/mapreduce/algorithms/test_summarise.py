@@ -66,7 +66,7 @@ def test_a_bad_field_is_named(tmp_path):
 
 
 def test_a_description(table):
-    total, kinds = summarise.described([table], "csv", Recipe(), INLINE)
+    total, kinds, _ = summarise.described([table], "csv", Recipe(), INLINE)
     found = description.describe(total, kinds)
     read = pa.csv.read_csv(table)
     columns = dict(zip(read.column_names, read.columns, strict=True))
@@ -152,10 +152,9 @@ def test_columns_that_give_a_number_away():
 
 @pytest.mark.slow
 def test_no_such_label(table):
-    total, kinds = summarise.described([table], "csv", Recipe(), INLINE)
-    assert total.rows == 3000
+    assert summarise.described([table], "csv", Recipe(), INLINE, "label")[0].rows == 3000
     with pytest.raises(UsageError, match="no such column"):
-        summarise.first_rows([table], "csv", Recipe(), kinds, "lable")
+        summarise.described([table], "csv", Recipe(), INLINE, "lable")
 
 
 @pytest.mark.parametrize("most", [1, 3, 256])

@@ -15,7 +15,7 @@ from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
-from mapreduce.data.readers import csv, memory, opening
+from mapreduce.data.readers import memory, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
@@ -121,7 +121,7 @@ def folder(tmp_path_factory):
     train = Dataset(folder / "train").manifest
     fitted = opening.fitted_of(folder / "train", train)
     for name in ("same", "order"):
-        source = csv.source([folder / f"{name}.csv"], recipe=fitted.recipe, like=fitted)
+        source = opening.table([folder / f"{name}.csv"], "csv", fitted.recipe, fitted)
         import_rows(source, folder / f"like {name}", 0, train.classes)
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
         plan = Settings("logistic", rounds=1)

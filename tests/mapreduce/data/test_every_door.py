@@ -238,7 +238,7 @@ def by_split(paths, options, runs):
 
 def by_description(paths, options, runs):
     kind, recipe = opened(paths, options)
-    total, kinds = summarise.described(paths, kind, recipe, INLINE)
+    total, kinds, _ = summarise.described(paths, kind, recipe, INLINE)
     return total.rows, {
         name: (kinds[name].rstrip("?"), column.missing, getattr(column, "values", None) or {})
         for name, column in total.columns.items()

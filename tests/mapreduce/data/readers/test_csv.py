@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv, records
+from mapreduce.data.readers import csv, opening, records
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, UsageError
@@ -83,7 +83,7 @@ NO_HEADER = "1, 2. Say --header if its first line has the names"
 def test_columns_that_are_not_there_or_have_two_roles(write, text, fields, message):
     path = write(text)
     with pytest.raises(UsageError) as caught:
-        csv.source([path], recipe=Recipe(**fields))
+        opening.table([path], "csv", Recipe(**fields))
     assert str(caught.value) == message.format(path)
     assert caught.value.exit_code == 2
 
@@ -262,7 +262,7 @@ def test_line_that_may_be_header_or_row_is_not_guessed(write, first):
         with pytest.raises(
             UsageError, match=f"{path}: the first line, .* may be a header or a row"
         ):
-            csv.source([path], recipe=Recipe(labelled=labelled))
+            opening.table([path], "csv", Recipe(labelled=labelled))
     assert decode([path], header=True)[1] == ["5"]
     if columns[0]:
         assert decode([path], header=False)[1] == [columns[-1].strip('"'), "5"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdfs_utils.errors import IncompleteOutputError, StorageError
-from mapreduce.data.readers import cifar10, csv, digits, idx, libsvm, parquet, text
+from mapreduce.data.readers import cifar10, digits, idx, libsvm, opening, text
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.testing import _read as read_all
 from mapreduce.testing import check_reader
@@ -57,7 +57,8 @@ def test_the_contract_of_digits():
 
 
 @pytest.mark.parametrize(
-    "make", [csv.source, parquet.source, *(make for make, _ in [*READERS.values()][1:])]
+    "make",
+    [opening.csv_source, opening.parquet_source, *(make for make, _ in [*READERS.values()][1:])],
 )
 def test_no_files(make):
     with pytest.raises(UsageError, match="no source: name the "):
