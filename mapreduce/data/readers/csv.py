@@ -18,7 +18,7 @@ from mapreduce.data import ipc
 from mapreduce.data.fields import MISSING
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
 from mapreduce.data.readers.header import ENCODINGS, first_line, has_header, names_in
-from mapreduce.data.readers.records import BOM, RecordEnds, check_line, filled, row_ends
+from mapreduce.data.readers.records import BOM, RecordEnds, check_line, row_ends, rows_in
 from mapreduce.data.readers.table import BadField, Leaf, Stretch, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.recipe import Recipe, Rule
@@ -237,8 +237,7 @@ class CsvTable:
             try:
                 content = content.decode(encoding).encode()
             except UnicodeDecodeError as error:
-                before = content[: error.start]
-                row = filled(before, RecordEnds(self._recipe, self._ends[leaf.path]).of(before))
+                row = rows_in(content[: error.start], self._recipe)
                 why = f"it is not {encoding} text: {error}. {ENCODINGS}"
                 raise BadField(row, "", why) from error
         return content
@@ -252,7 +251,8 @@ class CsvTable:
             records, quote = RecordEnds(self._recipe, self._ends[leaf.path]), self._recipe.quote
             ends = records.of(text)
             if records.is_open or records.wrong is not None:
-                row = filled(text, ends[: records.wrong]) - has_header
+                ends = np.append(0, ends if records.wrong is None else ends[: records.wrong])
+                row = rows_in(text[: int(ends[-1])], self._recipe) - has_header
                 raise BadField(row, "", f"a quote, {quote}, is left open. Close it, or say --quote")
         return content[len(self._firsts[leaf.path].record) :] if has_header else text
 

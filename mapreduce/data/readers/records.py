@@ -29,12 +29,6 @@ def fields_of(record: str, recipe: Recipe) -> list[str]:
     return [field.strip() for field in next(reader, [])]
 
 
-def filled(block: bytes, ends: Array) -> int:
-    """How many of the records with these ends are no empty lines."""
-    edges = [0, *ends.tolist()]
-    return sum(bool(block[a:b].strip(b"\r\n")) for a, b in pairwise(edges))
-
-
 class RecordEnds:
     """Finds the ends of records in the parts of a text, one after the other.
 
@@ -106,6 +100,12 @@ def row_ends(content: bytes, recipe: Recipe) -> Array:
         follows = np.frombuffer(content + b"\0", np.uint8)[found]
         ends = np.union1d(ends, found[follows != LF])
     return ends
+
+
+def rows_in(content: bytes, recipe: Recipe) -> int:
+    """How many rows, which are no empty lines, end in a text."""
+    edges = [0, *row_ends(content, recipe).tolist()]
+    return sum(bool(content[a:b].strip(b"\r\n")) for a, b in pairwise(edges))
 
 
 def check_line(path: AnyPath, size: int, is_open: bool = False) -> None:
