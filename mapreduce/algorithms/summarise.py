@@ -123,10 +123,8 @@ class Summarise(Sum):
 
     @cached_property
     def _reader(self) -> Reader:
-        paths, recipe = (
-            [path_of(path) for path in self.files],
-            Recipe.parse(json.loads(self.recipe)),
-        )
+        paths = [path_of(path) for path in self.files]
+        recipe = Recipe.parse(json.loads(self.recipe))
         table = opening.open_table(paths, self.format, recipe)
         return Reader(table, recipe, self.roles, self.kinds, detailed=self.detailed)
 

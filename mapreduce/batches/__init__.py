@@ -14,8 +14,6 @@ from mapreduce.errors import UsageError
 
 #: Kinds of input of a batch mapper.
 INPUTS = ("text", "records")
-#: How CSV files may be said to be written.
-CSV_OPTIONS = ("header", "delimiter", "quote", "encoding", "decimal", "na")
 
 
 def check(job: Any) -> None:
@@ -30,15 +28,11 @@ def check(job: Any) -> None:
         raise UsageError(
             f"{name}.BATCH_BYTES: expected a number of at least 1, found {job.BATCH_BYTES!r}"
         )
-    if wrong := [option for option in job.BATCH_CSV if option not in CSV_OPTIONS]:
-        raise UsageError(
-            f"{name}.BATCH_CSV: expected some of {', '.join(CSV_OPTIONS)}, found {wrong[0]!r}"
-        )
     if job.BATCH_CSV:
         from mapreduce.data.recipes.recipe import Recipe
 
         try:
-            Recipe(**job.BATCH_CSV)
+            Recipe.parse(job.BATCH_CSV)
         except UsageError as error:
             raise UsageError(f"{name}.BATCH_CSV: {error}") from error
 

@@ -141,9 +141,9 @@ def _reading(path: str) -> reading:
 
 def _units(path: str) -> int:
     kind = _format(path)
-    if kind == "csv":
-        return int(size_of(path_of(path)) > 0)
     with _reading(path):
+        if kind == "csv":
+            return int(size_of(path_of(path)) > 0)
         if kind == "parquet":
             from mapreduce.data.readers.parquet import ParquetTable
 

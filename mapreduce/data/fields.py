@@ -25,7 +25,7 @@ MISSING = (
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "NULL", "null", "None"),
 )
 
-_MISSING = pa.array(MISSING, pa.string())
+MISSING_WORDS = pa.array(MISSING, pa.string())
 
 #: A number as Arrow reads it.
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:nan|inf|infinity)"
@@ -100,7 +100,7 @@ def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
     are = pc.match_substring_regex(column, f"^(?:{NUMBER})$")
     if pc.all(are, min_count=0).as_py():
         return column.cast(kind), np.zeros(len(column), bool)
-    words = pc.invert(pc.or_(pc.fill_null(are, True), pc.is_in(column, _MISSING)))
+    words = pc.invert(pc.or_(pc.fill_null(are, True), pc.is_in(column, MISSING_WORDS)))
     found = pc.if_else(are, column, pa.scalar(None, pa.string())).cast(kind)
     return found, words.to_numpy(zero_copy_only=False)
 

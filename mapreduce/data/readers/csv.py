@@ -47,7 +47,7 @@ class CsvTable:
         self.has_names = has_header(first.fields, recipe, paths[0], known)
         self.has_rows = not self.has_names or any(f.is_followed for f in self._firsts.values())
         self._own = {p: names_in(f, p, self.has_names) for p, f in self._firsts.items()}
-        self.names = self._own[paths[0]]
+        self.names = self.all_names = self._own[paths[0]]
         for path, other in self._own.items():
             if sorted(other) != sorted(self.names):
                 raise DataError(
@@ -141,7 +141,7 @@ class CsvTable:
 
         Raises DataError (a row is malformed, or a field is not of its column's type).
         """
-        first = self._first_rows(lambda leaf: self._inferred(leaf, {}))
+        first = self._first_rows(lambda leaf: self._inferred(leaf, dict.fromkeys(self.names)))
         types = {name: column.type for name, column in first.items()}
         for _, _, batch in self._each(lambda leaf: self._inferred(leaf, types)):
             if len(batch):
@@ -161,10 +161,10 @@ class CsvTable:
     def _inferred(self, leaf: Leaf, types: Mapping[str, Any]) -> dict[str, Any]:
         content, names = self._content(leaf), self._own[leaf.path]
         missing = ["", *MISSING, *self._recipe.na]
-        found = self._parsed(content, names, self.names, types, missing)
+        found = self._parsed(content, names, types, missing)
         if any(pa.types.is_binary(column.type) for column in found.values()):
             # They are no text: this says so.
-            self._parsed(content, names, names, dict.fromkeys(names, pa.string()))
+            self._parsed(content, names, dict.fromkeys(names, pa.string()))
         return found
 
     def records(self) -> Iterator[Any]:
@@ -209,26 +209,24 @@ class CsvTable:
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
     ) -> dict[str, Any]:
         content, names = self._content(leaf), self._own[leaf.path]
-        typed = {}
-        if not self._recipe.thousands:
-            typed = {
-                name: pa.float64()
-                for name, kind in expected.items()
-                if kind.startswith("number")
-                and self._recipe.columns.get(name, Rule()).kind != "number"
-            }
-        used = [*expected, *others]
-        texts = dict.fromkeys(used, pa.string())
+        texts = dict.fromkeys((*expected, *others), pa.string())
+        typed = {
+            name: pa.float64()
+            for name, kind in expected.items()
+            if kind.startswith("number") and not self._recipe.thousands
+            if self._recipe.columns.get(name, Rule()).kind != "number"
+        }
         if typed:
             # Looking for many words takes longer, and mostly there are none.
             for words in ([""], ["", *MISSING, *self._recipe.na]):
                 with contextlib.suppress(pa.ArrowInvalid):
-                    found = self._read(content, names, used, {**texts, **typed}, words)
+                    found = self._read(content, names, {**texts, **typed}, words)
                     if not _may_have_codes(content):
                         return found
                     # Numbers would not tell.
-                    return {**found, **self._read(content, names, [*typed], texts)}
-        return self._parsed(content, names, used, texts)
+                    codes = dict.fromkeys(typed, pa.string())
+                    return {**found, **self._read(content, names, codes)}
+        return self._parsed(content, names, texts)
 
     def _content(self, leaf: Leaf) -> bytes:
         """The rows of a block, in UTF-8."""
@@ -260,16 +258,15 @@ class CsvTable:
         self,
         content: bytes,
         names: list[str],
-        used: Sequence[str],
         types: Mapping[str, Any],
         missing: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Like :meth:`_read`, with errors that name the row."""
         try:
-            return self._read(content, names, used, types, missing)
+            return self._read(content, names, types, missing)
         except pa.ArrowInvalid as error:
             self._find_bad_row(content, names)
-            decided = any(kind != pa.string() for kind in types.values())
+            decided = any(kind not in (None, pa.string()) for kind in types.values())
             advice = ". The first 4 MiB of a file decide the types of its columns" * decided
             raise BadField(0, "", f"in the rows from here on: {error}{advice}") from error
 
@@ -277,26 +274,25 @@ class CsvTable:
         self,
         content: bytes,
         names: list[str],
-        used: Sequence[str],
         types: Mapping[str, Any],
         missing: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Columns of a block; those without a type get one that fits all fields."""
+        """Columns of a block, of these types, or, where it is None, of one that fits all fields."""
         if not content.strip():
-            return {name: pa.array([], types.get(name, pa.string())) for name in used}
+            return {name: pa.array([], kind or pa.string()) for name, kind in types.items()}
         recipe = self._recipe
         table = csv.read_csv(
             ipc.stream(content),
             csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names),
             csv.ParseOptions(delimiter=recipe.delimiter, quote_char=recipe.quote),
             csv.ConvertOptions(
-                column_types={name: types[name] for name in used if name in types},
+                column_types={name: kind for name, kind in types.items() if kind},
                 null_values=missing,
-                include_columns=[*used],
+                include_columns=[*types],
                 decimal_point=recipe.decimal,
             ),
         )
-        return {name: _one(table.column(name)) for name in used}
+        return {name: _one(table.column(name)) for name in types}
 
     def _find_bad_row(self, content: bytes, names: list[str]) -> None:
         """Raise an error that names the first malformed row of a block, if there is one."""
@@ -312,11 +308,7 @@ class CsvTable:
                     raise BadField(row, "", f"expected {len(names)} fields, found {len(found)}")
                 for name, field in zip(names, found, strict=True):
                     if re.search("[\ud800-\udfff]", field):
-                        raise BadField(
-                            row,
-                            name,
-                            f"{field!r} is not UTF-8 text. {ENCODINGS}",
-                        )
+                        raise BadField(row, name, f"{field!r} is not UTF-8 text. {ENCODINGS}")
 
 
 def _may_have_codes(content: bytes) -> bool:

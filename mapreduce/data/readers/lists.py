@@ -8,17 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hdfs_utils.paths import AnyPath
+from mapreduce.data import fields
 from mapreduce.data.batch import Array
-from mapreduce.data.fields import (
-    bad_value,
-    classes,
-    is_number,
-    numbers,
-    parsed,
-    shown,
-    texts,
-    without_views,
-)
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.roles import Roles, roles
@@ -41,7 +32,7 @@ def source(table: Table, recipe: Recipe) -> Source | None:
     if recipe.na:
         raise UsageError(f"--na: {path} has lists of numbers, in which none may be missing")
     kind = table.types[wrong[0]]
-    if len(found.features) > 1 or not is_number(kind.value_type):
+    if len(found.features) > 1 or not fields.is_number(kind.value_type):
         raise DataError(
             f"{path}: column {wrong[0]} is of type {kind}: expected numbers; name it alone with "
             f"--columns, if it holds the features"
@@ -68,7 +59,9 @@ def _length(table: ParquetTable, name: str, dtype: np.dtype[Any]) -> int:
     for leaf in table.batches([name], 1):
         length = arrays(leaf.content.column(0), dtype, leaf.path, 0, name).shape[1]
         if not length:
-            raise bad_value(leaf.path, 0, name, 0, "expected at least one number, found none")
+            raise fields.bad_value(
+                leaf.path, 0, name, 0, "expected at least one number, found none"
+            )
         return int(length)
     return 1
 
@@ -84,18 +77,20 @@ def _chunks(table: ParquetTable, recipe: Recipe, found: Roles, width: int) -> It
         features = arrays(batch.column(name), dtype, *place, name)
         if features.shape[1] != width:
             wrong = f"expected {width} numbers, found {features.shape[1]}"
-            raise bad_value(*place, name, 0, wrong)
+            raise fields.bad_value(*place, name, 0, wrong)
         labels = weights = None
         if found.label is not None:
             labels = (
-                numbers(batch.column(found.label), np.dtype(np.float64), *place, found.label)
+                fields.numbers(batch.column(found.label), np.dtype(np.float64), *place, found.label)
                 if recipe.task == "regression"
-                else classes(without_views(batch.column(found.label)), *place, found.label)
+                else fields.classes(
+                    fields.without_views(batch.column(found.label)), *place, found.label
+                )
             )
         if found.weights is not None:
             column = batch.column(found.weights)
-            weights = numbers(column, np.dtype(np.float64), *place, found.weights)
-        ids = None if found.id is None else texts(batch.column(found.id))
+            weights = fields.numbers(column, np.dtype(np.float64), *place, found.weights)
+        ids = None if found.id is None else fields.texts(batch.column(found.id))
         yield Rows(features, labels, weights, ids)
         first += batch.num_rows
 
@@ -108,19 +103,19 @@ def arrays(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: s
     """
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a list of numbers, found nothing")
+        raise fields.bad_value(path, first, name, row, "expected a list of numbers, found nothing")
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
     length = int(lengths[0]) if len(lengths) else 0
     if (lengths != length).any():
         row = int((lengths != length).argmax())
         expected = f"expected {length} numbers, as before, found {lengths[row]}"
-        raise bad_value(path, first, name, row, expected)
+        raise fields.bad_value(path, first, name, row, expected)
     values = pc.list_flatten(column)
-    found, bad = parsed(values, dtype)
+    found, bad = fields.parsed(values, dtype)
     bad |= np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
-        value = shown(values[at].as_py(), dtype)
+        value = fields.shown(values[at].as_py(), dtype)
         expected = f"expected finite numbers, found at place {at % length}: {value}"
-        raise bad_value(path, first, name, at // length, expected)
+        raise fields.bad_value(path, first, name, at // length, expected)
     return found.reshape(len(column), length)

@@ -40,10 +40,10 @@ class ParquetTable:
         check_sources(paths, "the Parquet files")
         self.paths = paths
         found = [_Footer.of(path) for path in paths]
-        #: Of all columns, also those that are no part of the table; and row groups of the first.
+        #: The schema of all columns, and row groups, of the first file.
         self.schema, self.stored, self.groups = found[0].schema, found[0].stored, found[0].groups
         self.types = found[0].types
-        self.names = list(self.types)
+        self.names, self.all_names = list(self.types), self.schema.names
         self.categories: Collection[str] = {
             n for n, kind in self.types.items() if pa.types.is_dictionary(kind)
         }

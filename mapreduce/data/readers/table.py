@@ -61,10 +61,14 @@ class BadField(Exception):
 
 
 class Table(Protocol):
-    """Files of rows of the same columns, of which ``categories`` are declared to be such."""
+    """Files of rows of the same columns, of which ``categories`` are declared to be such.
+
+    ``all_names``: Also those of columns that are no part of the table, but of the files.
+    """
 
     paths: Sequence[AnyPath]
     names: list[str]
+    all_names: list[str]
     format: str
     has_names: bool
     is_typed: bool

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mapreduce.data.batch import Array
-from mapreduce.data.fields import MISSING, MOST_CHARACTERS, NUMBER
+from mapreduce.data.fields import MISSING_WORDS, MOST_CHARACTERS, NUMBER, parsed, texts
 from mapreduce.errors import DataError
 
 #: The kinds that a recipe can ask for. Dates are followed by their format, and by the time zone on
@@ -34,16 +34,9 @@ _LIKE_DATE = "|".join(rf"[0-9]{{1,4}}{s}[0-9]{{1,2}}{s}[0-9]{{1,4}}" for s in ("
 #: Decimal signs and separators of thousands, the more likely first.
 _SIGNS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", "_"))
 
-_MISSING_WORDS = pa.array(MISSING, pa.string())
 _BOOLEANS = pa.array(TRUE + FALSE)
 #: What a number may have around and in it that is not part of it: units of money, spaces, percent.
 _ORNAMENT = r"[\s%€$£¥'’\x{a0}\x{2007}\x{2009}\x{202f}]|EUR|USD|GBP|CHF"
-
-
-def trimmed(column: Any) -> Any:
-    """Texts (rows,) without white space around them; null where nothing is left."""
-    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
 def kind_of(fields: Any) -> str:
@@ -53,8 +46,8 @@ def kind_of(fields: Any) -> str:
     ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), ``date:FORMAT@UTC`` if all
     have an offset from UTC, or ``text``.
     """
-    values = trimmed(pc.unique(fields)).drop_null()
-    words = values.filter(pc.invert(pc.is_in(values, _MISSING_WORDS)))
+    values = texts(pc.unique(fields)).drop_null()
+    words = values.filter(pc.invert(pc.is_in(values, MISSING_WORDS)))
     if not len(words):
         return "empty"
     if _all(pc.match_substring_regex(words, f"^(?:{NUMBER})$")):
@@ -107,7 +100,7 @@ def join(left: str, right: str) -> str:
 
 
 def _missing(fields: Any) -> bool:
-    return bool(trimmed(fields).null_count)
+    return bool(texts(fields).null_count)
 
 
 def _all(found: Any) -> bool:
@@ -141,25 +134,20 @@ def cleaned(fields: Any) -> Any:
 
 def numbers(fields: Any) -> tuple[Array, Array]:
     """Numbers (rows,) of texts, NaN where none is read, and which are neither that nor missing."""
-    fields = trimmed(fields)
-    are = pc.match_substring_regex(fields, f"^(?:{NUMBER})$")
-    known = pc.or_(pc.fill_null(are, True), pc.is_in(fields, _MISSING_WORDS))
-    found = pc.if_else(are, fields, pa.scalar(None, pa.string())).cast(pa.float64())
-    values = found.to_numpy(zero_copy_only=False)
-    return values, ~known.to_numpy(zero_copy_only=False) | np.isinf(values)
+    return parsed(fields, np.dtype(np.float64))
 
 
 def is_given(fields: Any) -> Array:
     """Which texts (rows,) are no missing number, boolean or date. Beside texts, NA is Namibia."""
-    fields = trimmed(fields)
-    missing = pc.or_(pc.is_null(fields), pc.is_in(fields, _MISSING_WORDS))
+    fields = texts(fields)
+    missing = pc.or_(pc.is_null(fields), pc.is_in(fields, MISSING_WORDS))
     found: Array = ~missing.to_numpy(zero_copy_only=False)
     return found
 
 
 def booleans(fields: Any) -> tuple[Array, Array]:
     """1 and 0 (rows,) of texts, NaN where none is read; and which are neither that nor missing."""
-    lower = pc.utf8_lower(trimmed(fields))
+    lower = pc.utf8_lower(texts(fields))
     yes, no = (
         pc.is_in(lower, pa.array(words)).to_numpy(zero_copy_only=False) for words in (TRUE, FALSE)
     )

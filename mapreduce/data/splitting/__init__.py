@@ -28,7 +28,7 @@ from mapreduce.data.readers.opening import open_table, recipe_of
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.kinds import signed
-from mapreduce.data.splitting.records import all_names, copy, format_of, suffix_of
+from mapreduce.data.splitting.records import copy, format_of
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
 
@@ -126,7 +126,7 @@ def split(
         if value is not None and isinstance(table, ParquetTable):
             raise UsageError(f"--{option} is for csv, not for parquet")
     for option, name in named.items():
-        if name not in all_names(table):
+        if name not in table.all_names:
             hint = did_you_mean(name, table.names)
             found = f"{paths[0]} has no such column, but {preview(table.names)}.{hint}"
             raise UsageError(f"--{option} {name}: {found}")
@@ -142,7 +142,9 @@ def split(
     rows = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
     for name, some in zip(classes, rows, strict=True):
         parts[some] = _cut(keys[some], sizes, f"{what} of the class {name!r}" if stratify else what)
-    names = [f"{name}{suffix_of(table, recipe)}" for name in ("test", "validation", "train")]
+    suffix = ".tsv" if recipe.delimiter == "\t" else ".csv"
+    suffix = ".parquet" if isinstance(table, ParquetTable) else suffix
+    names = [f"{name}{suffix}" for name in ("test", "validation", "train")]
     names = [names[0], *names[1 if validation else 2 :]]
     with made_here(out, names[-1]) as place, new_folder(place) as folder:
         copy(table, [folder / name for name in names], parts)
@@ -163,7 +165,7 @@ def _keys_and_classes(
     codes: list[Array] = [np.empty(0, np.int8)]
     classes: dict[str, int] = {}
     kinds: list[Any] = []
-    wanted = [*filter(None, (time or decides, stratify))] if time or decides else all_names(table)
+    wanted = [*filter(None, (time or decides, stratify))] if time or decides else table.all_names
     for leaf, first, batch in table.scan([*dict.fromkeys(wanted)]):
         place = leaf.path, first
         if time:

@@ -17,7 +17,6 @@ from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.parquet import ARROW_SCHEMA, ParquetTable
 from mapreduce.data.readers.table import Table
-from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 
 #: Rows of a row group of Parquet.
@@ -40,17 +39,6 @@ def format_of(paths: Sequence[AnyPath]) -> str:
     if len(kinds) != 1:
         raise UsageError(f"some files are Parquet, and some are not: name {names}")
     return "parquet" if True in kinds else "csv"
-
-
-def all_names(table: Table) -> list[str]:
-    """The names of all columns that are copied."""
-    return table.schema.names if isinstance(table, ParquetTable) else table.names
-
-
-def suffix_of(table: Table, recipe: Recipe) -> str:
-    """What the names of the copies end with."""
-    text = ".tsv" if recipe.delimiter == "\t" else ".csv"
-    return ".parquet" if isinstance(table, ParquetTable) else text
 
 
 def copy(table: Table, targets: Sequence[Path], parts: Array) -> None:

@@ -117,7 +117,7 @@ class TestFormats:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [({"delimeter": ";"}, "found 'delimeter'"), ({"quote": "''"}, "one ASCII character")],
+        [({"delimeter": ";"}, "delimeter"), ({"quote": "''"}, "one ASCII character")],
     )
     def test_options_that_make_no_sense(self, options, message):
         with pytest.raises(UsageError, match=f"WrongJob.BATCH_CSV: .*{message}"):
