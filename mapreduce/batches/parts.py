@@ -145,9 +145,9 @@ def _units(path: str) -> int:
         if kind == "csv":
             return int(size_of(path_of(path)) > 0)
         if kind == "parquet":
-            from mapreduce.data.readers.parquet import ParquetTable
+            from mapreduce.data.readers.parquet import Footer
 
-            return ParquetTable([path_of(path)]).groups
+            return Footer.of(path_of(path)).groups
         with _opened(path) as source:
             return _parts(kind, source)[0]
 
@@ -209,14 +209,12 @@ def _records(path: str, unit: int, how: Mapping[str, Any]) -> Iterator[Any]:
         return
     # Only tasks need them.
     from mapreduce.data.readers import csv, opening, parquet
-    from mapreduce.data.readers.table import Stretch
 
     if kind == "csv":
         recipe = opening.recipe_of({"header": True, **how}, [place])
         yield from csv.CsvTable([place], recipe).typed()
         return
-    table = parquet.ParquetTable([place])
-    if unit >= table.groups:
-        raise DataError(f"{path} has no part {unit}: it has changed. Run the job again")
-    for leaf in table.batches(table.schema.names, BATCH_ROWS, Stretch(0, unit, unit + 1, 0)):
-        yield leaf.content
+    with parquet.opened(place) as file:
+        if unit >= file.num_row_groups:
+            raise DataError(f"{path} has no part {unit}: it has changed. Run the job again")
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[unit], use_threads=False)

@@ -47,13 +47,17 @@ class CsvTable:
         self.has_names = has_header(first.fields, recipe, paths[0], known)
         self.has_rows = not self.has_names or any(f.is_followed for f in self._firsts.values())
         self._own = {p: names_in(f, p, self.has_names) for p, f in self._firsts.items()}
-        self.names = self.all_names = self._own[paths[0]]
+        self.names = self._own[paths[0]]
         for path, other in self._own.items():
             if sorted(other) != sorted(self.names):
                 raise DataError(
                     f"{path} has the columns {preview(other)}, {paths[0]} {preview(self.names)}: "
                     f"they cannot be in one dataset"
                 )
+
+    @property
+    def all_names(self) -> list[str]:
+        return self.names
 
     @property
     def size(self) -> int:
@@ -142,19 +146,15 @@ class CsvTable:
         Raises DataError (a row is malformed, or a field is not of its column's type).
         """
         first = self._first_rows(lambda leaf: self._inferred(leaf, dict.fromkeys(self.names)))
-        types = {name: column.type for name, column in first.items()}
+        types = dict(zip(first.schema.names, first.schema.types, strict=True))
         for _, _, batch in self._each(lambda leaf: self._inferred(leaf, types)):
             if len(batch):
                 yield batch
 
-    def _first_rows(self, read: Callable[[Leaf], dict[str, Any]]) -> dict[str, Any]:
+    def _first_rows(self, read: Callable[[Leaf], dict[str, Any]]) -> Any:
         """What is read of the first block that has rows."""
-        for leaf in self.leaves():
-            try:
-                found = read(leaf)
-            except BadField as error:
-                raise error.error(leaf.path, 0) from error
-            if len(found[self.names[0]]):
+        for _, _, found in self._each(read):
+            if len(found):
                 break
         return found
 
@@ -200,7 +200,7 @@ class CsvTable:
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         first = self._first_rows(lambda leaf: self.parse(leaf, {}, self.names))
-        return {name: kinds.kind_of(plain(name, column)) for name, column in first.items()}
+        return {name: kinds.kind_of(plain(name, first.column(name))) for name in self.names}
 
     def kind_of(self, texts: Any) -> str:
         return kinds.kind_of(texts)

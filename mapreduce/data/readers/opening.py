@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.readers import READERS, SUFFIXES, TABLES, csv, parquet, suffix
@@ -150,5 +150,4 @@ def table(
     paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: "FittedRecipe | None" = None
 ) -> "Source":
     """The rows of files of a table; see :func:`rows_of`."""
-    source: Source = READERS.load(kind)(paths, recipe=recipe, like=like)
-    return source
+    return cast("Source", READERS.load(kind)(paths, recipe=recipe, like=like))

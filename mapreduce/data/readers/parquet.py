@@ -39,11 +39,11 @@ class ParquetTable:
     def __init__(self, paths: Sequence[AnyPath]) -> None:
         check_sources(paths, "the Parquet files")
         self.paths = paths
-        found = [_Footer.of(path) for path in paths]
-        #: The schema of all columns, and row groups, of the first file.
-        self.schema, self.stored, self.groups = found[0].schema, found[0].stored, found[0].groups
+        found = self._footers = [Footer.of(path) for path in paths]
+        #: Those of all columns of the first file.
+        self.schema, self.stored = found[0].schema, found[0].stored
         self.types = found[0].types
-        self.names, self.all_names = list(self.types), self.schema.names
+        self.names = list(self.types)
         self.categories: Collection[str] = {
             n for n, kind in self.types.items() if pa.types.is_dictionary(kind)
         }
@@ -51,15 +51,19 @@ class ParquetTable:
         self.rows = sum(footer.rows for footer in found)
         for path, other in zip(paths, found, strict=True):
             if other.types != self.types:
-                differing = sorted(
-                    name
-                    for name in {*other.types, *self.types}
-                    if other.types.get(name) != self.types.get(name)
-                )
+                differing = sorted({name for name, _ in other.types.items() ^ self.types.items()})
                 raise DataError(
                     f"{path} and {paths[0]} have different columns or types: "
                     f"{preview(differing)}. Files of one dataset must have one schema"
                 )
+
+    @property
+    def all_names(self) -> list[str]:
+        for path, found in zip(self.paths, self._footers, strict=True):
+            if odd := {*found.schema.names} ^ {*self.schema.names}:
+                wrong = f"{preview(sorted(odd))} is a column of one and not of the other"
+                raise DataError(f"{path} and {self.paths[0]}: {wrong}")
+        return list(self.schema.names)
 
     @property
     def size(self) -> int:
@@ -95,7 +99,8 @@ class ParquetTable:
         for path in self.paths:
             with opened(path) as file:
                 for batch in file.iter_batches():
-                    yield batch.select(self.schema.names)
+                    columns = batch.select(self.schema.names).columns
+                    yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def index(self, name: str | None, digest: Any) -> Iterator[tuple[Stretch, Any]]:
         for number, path in enumerate(self.paths):
@@ -161,7 +166,7 @@ def _native(path: AnyPath) -> Any:
     return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
-class _Footer(NamedTuple):
+class Footer(NamedTuple):
     """What a file says of itself.
 
     ``types``: Those of columns by their names, but for the numbers of rows that pandas adds.

@@ -97,11 +97,6 @@ class Reading:
         #: How many fields of a column are for each kind of note; rows that are dropped have none.
         self.counts: dict[str, dict[str, int]] = {kind: {} for kind in _COUNTS}
 
-    @property
-    def dropped(self) -> int:
-        """How many rows were left out."""
-        return self.counts["dropped"].get("", 0)
-
     def __iter__(self) -> Iterator[Rows]:
         fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
         first = total = leaves = 0
@@ -289,8 +284,8 @@ class Reading:
             f"training data: they are read as the clock of their own zone shows them"
             for name, count in self.counts["zoned"].items()
         ]
-        if self.dropped:
-            found.append(f"rows left out, since labels or fields are missing: {self.dropped:,}")
+        if dropped := self.counts["dropped"].get(""):
+            found.append(f"rows left out, since labels or fields are missing: {dropped:,}")
         return found
 
     def finish(self) -> Finished:

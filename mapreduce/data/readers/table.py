@@ -61,14 +61,10 @@ class BadField(Exception):
 
 
 class Table(Protocol):
-    """Files of rows of the same columns, of which ``categories`` are declared to be such.
-
-    ``all_names``: Also those of columns that are no part of the table, but of the files.
-    """
+    """Files of rows of the same columns, of which ``categories`` are declared to be such."""
 
     paths: Sequence[AnyPath]
     names: list[str]
-    all_names: list[str]
     format: str
     has_names: bool
     is_typed: bool
@@ -109,6 +105,13 @@ class Table(Protocol):
 
     def kind_of(self, texts: Any) -> str:
         """The kind of a column of which these are some fields."""
+
+    @property
+    def all_names(self) -> list[str]:
+        """The names also of columns that are no part of the table, but are copied.
+
+        Raises DataError (files differ in them).
+        """
 
     @property
     def size(self) -> int:

@@ -304,7 +304,7 @@ def test_rows_without_a_label_are_left_out_if_asked_for(write, tmp_path):
     found = rows_in(tmp_path / "out")
     assert sorted(zip(found.ids.tolist(), found.labels, strict=True)) == [(0, 1.5), (4, 2)]
     assert ids.of_rows(tmp_path / "out", manifest, np.array([0, 4])).to_pylist() == ["a", "e"]
-    assert source.chunks.dropped == 3
+    assert source.chunks.counts["dropped"] == {"": 3}
 
 
 def test_a_file_that_grows_while_it_is_read(write, tmp_path, monkeypatch):

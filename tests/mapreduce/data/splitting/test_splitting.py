@@ -249,6 +249,27 @@ class TestParquet:
         if "time" in options:
             assert parts["test.parquet"]["i"].to_pylist() == [*range(240, 300)]
 
+    def test_files_whose_schemas_differ_in_no_type(self, tmp_path):
+        table = self.table(30)
+        schema = table.schema.set(0, pa.field("i", pa.int64(), nullable=False))
+        pq.write_table(table, tmp_path / "a.parquet")
+        other = table.set_column(0, "i", pa.array(range(30, 60))).cast(schema)
+        pq.write_table(other.replace_schema_metadata(None), tmp_path / "b.parquet")
+        for paths in (["a.parquet", "b.parquet"], ["b.parquet", "a.parquet"]):
+            out = tmp_path / paths[0][0]
+            split([tmp_path / path for path in paths], out, time="i")
+            assert pq.read_table(out / "test.parquet")["i"].to_pylist() == [*range(48, 60)]
+
+    @pytest.mark.parametrize("options", [{}, {"id": "i"}])
+    def test_numbers_of_rows_that_one_file_lacks(self, tmp_path, options):
+        """Those that pandas adds are no part of a table, but are copied."""
+        table = self.table(30).select(["i"])
+        pq.write_table(table.append_column("__index_level_0__", table["i"]), tmp_path / "a.parquet")
+        pq.write_table(table, tmp_path / "b.parquet")
+        paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+        with pytest.raises(DataError, match=r"b.parquet and /.*: __index_level_0__ is a column"):
+            split(paths, tmp_path / "out", **options)
+
     def test_columns_of_lists_need_an_id(self, tmp_path):
         table = pa.table({"x": [[1, 2], [3, 4], [5, 6]], "i": [1, 2, 3]})
         pq.write_table(table, tmp_path / "a.parquet")
