@@ -36,6 +36,9 @@ Write = Callable[[Any, Any], bytes]
 #: Values that are remembered with their encoding, so that the next one costs a look-up.
 REMEMBERED = 1 << 16
 
+#: Bytes of those at most, which are not counted as memory.
+_SHORT = 24
+
 #: Rows of a batch that are encoded together: encoding takes several times their memory.
 COLUMN_ROWS = 1 << 18
 
@@ -115,8 +118,13 @@ def line_writer(write: Write) -> Write:
 def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
     """Pairs of lines, by a protocol's ``read``."""
     protocol: Any = TextValueProtocol
-    if getattr(read, "__func__", None) is not protocol.read:
+    if is_json(read):
         yield from map(line_reader(read), (line.rstrip(b"\r\n") for line in lines))
+        return
+    if getattr(read, "__func__", None) is not protocol.read:
+        for line in lines:
+            # No map: a StopIteration of somebody's protocol would end it in silence.
+            yield read(line.rstrip(b"\r\n"))
         return
     for line in lines:
         line = line.rstrip(b"\r\n")
@@ -154,7 +162,7 @@ class Decoder(dict[bytes, Any]):
 
     def __missing__(self, raw: bytes) -> Any:
         value = self._loads(raw)
-        if len(self) < REMEMBERED and type(value) in (int, float, str):
+        if len(raw) <= _SHORT and len(self) < REMEMBERED and type(value) in (int, float, str):
             self[raw] = value
         return value
 

@@ -166,7 +166,7 @@ def as_pair(item: Any) -> Pair:
             f"{name} yielded {item!r:.80}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}; expected "
             f"a pair (key, value): yield key, value"
         )
-        raise raised_in(_given, message)
+        raise raised_in(_given, message) from None
     return pair
 
 

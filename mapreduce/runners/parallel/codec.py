@@ -6,6 +6,7 @@ gives them no time to change. The interpreter's own functions do what is done fo
 ``map``, ``str.join``, ``str.split``, ``marshal`` and ``json`` over many at once.
 """
 
+import io
 import json
 import marshal
 from collections.abc import Iterable, Iterator
@@ -119,5 +120,11 @@ def unpacked(kind: int, content: bytes) -> list[Any]:
     """The objects of values that were packed."""
     if kind == _STRINGS:
         return content.decode("utf-8", "surrogatepass").split("\n")
-    values: list[Any] = marshal.loads(content)  # noqa: S302  (a file of this job's own)
+    try:
+        values: list[Any] = marshal.loads(content)  # noqa: S302  (a file of this job's own)
+    except ValueError:
+        # One is as deep as it may be by itself.
+        file = io.BytesIO(content[5:])
+        number = int.from_bytes(content[1:5], "little")
+        values = [marshal.load(file) for _ in range(number)]  # noqa: S302
     return list(map(_given_back, values)) if kind == _MARKED else values

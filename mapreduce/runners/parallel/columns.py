@@ -31,12 +31,18 @@ from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
 from mapreduce.runners.parallel.lines import write_lines
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
-from mapreduce.runners.parallel.segments import Buffer, Segment, SegmentWriter
+from mapreduce.runners.parallel.segments import Segment, SegmentWriter
 
 _HEAD, _CHECK = struct.Struct("<6Q"), struct.Struct("<Q")
 
-#: Keys, values and bytes of a block at most; a single value may have more bytes.
+#: Keys, values and bytes of a block at most; a single pair may have more bytes.
 _BLOCK_KEYS, _BLOCK_VALUES, _BLOCK_BYTES = 1 << 10, 1 << 12, 1 << 18
+
+#: Of less memory than that, blocks are smaller, so that as many can be read side by side.
+_ENOUGH, _SMALLEST = 8 << 20, 16
+
+#: Memory that keys and values take when they have been read, beside their bytes.
+_KEY_BYTES, _VALUE_BYTES = 330, 40
 
 
 class Block(NamedTuple):
@@ -66,6 +72,7 @@ class ColumnWriter:
         self._order = order_of_keys(how)
         self._gathered: Any = gathered
         self._limit = limit
+        self._part = min(1.0, limit / _ENOUGH)
         self._write_text = write
 
     @property
@@ -141,10 +148,33 @@ class ColumnWriter:
                 codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
                 keys = list(map("{}\t{}".format, codes, keys))
                 keys, found = in_order(keys, found)
-            blocks = [*_row_blocks(keys, found)] if rows else [*_blocks(keys, found)]
-            buffers: list[Buffer] = [b"".join(map(_packed, blocks))]
-            values = sum(len(block.values) for block in blocks)
-            self._output.append(number, buffers, len(keys), values)
+            cut = _row_blocks if rows else _blocks
+            light = chain.from_iterable(
+                self._light(block) for block in cut(keys, found, self._part)
+            )
+            memory, buffers = 0, []
+            for content, most in light:
+                buffers.append(content)
+                memory = max(memory, most)
+            self._output.append(number, [b"".join(buffers)], memory)
+
+    def _light(self, block: Block) -> Iterator[tuple[bytes, int]]:
+        """The bytes of a block, or of several if it has too many, and the memory of each."""
+        keys, counts, values = block
+        if len(values) == 1 or _weight(block) <= _BLOCK_BYTES * self._part:
+            content = _packed(block)
+            if len(values) == 1 or len(content) <= _BLOCK_BYTES * self._part + _HEAD.size:
+                yield content, memory_of(block) + 2 * len(content)
+                return
+        at, number = len(keys) // 2, len(values) // 2
+        if at:
+            number = sum(counts[:at]) if counts else at
+            halves = keys[:at], keys[at:]
+            each = (counts[:at], counts[at:]) if counts else (None, None)
+        else:
+            halves, each = (keys, keys), ([number], [len(values) - number])
+        yield from self._light(Block(halves[0], each[0], values[:number]))
+        yield from self._light(Block(halves[1], each[1], values[number:]))
 
     def close(self) -> None:
         """Write what is left."""
@@ -152,50 +182,40 @@ class ColumnWriter:
         self._output.close()
 
 
-def _row_blocks(keys: list[str], values: list[Any]) -> Iterator[Block]:
-    for at in range(0, len(keys), _BLOCK_KEYS):
-        some = slice(at, at + _BLOCK_KEYS)
-        yield from _light(Block(keys[some], None, values[some]))
+def memory_of(block: Block) -> int:
+    """Memory that a block takes when it is read, beside its bytes."""
+    return len(block.keys) * _KEY_BYTES + len(block.values) * _VALUE_BYTES
 
 
-def _blocks(keys: list[str], lists: list[list[Any]]) -> Iterator[Block]:
+def _row_blocks(keys: list[str], values: list[Any], part: float) -> Iterator[Block]:
+    most = max(_SMALLEST, int(_BLOCK_KEYS * part))
+    for at in range(0, len(keys), most):
+        yield Block(keys[at : at + most], None, values[at : at + most])
+
+
+def _blocks(keys: list[str], lists: list[list[Any]], part: float) -> Iterator[Block]:
+    most = [max(_SMALLEST, int(number * part)) for number in (_BLOCK_KEYS, _BLOCK_VALUES)]
     start = 0
     while start < len(keys):
-        counts = list(map(len, lists[start : start + _BLOCK_KEYS]))
-        number = max(1, bisect_left(list(accumulate(counts)), _BLOCK_VALUES))
+        counts = list(map(len, lists[start : start + most[0]]))
+        number = max(1, bisect_left(list(accumulate(counts)), most[1]))
         stop = start + number
         if number == 1:
-            for at in range(0, counts[0], _BLOCK_VALUES):
-                some = lists[start][at : at + _BLOCK_VALUES]
-                yield from _light(Block(keys[start:stop], [len(some)], some))
+            for at in range(0, counts[0], most[1]):
+                some = lists[start][at : at + most[1]]
+                yield Block(keys[start:stop], [len(some)], some)
         else:
             values = list(chain.from_iterable(lists[start:stop]))
-            yield from _light(Block(keys[start:stop], counts[:number], values))
+            yield Block(keys[start:stop], counts[:number], values)
         start = stop
 
 
-def _light(block: Block) -> Iterator[Block]:
-    """A block, or several if its values have too many bytes."""
-    keys, counts, values = block
-    if len(values) == 1 or _weight(values) <= _BLOCK_BYTES:
-        yield block
-        return
-    at, number = len(keys) // 2, len(values) // 2
-    if at:
-        number = sum(counts[:at]) if counts else at
-        halves = keys[:at], keys[at:]
-        each = (counts[:at], counts[at:]) if counts else (None, None)
-    else:
-        halves, each = (keys, keys), ([number], [len(values) - number])
-    yield from _light(Block(halves[0], each[0], values[:number]))
-    yield from _light(Block(halves[1], each[1], values[number:]))
-
-
-def _weight(values: list[Any]) -> int:
-    kinds = set(map(type, values))
+def _weight(block: Block) -> int:
+    """Bytes of keys and values, as far as they are easily told."""
+    kinds, size = set(map(type, block.values)), sum(map(len, block.keys))
     if kinds <= {str, bytes}:
-        return sum(map(len, values))
-    return sum(len(one) for one in values if type(one) is str or type(one) is bytes)
+        return size + sum(map(len, block.values))
+    return size + sum(len(one) for one in block.values if type(one) is str or type(one) is bytes)
 
 
 def _packed(block: Block) -> bytes:

@@ -41,6 +41,8 @@ class _Home:
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.keys: list[str] = []
         self.values: list[Any] = []
+        #: Characters of the keys of rows, which are there once more when they are sorted.
+        self.bytes = 0
 
     def clear(self) -> None:
         for part in (self.lists, self.keys, self.values):
@@ -53,6 +55,7 @@ class _Home:
         else:
             self.keys.append(key)
             self.values.append(value)
+            self.bytes += 2 * len(key)
 
     def distribute(self) -> None:
         """Put the rows to their keys."""
@@ -81,7 +84,7 @@ class Gathered:
         self._write = write
         self._columns = columns or self._add_text
         self._strings, self._texts = self._homes = _Home(), _Home()
-        self._has_rows = False
+        self._in_rows = False
         self._bytes = self._pairs = self._seen = self._looked = 0
 
     def __bool__(self) -> bool:
@@ -101,7 +104,6 @@ class Gathered:
         return False
 
     def _add(self, pairs: Iterable[Pair], limit: int) -> None:
-        before = [len(home.keys) for home in self._homes]
         add_key, add_value = self._strings.keys.append, self._strings.values.append
         # Nothing is known while there are rows.
         known_as, add_text = self._strings.lists.get, self._texts.add
@@ -127,7 +129,7 @@ class Gathered:
                         value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
                     (self._columns if is_columns(key) else self._add_text)(key, value)
-                    most = limit - self._bytes
+                    most = limit - self._bytes - self._texts.bytes
                     if used >= most:
                         break
                     continue
@@ -138,52 +140,50 @@ class Gathered:
                 else:
                     add_key(key)
                     add_value(value)
+                    used += 2 * len(key)
             elif type(key) is int and -_LONG < key < _LONG:
                 add_text(int.__repr__(key), value)
             else:
-                self._add_other(key, value, pair)
+                self._add_other(key, value)
+                most = limit - self._bytes - self._texts.bytes
             if used >= most:
                 # A chunk of long records would be too much.
                 break
         self._bytes += used
-        self._count(before)
+        self._count()
 
-    def _count(self, before: list[int]) -> None:
-        """Count a chunk of pairs, and put them to their keys, while these repeat.
-
-        ``before``: Rows of each home that had been counted.
-        """
+    def _count(self) -> None:
+        """Count a chunk of pairs, and put them to their keys, while these repeat."""
         self._pairs += _CHUNK
         self._bytes += (_SLOT_BYTES + _INT_BYTES) * _CHUNK
-        if self._has_rows:
+        for home in self._homes:
+            self._bytes += home.bytes
+            home.bytes = 0
+        if self._in_rows:
             self._bytes += (_SLOT_BYTES + _TEXT_BYTES) * _CHUNK
-            for home, start in zip(self._homes, before, strict=True):
-                self._bytes += sum(map(len, home.keys[start:]))
             return
         for home in self._homes:
             home.distribute()
         total = sum(len(home.lists) for home in self._homes)
         new, self._seen = total - self._seen, total
         self._bytes += new * _KEY_BYTES
-        for home in self._homes:
-            self._bytes += sum(map(len, islice(reversed(home.lists), min(new, len(home.lists)))))
         if not self._pairs % _LOOK:
             if total - self._looked > _NEW * _LOOK:
-                self._has_rows = True
+                self._in_rows = True
                 for home in self._homes:
                     home.turn_to_rows()
             self._looked = total
 
-    def _add_other(self, key: Any, value: Any, pair: Pair) -> None:
+    def _add_other(self, key: Any, value: Any) -> None:
         """Take in a value that is ready, with a key that is no ASCII string and no integer."""
         try:
             if is_columns(key):
-                self._columns(*pair)
+                self._columns(key, value)
                 return
             text = quote(key) if type(key) is str else to_json(key)
         except (TypeError, ValueError, RecursionError):
             # Its error.
-            self._write(*pair)
+            self._write(key, None)
             raise
         self.add_text(text, value)
 
@@ -206,7 +206,7 @@ class Gathered:
 
         The last is whether there are no lists: some texts may then be equal, with one value each.
         """
-        rows = self._has_rows
+        rows = self._in_rows
         if not rows:
             for home in self._homes:
                 home.distribute()
@@ -219,7 +219,7 @@ class Gathered:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
         # The next ones are gathered anew, if these have met again.
-        self._has_rows = rows and len(set(texts[:_LOOK])) > _NEW * len(texts[:_LOOK])
+        self._in_rows = rows and len(set(texts[:_LOOK])) > _NEW * len(texts[:_LOOK])
         return texts, values, rows
 
     def take_groups(self) -> tuple[list[str], list[list[Any]]]:

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import chain, compress, groupby, islice
 from operator import eq, itemgetter, length_hint, not_
 from typing import Any
@@ -119,7 +118,7 @@ class Groups:
         """Groups of lines, by a protocol that codes key and value each by itself."""
         protocol: Any = getattr(read, "__self__", None)
         loads = from_json if is_json(read) else protocol._loads
-        decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
+        decode: Any = Decoder(loads).__getitem__
 
         def keys_of(texts: list[str]) -> list[Any]:
             keys = []
@@ -127,14 +126,15 @@ class Groups:
                 keys.append(loads(self._key.encode("latin-1")))
             return keys
 
-        def value_of(rest: str) -> Any:
-            if rest:
-                return decode(rest[1:].encode("latin-1"))
-            # There is no TAB: the protocol has its own error.
-            self._unread = (self._text() or "").encode("latin-1")
-            return read(self._unread)
+        def values_of(rests: Iterable[str]) -> Iterator[Any]:
+            for rest in rests:
+                if not rest:
+                    # There is no TAB: the protocol has its own error.
+                    self._unread = (self._text() or "").encode("latin-1")
+                    read(self._unread)
+                yield decode(rest[1:].rstrip("\r").encode("latin-1"))
 
-        return self.of(ranges, keys_of, partial(map, value_of))
+        return self.of(ranges, keys_of, values_of)
 
     def pairs(self, lines: Iterable[bytes], read: Read) -> Iterator[Pair]:
         """Pairs of sorted lines."""

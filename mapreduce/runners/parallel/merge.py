@@ -12,22 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from mapreduce.runners.parallel.columns import Block, blocks_of
+from mapreduce.runners.parallel.columns import Block, blocks_of, memory_of
 from mapreduce.runners.parallel.segments import Segment
 
 #: What is merged at once at most: more takes longer, for the processor's caches.
 _MERGED_BYTES = 4 << 20
 
-#: Memory that keys and values take when they have been read, beside their bytes.
-_KEY_BYTES, _VALUE_BYTES = 330, 40
-
-#: Memory that a block takes at most, if no value in it is large.
-_MOST_BLOCK = 1 << 20
+#: Values of a large key that are sorted by the way are put together up to so many bytes.
+_PART_BYTES = 1 << 16
 
 
 class Range(NamedTuple):
-    """Sorted keys, and for each its values: lists, which nobody else has, or what is read as it is
-    taken, of a single key."""
+    """Sorted keys, and for each its values: lists, which nobody else has; of a single key that is
+    streamed, an iterator, which reads on as they are taken."""
 
     texts: list[str]
     lists: list[Any]
@@ -37,8 +34,30 @@ class Range(NamedTuple):
 def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
     """All groups in the order of their texts; values in the order of segments, or sorted.
 
-    It takes about ``memory`` bytes at most.
+    It takes about half of ``memory`` bytes, or a block of each segment, if that is more.
     """
+    for found in _ranges(segments, memory, sort_values):
+        if found.is_streamed:
+            found = found._replace(lists=[chain.from_iterable(found.lists[0])])
+        yield found
+        if found.is_streamed:
+            deque(found.lists[0], 0)
+
+
+def merged(
+    segments: list[Segment],
+    memory: int,
+    sort_values: bool,
+    write: Callable[[list[str], list[list[Any]]], None],
+) -> None:
+    """Write the groups of segments, those of one key perhaps in parts."""
+    for texts, lists, is_streamed in _ranges(segments, memory, sort_values):
+        for part in lists[0] if is_streamed else [None]:
+            write(texts, lists if part is None else [part])
+
+
+def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
+    """As :func:`ranges`, with lists of values for those of a key that is streamed."""
     share = min(memory // 2, _MERGED_BYTES) // max(1, len(segments))
     readers = [_Reader(segment, share) for segment in segments]
     groups: dict[str, list[Any]] = defaultdict(list)
@@ -56,10 +75,9 @@ def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[
             yield Range(texts, lists)
         elif end is not None and any(one.is_full_of(end) for one in readers):
             # One key fills a reader's share.
-            each = [one.values_of(end) for one in readers]
-            values = heapq.merge(*each) if sort_values else chain.from_iterable(each)
-            yield Range([end], [values], is_streamed=True)
-            deque(values, 0)
+            each = [one.parts_of(end) for one in readers]
+            parts = _sorted_parts(each) if sort_values else chain.from_iterable(each)
+            yield Range([end], [parts], is_streamed=True)
         if end is None:
             return
 
@@ -67,20 +85,22 @@ def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[
 def fewer(
     segments: list[Segment], memory: int, merged: Callable[[list[Segment]], Iterable[Segment]]
 ) -> list[Segment]:
-    """Segments of which a block each fits into half of the memory.
+    """Segments of which a block each fits into half of the memory, or two.
 
     ``merged``: Makes one of neighbours.
     """
-    sizes = (
-        min(_MOST_BLOCK, one.keys * _KEY_BYTES + one.values * _VALUE_BYTES + 2 * one.length)
-        for one in segments
-    )
-    most = max(2, memory // 2 // _MOST_BLOCK)
-    if sum(sizes) <= memory // 2 or len(segments) <= most:
-        return segments
-    cuts = range(0, len(segments), most)
-    found = list(chain.from_iterable(merged(segments[at : at + most]) for at in cuts))
-    return fewer(found, memory, merged)
+    while len(segments) > 2 and sum(one.block for one in segments) > memory // 2:
+        found: list[Segment] = []
+        some: list[Segment] = []
+        for one in [*segments, None]:
+            used = sum(each.block for each in some)
+            if one is None or (len(some) > 1 and used + one.block > memory // 2):
+                found += merged(some) if len(some) > 1 else some
+                some = []
+            if one is not None:
+                some.append(one)
+        segments = found
+    return segments
 
 
 class _Reader:
@@ -102,12 +122,12 @@ class _Reader:
 
     def refill(self) -> bool:
         """Read on, to the share, or a block; returns whether there is anything."""
-        used = sum(_memory(block) for block in self._waiting)
+        used = sum(map(memory_of, self._waiting))
         if self.has_more and (used < self._share or not self._waiting):
             for size, block in blocks_of(self._segment, self._position):
                 self._waiting.append(block)
                 self._position += size
-                used += 2 * size + _memory(block)
+                used += 2 * size + memory_of(block)
                 if used >= self._share:
                     break
         return bool(self._waiting)
@@ -131,7 +151,7 @@ class _Reader:
         """Whether it has nothing but values of a key, and may have more."""
         return self.has_more and self._waiting[0].keys[0] == key == self.last
 
-    def values_of(self, key: str) -> Iterator[Any]:
+    def parts_of(self, key: str) -> Iterator[list[Any]]:
         """The values of a key that comes next, if it does; it reads on as they are taken."""
         while self._waiting or self.refill():
             keys, counts, values = self._waiting[0]
@@ -143,11 +163,19 @@ class _Reader:
             else:
                 self._waiting[0] = Block(keys[1:], counts and counts[1:], values[some:])
                 values = values[:some]
-            yield from values
+            yield values
 
 
-def _memory(block: Block) -> int:
-    return len(block.keys) * _KEY_BYTES + len(block.values) * _VALUE_BYTES
+def _sorted_parts(each: Iterable[Iterator[list[str]]]) -> Iterator[list[str]]:
+    part: list[str] = []
+    used = 0
+    for value in heapq.merge(*map(chain.from_iterable, each)):
+        part.append(value)
+        used += len(value)
+        if used >= _PART_BYTES:
+            yield part
+            part, used = [], 0
+    yield part
 
 
 def _add(groups: dict[str, list[Any]], block: Block) -> None:

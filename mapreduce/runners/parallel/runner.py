@@ -189,6 +189,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if pool is None:
             with signals.deferred():
                 pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
+            worker.made_jobs.clear()
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
         return pool

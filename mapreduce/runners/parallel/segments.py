@@ -22,14 +22,13 @@ _READ_BYTES = 1 << 20
 class Segment(NamedTuple):
     """Records of one partition that lie together in a file.
 
-    ``keys``, ``values``: Of columns, how many there are of each at most; 0 for lines.
+    ``block``: Of columns, the memory that the largest block takes when it is read; 0 for lines.
     """
 
     path: str
     offset: int
     length: int
-    keys: int = 0
-    values: int = 0
+    block: int = 0
 
 
 class Target(NamedTuple):
@@ -60,7 +59,7 @@ class SegmentWriter:
         """The description of the output for the driver."""
         return {"segments": self.segments, "files": self.files}
 
-    def append(self, number: int, buffers: list[Buffer], keys: int = 0, values: int = 0) -> None:
+    def append(self, number: int, buffers: list[Buffer], block: int = 0) -> None:
         """Write a segment of a partition, of lines or of columns."""
         if os.getpid() != self._process:
             # A copy of the task's process, which it made and let return: its output came twice.
@@ -69,7 +68,7 @@ class SegmentWriter:
         if length:
             self._make_room(length)
             self._write(buffers)
-            segment = Segment(str(self._path), self._position, length, keys, values)
+            segment = Segment(str(self._path), self._position, length, block)
             self.segments[number].append(segment)
             self._position += length
 

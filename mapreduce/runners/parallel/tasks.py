@@ -26,7 +26,7 @@ from mapreduce.runners.parallel.commands import lines_of as lines_of_blocks
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines
 from mapreduce.runners.parallel.groups import Groups, lines_of
 from mapreduce.runners.parallel.lines import LineWriter, write_lines
-from mapreduce.runners.parallel.merge import Range, fewer, ranges
+from mapreduce.runners.parallel.merge import Range, fewer, merged, ranges
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
 from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
@@ -39,8 +39,8 @@ _SORTED = 6
 _OUTPUT_BYTES = 4 << 20
 _BATCH_BYTES = 16 << 20
 
-#: Lines for a program, and values of one large key, that are taken together.
-_LINES, _STREAMED = 1 << 12, 1 << 12
+#: Lines for a program that are taken together.
+_LINES = 1 << 12
 
 
 class Input(io.RawIOBase):
@@ -99,6 +99,8 @@ class Task:
         self._how = Partitioning(*spec["partitioning"])
         self._reader: SplitReader | None = None
         self._spilled = 0
+        #: Files of merged segments, of which each has one.
+        self._merges: set[str] = set()
         self._groups = Groups(self._watched if spec.get("timeout") else None)
         self._batch: Pair | None = None
 
@@ -172,6 +174,12 @@ class Task:
         if not self._spec.get("timeout"):
             return items
         return (item for item in items if self._alive() is None)
+
+    def _alive_with(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Items, which are few, each with a sign of life."""
+        for item in items:
+            self._alive()
+            yield item
 
     def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
         writer = self._writer(lambda key, value: b"")
@@ -293,10 +301,11 @@ class Task:
     def _ranges(self, segments: list[Segment]) -> Iterator[Range]:
         """Groups of a partition, in the order that the job wants its keys in."""
         spec, memory = self._spec, int(self._spec["memory"])
-        if any(not segment.keys for segment in segments):
+        if any(not segment.block for segment in segments):
             # Lines, as batch mappers write them.
             gathered = GatheredLines(self._how.key_fields, spec["sort_values"])
-            lines = chain.from_iterable(lines_of_blocks(raw_blocks(segments)))
+            blocks = self._alive_with(raw_blocks(segments))
+            lines = chain.from_iterable(lines_of_blocks(blocks))
             if not gathered.fill(lines, memory // 2) and not self._how.order:
                 if gathered:
                     yield Range(*gathered.take_groups())
@@ -307,7 +316,7 @@ class Task:
             writer.close()
             (segments,) = writer.result["segments"]
         segments = fewer(segments, memory, self._merged)
-        for found in ranges(segments, memory, spec["sort_values"]):
+        for found in self._alive_with(ranges(segments, memory, spec["sort_values"])):
             if self._how.order:
                 # What they are sorted by stands before them.
                 texts = [text.partition("\t")[2] for text in found.texts]
@@ -316,19 +325,22 @@ class Task:
 
     def _merged(self, segments: list[Segment]) -> list[Segment]:
         """Segments as one."""
-        spec = self._spec
-        writer = self._spill(GatheredLines(), Partitioning(1), 0)
-        for texts, lists, is_streamed in ranges(segments, spec["memory"], spec["sort_values"]):
-            if is_streamed:
-                while values := list(islice(lists[0], _STREAMED)):
-                    writer.write_groups(texts, [values])
-            else:
-                writer.write_groups(texts, lists)
+        memory = int(self._spec["memory"])
+        writer = self._spill(GatheredLines(), Partitioning(1), memory // 4)
+
+        def write(texts: list[str], lists: list[list[Any]]) -> None:
+            self._alive()
+            writer.write_groups(texts, lists)
+
+        merged(segments, memory, self._spec["sort_values"], write)
         writer.close()
         (found,) = writer.result["segments"]
+        for path in self._merges.intersection(one.path for one in segments):
+            Path(path).unlink(missing_ok=True)
+        self._merges.add(found[0].path)
         # They lie one after the other.
-        sums = (sum(one[n] for one in found) for n in (2, 3, 4))
-        return [Segment(found[0].path, found[0].offset, *sums)]
+        length, block = sum(one.length for one in found), max(one.block for one in found)
+        return [Segment(found[0].path, found[0].offset, length, block)]
 
     def _spill(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
         folder = Path(self._spec["temporary"])

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -34,7 +35,7 @@ from mapreduce.support import forked, parents
 known_jobs: dict[str, type] = {}
 
 #: Instances of jobs that the process had before it was forked, by class and arguments.
-_made_jobs: dict[tuple[str, ...], Any] = {}
+made_jobs: dict[tuple[Any, ...], Any] = {}
 
 LOG_BYTES = 1 << 16
 SHOWN_BYTES = 1 << 10
@@ -53,10 +54,10 @@ def make_job(job_class: Any, arguments: list[str]) -> None:
 
     Each task has a copy of its own. To read the arguments takes half of the time of a small task.
     """
-    own = ("__init__", "load_args")
-    if all(getattr(job_class, name, None) is getattr(MRJob, name) for name in own):
+    theirs = [name for name in vars(MRJob) if name.endswith(("__init__", "_arg", "_args"))]
+    if all(getattr(job_class, name) is getattr(MRJob, name) for name in theirs):
         with contextlib.suppress(Exception, SystemExit):  # the task's own error then
-            _made_jobs[job_name(job_class), *arguments] = job_class(arguments)
+            made_jobs[job_class, *arguments] = job_class(arguments)
 
 
 def main(connection: Connection, parent: int, stderr_path: str) -> None:
@@ -148,8 +149,11 @@ class _Worker:
             return self._job
         job_class: Any = known_jobs[self._definition["name"]]
         arguments = [f"--step-num={spec['step']}", f"--{mrc}", *self._definition["arguments"]]
-        made = _made_jobs.pop((self._definition["name"], *arguments), None)
+        made = made_jobs.pop((job_class, *arguments), None)
         self._job = made or job_class(arguments)
+        if made is not None:
+            # As mrjob does when it makes one.
+            time.tzset()
         self._job._stdout = tasks.Output()
         return self._job
 

@@ -222,7 +222,7 @@ def next_to_no_memory():
         mock.patch.object(columns, "_BLOCK_VALUES", 3),
         mock.patch.object(columns, "_BLOCK_BYTES", 60),
         mock.patch.object(merge, "_MERGED_BYTES", 1000),
-        mock.patch.object(merge, "_MOST_BLOCK", 200),
+        mock.patch.object(columns, "_SMALLEST", 1),
         mock.patch.object(tasks, "_OUTPUT_BYTES", 64),
     ):
         yield

@@ -204,7 +204,7 @@ def groups_of(segments, memory=1 << 40):
 
 small = [(gathered, "_CHUNK", 3), (gathered, "_LOOK", 6), (merge, "_MERGED_BYTES", 500)]
 small += [(columns, name, 3) for name in ("_BLOCK_KEYS", "_BLOCK_VALUES")]
-small += [(columns, "_BLOCK_BYTES", 40)]
+small += [(columns, "_BLOCK_BYTES", 40), (columns, "_SMALLEST", 1)]
 
 
 @given(
@@ -301,7 +301,7 @@ def test_a_key_that_does_not_fit_is_read_as_it_is_taken(tmp_path, keys, sort_val
     lines = [b"key %d\t%d" % (n % keys, n * 7919 % 20_011) for n in range(20_000)]
     output = SegmentWriter(Target(str(tmp_path / "out")), 1)
     writer = ColumnWriter(output, Partitioning(1), GatheredLines(1, sort_values), 1 << 18)
-    with mock.patch.object(columns, "_BLOCK_VALUES", 50):
+    with mock.patch.object(columns, "_BLOCK_VALUES", 1600):
         writer.write_lines(lines)
         writer.close()
     assert len(output.segments[0]) > 3
@@ -324,18 +324,20 @@ def test_a_large_value_is_a_block_of_its_own(tmp_path):
 
 
 def test_many_segments_are_merged_in_groups_of_neighbours():
-    segments = [Segment("path", n, 1 << 20, 4000, 4000) for n in range(100)]
+    segments = [Segment("path", n, 9 << 20, 1 << 20) for n in range(100)]
     merged = []
 
     def merge_some(some):
         merged.append([one.offset for one in some])
-        return [Segment("merged", some[0].offset, len(some) << 20, 10, 10)]
+        return [Segment("merged", some[0].offset, len(some) << 20, 1 << 20)]
 
     found = fewer(segments, 20 << 20, merge_some)
     # Ten blocks at once: ten groups of ten.
     assert merged == [list(range(at, at + 10)) for at in range(0, 100, 10)]
     assert [one.offset for one in found] == list(range(0, 100, 10))
     assert fewer(segments, 1 << 40, merge_some) is segments
+    # Two at least.
+    assert [one.offset for one in fewer(segments[:4], 0, merge_some)] == [0, 2]
 
 
 @given(
