@@ -2,7 +2,7 @@
 
 A block is::
 
-    <6Q         keys, values, kind, bytes of keys, of counts, of values
+    <5Q         memory that it takes when it is read, kind of values, bytes of keys, counts, values
     <Q          checksum of all else
     keys        texts of the keys, separated by line feeds, of which they have none
     counts      array of uint32; nothing if all are 1: a key may then come several times
@@ -33,7 +33,7 @@ from mapreduce.runners.parallel.lines import write_lines
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
 from mapreduce.runners.parallel.segments import Segment, SegmentWriter
 
-_HEAD, _CHECK = struct.Struct("<6Q"), struct.Struct("<Q")
+_HEAD, _CHECK = struct.Struct("<5Q"), struct.Struct("<Q")
 
 #: Keys, values and bytes of a block at most; a single pair may have more bytes.
 _BLOCK_KEYS, _BLOCK_VALUES, _BLOCK_BYTES = 1 << 10, 1 << 12, 1 << 18
@@ -41,8 +41,10 @@ _BLOCK_KEYS, _BLOCK_VALUES, _BLOCK_BYTES = 1 << 10, 1 << 12, 1 << 18
 #: Of less memory than that, blocks are smaller, so that as many can be read side by side.
 _ENOUGH, _SMALLEST = 8 << 20, 16
 
-#: Memory that keys and values take when they have been read, beside their bytes.
-_KEY_BYTES, _VALUE_BYTES = 330, 40
+#: Memory that keys and values take when they have been read, beside their bytes, and how many times
+#: the bytes of strings and numbers, and of lists and dictionaries, which may be full of empty ones.
+_KEY_BYTES, _VALUE_BYTES, _FLAT, _NESTED = 330, 40, 2, 16
+_NESTING = frozenset({bytes, tuple, list, dict})
 
 
 class Block(NamedTuple):
@@ -152,19 +154,17 @@ class ColumnWriter:
             light = chain.from_iterable(
                 self._light(block) for block in cut(keys, found, self._part)
             )
-            memory, buffers = 0, []
-            for content, most in light:
-                buffers.append(content)
-                memory = max(memory, most)
-            self._output.append(number, [b"".join(buffers)], memory)
+            contents = list(light)
+            most = max((_HEAD.unpack_from(content)[0] for content in contents), default=0)
+            self._output.append(number, [b"".join(contents)], most)
 
-    def _light(self, block: Block) -> Iterator[tuple[bytes, int]]:
-        """The bytes of a block, or of several if it has too many, and the memory of each."""
+    def _light(self, block: Block) -> Iterator[bytes]:
+        """The bytes of a block, or of several if it has too many."""
         keys, counts, values = block
         if len(values) == 1 or _weight(block) <= _BLOCK_BYTES * self._part:
             content = _packed(block)
             if len(values) == 1 or len(content) <= _BLOCK_BYTES * self._part + _HEAD.size:
-                yield content, memory_of(block) + 2 * len(content)
+                yield content
                 return
         at, number = len(keys) // 2, len(values) // 2
         if at:
@@ -180,11 +180,6 @@ class ColumnWriter:
         """Write what is left."""
         self.flush()
         self._output.close()
-
-
-def memory_of(block: Block) -> int:
-    """Memory that a block takes when it is read, beside its bytes."""
-    return len(block.keys) * _KEY_BYTES + len(block.values) * _VALUE_BYTES
 
 
 def _row_blocks(keys: list[str], values: list[Any], part: float) -> Iterator[Block]:
@@ -225,7 +220,10 @@ def _packed(block: Block) -> bytes:
     numbers = array("I", counts or ()).tobytes() if is_counted else b""
     kind, content = packed(values)
     sizes = len(names), len(numbers), len(content)
-    head = _HEAD.pack(len(keys), len(values), kind, *sizes)
+    times = _FLAT if _NESTING.isdisjoint(map(type, values)) else _NESTED
+    memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES
+    memory += len(names) * _FLAT + len(content) * times
+    head = _HEAD.pack(memory, kind, *sizes)
     parts = head, names, numbers, content
     return b"".join((head, _CHECK.pack(_checksum(parts)), *parts[1:]))
 
@@ -237,8 +235,8 @@ def _checksum(parts: Iterable[bytes]) -> int:
     return value
 
 
-def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, Block]]:
-    """The blocks of a segment from a position on, each with its bytes.
+def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, int, Block]]:
+    """The blocks of a segment from a position on, each with its bytes and the memory that it takes.
 
     Raises StorageError (the file is not as it was written).
     """
@@ -246,25 +244,26 @@ def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, Block]
     with storage_errors("read", Path(path)), Path(path).open("rb") as file:
         file.seek(offset + position)
         while position < length:
-            block = _read(file.read, length - position)
-            if block is None:
+            found = _read(file.read, length - position)
+            if found is None:
                 raise StorageError(
                     f"{path} is not as it was written: damaged, or cut off. Run the job again"
                 )
             before, position = position, file.tell() - offset
-            yield position - before, block
+            yield position - before, *found
 
 
-def _read(read: Callable[[int], bytes], most: int) -> Block | None:
-    """The next block; None if it is damaged."""
+def _read(read: Callable[[int], bytes], most: int) -> tuple[int, Block] | None:
+    """The next block, after the memory that it takes; None if it is damaged."""
     head, check = read(_HEAD.size), read(_CHECK.size)
     if len(check) < _CHECK.size:
         return None
-    *_, kind, names, counts, content = _HEAD.unpack(head)
+    memory, kind, names, counts, content = _HEAD.unpack(head)
     if names + counts + content > most:
         return None
     parts = read(names), read(counts), read(content)
     if _CHECK.unpack(check)[0] != _checksum((head, *parts)):
         return None
     numbers = array("I", parts[1]).tolist() if counts else None
-    return Block(parts[0].decode("latin-1").split("\n"), numbers, unpacked(kind, parts[2]))
+    keys = parts[0].decode("latin-1").split("\n")
+    return memory, Block(keys, numbers, unpacked(kind, parts[2]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from mapreduce.runners.parallel.columns import Block, blocks_of, memory_of
+from mapreduce.runners.parallel.columns import Block, blocks_of
 from mapreduce.runners.parallel.segments import Segment
 
 #: What is merged at once at most: more takes longer, for the processor's caches.
@@ -111,6 +111,8 @@ class _Reader:
         self._share = share
         self._position = 0
         self._waiting: deque[Block] = deque()
+        #: Memory of each that waits, as a whole.
+        self._sizes: deque[int] = deque()
 
     @property
     def has_more(self) -> bool:
@@ -122,12 +124,15 @@ class _Reader:
 
     def refill(self) -> bool:
         """Read on, to the share, or a block; returns whether there is anything."""
-        used = sum(map(memory_of, self._waiting))
+        while len(self._sizes) > len(self._waiting):
+            self._sizes.popleft()
+        used = sum(self._sizes)
         if self.has_more and (used < self._share or not self._waiting):
-            for size, block in blocks_of(self._segment, self._position):
+            for size, memory, block in blocks_of(self._segment, self._position):
                 self._waiting.append(block)
+                self._sizes.append(memory)
                 self._position += size
-                used += 2 * size + memory_of(block)
+                used += memory
                 if used >= self._share:
                     break
         return bool(self._waiting)
