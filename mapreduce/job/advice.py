@@ -133,6 +133,8 @@ def explain(error: BaseException, given: Any) -> None:
         if frame is not None and {"key", "value"} <= {*frame.f_locals}:
             message = _not_json(found, frame.f_locals["key"], frame.f_locals["value"])
             error.args = (f"{place_of(given)}: {name} yielded {message}",)
+            # How JSON and the protocol came to it says nothing more.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
         return
     frame = _frame(error, lambda code: code is code_of(given))
     if frame is None or frame.f_code.co_argcount != 3:

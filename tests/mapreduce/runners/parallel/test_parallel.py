@@ -161,6 +161,87 @@ def test_streams_of_many_tasks_are_their_own(tmp_path):
     assert counters == [{"read": {"lines": 20}}]
 
 
+def named(word):
+    """A class of a name that others have, too."""
+
+    class Named(MRJob):
+        def mapper(self, _, line):
+            yield word, time.localtime(0).tm_hour
+
+        def reducer(self, key, values):
+            yield key, len({*values})
+
+    return Named
+
+
+@pytest.mark.parametrize("maps", [1, 20])
+def test_a_task_has_the_class_of_its_job(tmp_path, maps):
+    """Where there are many, their instance of it is made before they are forked."""
+    (tmp_path / "text").write_text("a\n" * 40)
+    for word, number in (("one", maps), ("two", 2), ("three", 20)):
+        found, _ = run(
+            named(word), "parallel", "-D", f"mapreduce.job.maps={number}", tmp_path / "text"
+        )
+        assert found == [f'"{word}"\t1'.encode()]
+
+
+class AsksTheEnvironment(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--word", default=os.environ.get("WORD"))
+
+    def mapper(self, _, line):
+        yield [self.options.word, time.localtime(0).tm_hour], 1
+
+
+class AsksTheTime(MRJob):
+    def mapper(self, _, line):
+        yield [None, time.localtime(0).tm_hour], 1
+
+
+@pytest.mark.parametrize("maps", [2, 20])
+@pytest.mark.parametrize(("job", "expected"), [(AsksTheEnvironment, "w"), (AsksTheTime, None)])
+def test_a_task_has_an_environment_of_its_own(tmp_path, maps, job, expected):
+    (tmp_path / "text").write_text("a\n" * 40)
+    given = "--cmdenv", "WORD=w", "--cmdenv", "TZ=Asia/Tokyo", "-D", f"mapreduce.job.maps={maps}"
+    found, _ = run(job, "parallel", *given, tmp_path / "text")
+    assert [json.loads(line.split(b"\t")[0]) for line in found] == [[expected, 9]] * 40
+
+
+class Stops:
+    """A protocol that stops an iteration, as csv does for an empty line."""
+
+    def read(self, line):
+        return next(iter([line.decode()] if line else [])), 1
+
+    def write(self, key, value):
+        return key.encode()
+
+
+class ReadsByIt(MRJob):
+    INPUT_PROTOCOL = Stops
+
+    def mapper(self, key, value):
+        yield key, value
+
+
+class ExchangesByIt(MRJob):
+    INTERNAL_PROTOCOL = Stops
+
+    def mapper(self, _, line):
+        yield line, 1
+
+    def reducer(self, key, values):
+        yield key, sum(values)
+
+
+@pytest.mark.parametrize("job", [ReadsByIt, ExchangesByIt])
+def test_a_protocol_that_stops_ends_no_task_in_silence(tmp_path, job):
+    (tmp_path / "text").write_text("a\n\nb\n")
+    with pytest.raises(TaskFailedException, match="RuntimeError: generator raised StopIteration"):
+        run(job, "parallel", tmp_path / "text")
+
+
 class TakesSomeLines(MRJob):
     """Reads every third line by itself, while mrjob reads the others."""
 

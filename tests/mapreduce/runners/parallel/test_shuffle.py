@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import marshal
 import sys
 from collections import defaultdict
 from itertools import islice
@@ -17,7 +18,8 @@ from odd_values import odd
 
 from hdfs_utils.errors import StorageError
 from mapreduce.runners.parallel import columns, gathered, merge
-from mapreduce.runners.parallel.codec import decoded
+from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
+from mapreduce.runners.parallel.codec import packed as packed_values
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, key_of
@@ -403,3 +405,19 @@ def test_a_group_that_is_kept_is_empty_when_the_next_one_has_come():
         assert last is None or list(last) == []
         last = values
     assert [list(values) for values in kept] == [[]] * 9
+
+
+def test_what_marshal_takes_by_itself_but_not_in_a_list():
+    deep: list = []
+    while True:
+        try:
+            marshal.loads(marshal.dumps([deep], MARSHAL))
+        except ValueError:
+            break
+        deep = [deep]
+    # It is as deep as it may be by itself.
+    values = [marshal.dumps(deep, MARSHAL), 3, kept([1])]
+    found, *others = unpacked(*packed_values(values))
+    assert others == [3, [1]]
+    # Comparing them is too deep for Python.
+    assert marshal.dumps(found, MARSHAL) == values[0]
