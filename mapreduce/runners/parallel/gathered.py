@@ -26,9 +26,9 @@ _CHUNK = 1 << 10
 #: Pairs between two looks at the keys: rows are better, if such a share of them was new.
 _LOOK, _NEW = 1 << 14, 0.4
 
-#: As measured: a key with its list, beside its characters; a place in a list; an integer; a string
+#: As measured: a key with its list, beside its characters; a place in a list; numbers; a string
 #: beside its characters.
-_KEY_BYTES, _SLOT_BYTES, _INT_BYTES, _TEXT_BYTES = 250, 9, 28, 50
+_KEY_BYTES, _SLOT_BYTES, _INT_BYTES, _FLOAT_BYTES, _TEXT_BYTES = 250, 9, 28, 24, 50
 
 #: Integers of 64 bits, and those that are compared faster.
 _LONG, _SMALL = 1 << 63, 1 << 29
@@ -104,10 +104,13 @@ class Gathered:
         return False
 
     def _add(self, pairs: Iterable[Pair], limit: int) -> None:
-        add_key, add_value = self._strings.keys.append, self._strings.values.append
+        strings, texts = self._homes
+        add_string, add_to_string = strings.keys.append, strings.values.append
+        add_text, add_to_text = texts.keys.append, texts.values.append
         # Nothing is known while there are rows.
-        known_as, add_text = self._strings.lists.get, self._texts.add
-        dumps, used, most, one = marshal.dumps, 0, limit - self._bytes, 1
+        known_as, known_text = strings.lists.get, texts.lists.get
+        dumps, int_text, one = marshal.dumps, int.__repr__, 1
+        used, most = 0, limit - self._bytes
         for pair in pairs:
             try:
                 key, value = pair
@@ -122,6 +125,9 @@ class Gathered:
                 if type(key) is str and (known := known_as(key)) is not None:
                     known.append(value)
                     continue
+            elif kind is float and not value - value:
+                # It is finite.
+                used += _FLOAT_BYTES
             elif value is not None and not (kind is int and -_LONG < value < _LONG):
                 try:
                     value = PLAIN[kind](value)
@@ -138,11 +144,16 @@ class Gathered:
                 if (known := known_as(key)) is not None:
                     known.append(value)
                 else:
-                    add_key(key)
-                    add_value(value)
+                    add_string(key)
+                    add_to_string(value)
                     used += 2 * len(key)
             elif type(key) is int and -_LONG < key < _LONG:
-                add_text(int.__repr__(key), value)
+                text = int_text(key)
+                if (known := known_text(text)) is not None:
+                    known.append(value)
+                else:
+                    add_text(text)
+                    add_to_text(value)
             else:
                 self._add_other(key, value)
                 most = limit - self._bytes - self._texts.bytes

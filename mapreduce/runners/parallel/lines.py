@@ -105,10 +105,15 @@ class LineWriter:
                 self._take_texts(lines)
                 self._write_columns(key, value)
                 continue
-            name = quote(key) if type(key) is str else to_json(key)
-            kind = type(value)
-            # Python's own text of an integer is its JSON.
-            text = value if kind is int else quote(value) if kind is str else to_json(value)
+            name: Any = (
+                quote(key) if type(key) is str else key if type(key) is int else to_json(key)
+            )
+            kind, text = type(value), value
+            # Python's own text of an integer is its JSON, and of a float that is finite.
+            if kind is str:
+                text = quote(value)
+            elif kind is not int and (kind is not float or value - value):
+                text = to_json(value)
             line = f"{name}\t{text}\n"
             lines.append(line)
             used += len(line)
