@@ -19,6 +19,7 @@ from benchmarks.paired import in_turn
 from benchmarks.programs import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "stock" / "shapes.py"
+COMMAND = [sys.executable, "-m", "gradreduce", "run", str(SCRIPT), "--no-conf", "-q"]
 
 #: What a shape reads, if it is no visits, and the most of mrjob's time that it may take.
 INPUTS = {"Identity": "lines", "Records": "records", "Words": "words"}
@@ -47,8 +48,8 @@ TIMES, MEMORIES, MOST_GROWTH = (1, 10, 40), (400, 100, 50), 1.15
 BESIDE = 45
 
 
-def write(path: Path, rows: int) -> None:
-    """Write the inputs of all shapes, of a seed."""
+def write(path: Path, rows: int, all_of_them: bool = True) -> None:
+    """Write the inputs of all shapes, or of visits and lines, of a seed."""
     chance = random.Random(7)
     users = 260_000 * rows // 600_000
 
@@ -60,9 +61,12 @@ def write(path: Path, rows: int) -> None:
     with (path / "visits").open("w") as plain, (path / "records").open("w") as records:
         for user, page, second in visits():
             plain.write(f"{user}\t{page}\t{second}\n")
-            records.write(f'{{"user": "{user}", "page": "{page}", "second": {second}}}\n')
+            if all_of_them:
+                records.write(f'{{"user": "{user}", "page": "{page}", "second": {second}}}\n')
     with (path / "lines").open("w") as lines:
         lines.writelines(f"{chance.randrange(10**12):012d} line {n}\n" for n in range(rows))
+    if not all_of_them:
+        return
     with (path / "words").open("w") as words:
         for _ in range(rows // 3):
             some = (int(chance.paretovariate(0.14)) % 4_000_000 for _ in range(20))
@@ -94,11 +98,10 @@ class Table:
 
 def run(shape: str, source: Path, out: Path, *options: str) -> list[bytes]:
     """The sorted lines that a shape's job writes."""
-    command = [sys.executable, "-m", "gradreduce", "run", str(SCRIPT), "--no-conf", "-q"]
     environment = {**os.environ, "SHAPE": shape}
     with out.open("wb") as file:
         subprocess.run(
-            [*command, *options, str(source)], env=environment, cwd=ROOT, stdout=file, check=True
+            [*COMMAND, *options, str(source)], env=environment, cwd=ROOT, stdout=file, check=True
         )
     return sorted(out.read_bytes().splitlines())
 
@@ -180,24 +183,27 @@ def growth(quick: bool) -> Table:
         f"same rows ten times as often, at most {MOST_GROWTH} of linear.",
         "| shape | `--memory`, MB | rows, times | processor time, s | of linear | largest, MiB |",
     )
+    # A process that has imported little: those that it starts begin with its memory.
     program = (
-        "import resource, sys; from benchmarks import shapes; from pathlib import Path; "
-        "s = shapes.processor_seconds(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), "
-        "*sys.argv[4:]); print(s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
+        "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+        "print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
     )
     first: dict[tuple[str, int], float] = {}
     for times in TIMES:
         with folder() as path:
-            write(path, rows * times)
-            (path / "words").unlink()
-            (path / "records").unlink()
+            write(path, rows * times, all_of_them=False)
             for shape in ("Visits", "Identity"):
                 for memory in MEMORIES:
                     options = ["-r", "parallel", "--workers", "2", "--memory", str(memory)]
                     source = path / INPUTS.get(shape, "visits")
-                    command = [sys.executable, "-c", program, shape, str(source), str(path / "out")]
                     done = subprocess.run(
-                        [*command, *options], cwd=ROOT, capture_output=True, text=True, check=True
+                        [sys.executable, "-c", program, *COMMAND, *options, str(source)],
+                        env={**os.environ, "SHAPE": shape},
+                        cwd=ROOT,
+                        capture_output=True,
+                        text=True,
+                        check=True,
                     )
                     seconds, largest = map(float, done.stdout.split())
                     linear = seconds / (first.setdefault((shape, memory), seconds) * times)
