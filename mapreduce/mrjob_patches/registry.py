@@ -38,8 +38,13 @@ from mapreduce.support.reading import reading_compressed
 
 log = logging.getLogger(__name__)
 
-#: Characters that a message shows of what a task has printed.
+#: What is said of what a task, of some kind, has printed, and how many characters it shows.
+PRINTED = (
+    "a %s printed to standard output, which on Hadoop would have become records; print to standard "
+    "error instead. It printed:\n%s"
+)
 _SHOWN = 1 << 10
+
 #: The runners that arguments of a job name, joined by blanks.
 NAMED = re.compile(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)")
 
@@ -218,12 +223,7 @@ def _take_text(inline: Any) -> None:
             told = vars(self).setdefault("_told_of_printing", set())
             if printed.getvalue() and task_type not in told:
                 told.add(task_type)
-                log.warning(
-                    "a %s printed to standard output, which on Hadoop would have become records; "
-                    "print to standard error instead. It printed:\n%s",
-                    task_type,
-                    printed.getvalue()[:_SHOWN].rstrip(),
-                )
+                log.warning(PRINTED, task_type, printed.getvalue()[:_SHOWN].rstrip())
 
         return invoke_task
 

@@ -48,11 +48,16 @@ _NESTING = frozenset({bytes, tuple, list, dict})
 
 
 class Block(NamedTuple):
-    """Sorted keys, the number of values of each, or None if all have one, and all values."""
+    """Sorted keys, the number of values of each, or None if all have one, and all values.
+
+    ``memory``: Of one that was read, what it takes as a whole, and so what a part of it takes at
+    most.
+    """
 
     keys: list[str]
     counts: list[int] | None
     values: list[Any]
+    memory: int = 0
 
 
 class ColumnWriter:
@@ -139,28 +144,22 @@ class ColumnWriter:
         edges = [0, len(texts)]
         if self._how.partitions > 1:
             numbers = partition_numbers(texts, self._how)
-            order = sorted(range(len(texts)), key=numbers.__getitem__)
-            numbers.sort()
+            numbers, texts, items = in_order(numbers, texts, items)
             edges = [bisect_left(numbers, one) for one in range(self._how.partitions + 1)]
-            texts = list(map(texts.__getitem__, order))
-            items = list(map(items.__getitem__, order))
         for number, (start, stop) in enumerate(pairwise(edges)):
             keys, found = texts[start:stop], items[start:stop]
             if self._order:
                 codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
                 keys = list(map("{}\t{}".format, codes, keys))
                 keys, found = in_order(keys, found)
-            cut = _row_blocks if rows else _blocks
-            light = chain.from_iterable(
-                self._light(block) for block in cut(keys, found, self._part)
-            )
-            contents = list(light)
+            blocks = (_row_blocks if rows else _blocks)(keys, found, self._part)
+            contents = list(chain.from_iterable(map(self._light, blocks)))
             most = max((_HEAD.unpack_from(content)[0] for content in contents), default=0)
             self._output.append(number, [b"".join(contents)], most)
 
     def _light(self, block: Block) -> Iterator[bytes]:
         """The bytes of a block, or of several if it has too many."""
-        keys, counts, values = block
+        keys, counts, values, _ = block
         if len(values) == 1 or _weight(block) <= _BLOCK_BYTES * self._part:
             content = _packed(block)
             if len(values) == 1 or len(content) <= _BLOCK_BYTES * self._part + _HEAD.size:
@@ -214,7 +213,7 @@ def _weight(block: Block) -> int:
 
 
 def _packed(block: Block) -> bytes:
-    keys, counts, values = block
+    keys, counts, values, _ = block
     names = "\n".join(keys).encode("latin-1")
     is_counted = counts is not None and len(values) > len(keys)
     numbers = array("I", counts or ()).tobytes() if is_counted else b""
@@ -235,8 +234,8 @@ def _checksum(parts: Iterable[bytes]) -> int:
     return value
 
 
-def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, int, Block]]:
-    """The blocks of a segment from a position on, each with its bytes and the memory that it takes.
+def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, Block]]:
+    """The blocks of a segment from a position on, each with its bytes.
 
     Raises StorageError (the file is not as it was written).
     """
@@ -244,17 +243,17 @@ def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, int, B
     with storage_errors("read", Path(path)), Path(path).open("rb") as file:
         file.seek(offset + position)
         while position < length:
-            found = _read(file.read, length - position)
-            if found is None:
+            block = _read(file.read, length - position)
+            if block is None:
                 raise StorageError(
                     f"{path} is not as it was written: damaged, or cut off. Run the job again"
                 )
             before, position = position, file.tell() - offset
-            yield position - before, *found
+            yield position - before, block
 
 
-def _read(read: Callable[[int], bytes], most: int) -> tuple[int, Block] | None:
-    """The next block, after the memory that it takes; None if it is damaged."""
+def _read(read: Callable[[int], bytes], most: int) -> Block | None:
+    """The next block; None if it is damaged."""
     head, check = read(_HEAD.size), read(_CHECK.size)
     if len(check) < _CHECK.size:
         return None
@@ -266,4 +265,4 @@ def _read(read: Callable[[int], bytes], most: int) -> tuple[int, Block] | None:
         return None
     numbers = array("I", parts[1]).tolist() if counts else None
     keys = parts[0].decode("latin-1").split("\n")
-    return memory, Block(keys, numbers, unpacked(kind, parts[2]))
+    return Block(keys, numbers, unpacked(kind, parts[2]), memory)

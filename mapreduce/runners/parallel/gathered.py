@@ -239,9 +239,7 @@ class Gathered:
         if not rows:
             return texts, values
         is_last = [*map(ne, texts, islice(texts, 1, None)), True]
-        ends = list(compress(count(1), is_last))
-        slices = map(slice, chain((0,), ends), ends)
-        return list(compress(texts, is_last)), list(map(values.__getitem__, slices))
+        return list(compress(texts, is_last)), list(cut(values, list(compress(count(1), is_last))))
 
 
 class GatheredLines:
@@ -291,10 +289,15 @@ class GatheredLines:
         return *self.take_groups(), False
 
 
-def in_order(texts: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:
-    """Texts, sorted, and what belongs to each."""
-    order = sorted(range(len(texts)), key=texts.__getitem__)
-    return list(map(texts.__getitem__, order)), list(map(items.__getitem__, order))
+def in_order(by: list[Any], *others: list[Any]) -> list[list[Any]]:
+    """A list, sorted, and what belongs to each of its items."""
+    order = sorted(range(len(by)), key=by.__getitem__)
+    return [list(map(one.__getitem__, order)) for one in (by, *others)]
+
+
+def cut(values: list[Any], ends: list[int]) -> Iterator[list[Any]]:
+    """A list in parts that end at some places."""
+    return map(values.__getitem__, map(slice, chain((0,), ends), ends))
 
 
 def key_of(line: bytes, fields: int = 1) -> bytes:

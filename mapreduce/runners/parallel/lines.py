@@ -13,7 +13,7 @@ from mapreduce.batches.pairs import (
     line_writer,
     to_json,
 )
-from mapreduce.job.calls import Pair, as_pair, refuse
+from mapreduce.job.calls import Pair, as_pair
 from mapreduce.runners.parallel.gathered import key_of
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 from mapreduce.runners.parallel.segments import Buffer, SegmentWriter, Target
@@ -94,13 +94,7 @@ class LineWriter:
         lines: list[str] = []
         used, most = 0, self._buffer_bytes
         for pair in pairs:
-            try:
-                key, value = pair
-            except (TypeError, ValueError):
-                as_pair(pair)
-                raise
-            if type(pair) is not tuple:
-                refuse(pair)
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
             if type(key) is not str and is_columns(key):
                 self._take_texts(lines)
                 self._write_columns(key, value)

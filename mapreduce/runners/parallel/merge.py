@@ -13,6 +13,7 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from mapreduce.runners.parallel.columns import Block, blocks_of
+from mapreduce.runners.parallel.gathered import cut
 from mapreduce.runners.parallel.segments import Segment
 
 #: What is merged at once at most: more takes longer, for the processor's caches.
@@ -52,8 +53,11 @@ def merged(
 ) -> None:
     """Write the groups of segments, those of one key perhaps in parts."""
     for texts, lists, is_streamed in _ranges(segments, memory, sort_values):
-        for part in lists[0] if is_streamed else [None]:
-            write(texts, lists if part is None else [part])
+        if is_streamed:
+            for part in lists[0]:
+                write(texts, [part])
+        else:
+            write(texts, lists)
 
 
 def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
@@ -90,16 +94,15 @@ def fewer(
     ``merged``: Makes one of neighbours.
     """
     while len(segments) > 2 and sum(one.block for one in segments) > memory // 2:
-        found: list[Segment] = []
-        some: list[Segment] = []
-        for one in [*segments, None]:
-            used = sum(each.block for each in some)
-            if one is None or (len(some) > 1 and used + one.block > memory // 2):
-                found += merged(some) if len(some) > 1 else some
-                some = []
-            if one is not None:
-                some.append(one)
-        segments = found
+        groups: list[list[Segment]] = []
+        used = 0
+        for one in segments:
+            used += one.block
+            if not groups or (len(groups[-1]) > 1 and used > memory // 2):
+                groups.append([])
+                used = one.block
+            groups[-1].append(one)
+        segments = [one for some in groups for one in (merged(some) if some[1:] else some)]
     return segments
 
 
@@ -111,8 +114,6 @@ class _Reader:
         self._share = share
         self._position = 0
         self._waiting: deque[Block] = deque()
-        #: Memory of each that waits, as a whole.
-        self._sizes: deque[int] = deque()
 
     @property
     def has_more(self) -> bool:
@@ -124,15 +125,12 @@ class _Reader:
 
     def refill(self) -> bool:
         """Read on, to the share, or a block; returns whether there is anything."""
-        while len(self._sizes) > len(self._waiting):
-            self._sizes.popleft()
-        used = sum(self._sizes)
+        used = sum(block.memory for block in self._waiting)
         if self.has_more and (used < self._share or not self._waiting):
-            for size, memory, block in blocks_of(self._segment, self._position):
+            for size, block in blocks_of(self._segment, self._position):
                 self._waiting.append(block)
-                self._sizes.append(memory)
                 self._position += size
-                used += memory
+                used += block.memory
                 if used >= self._share:
                     break
         return bool(self._waiting)
@@ -141,7 +139,7 @@ class _Reader:
         """Add what comes before a key, or all, to groups."""
         waiting = self._waiting
         while waiting:
-            keys, counts, values = waiting[0]
+            keys, counts, values, memory = waiting[0]
             if end is None or keys[-1] < end:
                 _add(groups, waiting.popleft())
                 continue
@@ -149,7 +147,7 @@ class _Reader:
             if at:
                 some = at if counts is None else sum(counts[:at])
                 _add(groups, Block(keys[:at], counts and counts[:at], values[:some]))
-                waiting[0] = Block(keys[at:], counts and counts[at:], values[some:])
+                waiting[0] = Block(keys[at:], counts and counts[at:], values[some:], memory)
             return
 
     def is_full_of(self, key: str) -> bool:
@@ -159,14 +157,14 @@ class _Reader:
     def parts_of(self, key: str) -> Iterator[list[Any]]:
         """The values of a key that comes next, if it does; it reads on as they are taken."""
         while self._waiting or self.refill():
-            keys, counts, values = self._waiting[0]
+            keys, counts, values, memory = self._waiting[0]
             if keys[0] != key:
                 return
             some = counts[0] if counts else 1
             if len(keys) == 1:
                 self._waiting.popleft()
             else:
-                self._waiting[0] = Block(keys[1:], counts and counts[1:], values[some:])
+                self._waiting[0] = Block(keys[1:], counts and counts[1:], values[some:], memory)
                 values = values[:some]
             yield values
 
@@ -189,6 +187,4 @@ def _add(groups: dict[str, list[Any]], block: Block) -> None:
     if block.counts is None:
         deque(map(list.append, lists, block.values), 0)
     else:
-        ends = list(accumulate(block.counts))
-        slices = map(slice, chain((0,), ends), ends)
-        deque(map(list.extend, lists, map(block.values.__getitem__, slices)), 0)
+        deque(map(list.extend, lists, cut(block.values, list(accumulate(block.counts)))), 0)

@@ -30,6 +30,7 @@ from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
 from mapreduce.mrjob_patches.options import DEFAULT_MEMORY, DEFAULT_START_METHOD
+from mapreduce.mrjob_patches.registry import PRINTED
 from mapreduce.runners.parallel import lines, worker
 from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.partition import (
@@ -420,12 +421,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 log.info("status: %s", status)
         printed = next((reply["printed"] for reply in replies if reply["printed"]), "")
         if printed:
-            log.warning(
-                "a %s task printed to standard output, which on Hadoop would have become records; "
-                "print to standard error instead. It printed:\n%s",
-                kind,
-                printed.rstrip(),
-            )
+            log.warning(PRINTED, f"{kind} task", printed.rstrip())
         return replies
 
     def _task(

@@ -320,7 +320,7 @@ def test_a_key_that_does_not_fit_is_read_as_it_is_taken(tmp_path, keys, sort_val
 def test_a_large_value_is_a_block_of_its_own(tmp_path):
     pairs = [(f"key {n}", "x" * (300_000 if n % 3 else 3)) for n in range(20)]
     segments = packed(tmp_path, pairs, limit=1 << 30)
-    blocks = [block for segment in segments for *_, block in columns.blocks_of(segment)]
+    blocks = [block for segment in segments for _, block in columns.blocks_of(segment)]
     assert max(sum(map(len, block.values)) for block in blocks) <= 300_003
     assert groups_of(segments) == [(json.dumps(key), [value]) for key, value in sorted(pairs)]
 
