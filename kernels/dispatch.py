@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.cpu.invariant import Invariant
 
 #: Which module holds a kernel, the same under every device's package.
 KERNELS = {
@@ -95,6 +98,12 @@ def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
         import_module(f"kernels.{device}.{KERNELS[kernel]}"), kernel
     )
     return function
+
+
+def batch_invariant() -> "Invariant":
+    """Kernels of the CPU by which a row has the same bits in any batch, for one thread."""
+    found: Invariant = import_module("kernels.cpu.invariant").Invariant()
+    return found
 
 
 def choose(device: str) -> str:

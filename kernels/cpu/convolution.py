@@ -83,20 +83,22 @@ def _multiply(x: Array, b: Array, out: Array, plan: Plan, in_panels: bool = True
     if columns > b.shape[1]:
         shape = *out.shape[:-1], columns
         target = scratch("out", int(np.prod(shape)), out.dtype).reshape(shape)
-    factor = _in_panels(b) if in_panels else b.reshape(-1)
+    factor = b.reshape(-1)
+    if in_panels:
+        factor = fill_panels(b, scratch("panels", b.shape[0] * columns, b.dtype))
     gathered_products(x.reshape(-1), factor, target.reshape(-1), x_rows, out_rows, jobs)
     if target is not out:
         out[...] = target[..., : b.shape[1]]
 
 
-def _in_panels(matrix: Array) -> Array:
-    """The columns of a matrix in panels, each of which has its rows one after the other."""
-    terms, filters = matrix.shape
+def fill_panels(matrix: Array, out: Array) -> Array:
+    """The columns of a matrix in panels, each of which has its rows one after the other.
+
+    ``out``, flat, has room for whole vectors of columns.
+    """
     step = lanes(matrix.itemsize)
-    columns = whole(filters, step)
-    found = scratch("panels", terms * columns, matrix.dtype)
-    _fill(matrix, step, columns, found)
-    return found
+    _fill(matrix, step, whole(matrix.shape[1], step), out)
+    return out
 
 
 @jit

@@ -64,11 +64,16 @@ def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Arra
     """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked."""
     expect("affine", "bias", bias, weight.shape[1:])
     np.matmul(x, weight, out=out)
-    if relu:
-        _add_bias_relu(out, bias)
-    else:
-        _add_bias(out, bias)
+    add_bias(out, bias, relu)
     return out
+
+
+def add_bias(z: Array, bias: Array, relu: bool) -> None:
+    """Add a bias to a product (rows, outputs) in its place, then ReLU if asked."""
+    if relu:
+        _add_bias_relu(z, bias)
+    else:
+        _add_bias(z, bias)
 
 
 @jit

@@ -16,6 +16,8 @@ One product takes the inputs of all steps, and so do the gradients by weights; t
 product for each step.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -47,25 +49,27 @@ def recurrent(
     state_bias: Array,
     out: Array,
     kept: Array,
+    product: Callable[[Array, Array, Array], object] = np.matmul,
 ) -> Array:
     """The states (rows, steps, units) of all steps of a layer.
 
     ``weight``, (inputs, gates * units), ``state_weight``, (units, gates * units), ``bias`` and
     ``state_bias``, (gates * units,), are ``W``, ``U``, ``b`` and ``c`` above; :data:`GATES` has the
     number of gates. ``kept``, (rows, steps, n * units), is overwritten by what
-    :func:`recurrent_backward` needs; ``n`` is that of :data:`KEPT`.
+    :func:`recurrent_backward` needs; ``n`` is that of :data:`KEPT`. ``product(x, weight, out)``
+    overwrites ``out`` by ``x @ weight``.
     """
     _check(kind, x, weight, state_weight, bias, state_bias, out, kept)
     rows, steps, width = len(x), x.shape[1], weight.shape[1]
-    np.matmul(_flat(x), weight, out=_flat(kept)[:, :width])
-    product = scratch("recurrent product", rows * width, out.dtype).reshape(rows, width)
+    product(_flat(x), weight, _flat(kept)[:, :width])
+    by_state = scratch("recurrent product", rows * width, out.dtype).reshape(rows, width)
     forward = _FORWARD[kind]
     for step in range(steps):
         if step:
-            np.matmul(out[:, step - 1], state_weight, out=product)
+            product(out[:, step - 1], state_weight, by_state)
         else:
-            product.fill(0)
-        forward(kept, product, bias, state_bias, out, step)
+            by_state.fill(0)
+        forward(kept, by_state, bias, state_bias, out, step)
     return out
 
 

@@ -98,14 +98,15 @@ class Evaluate(Sum):
         stage, line = vars(self).get("_stage"), vars(self).get("_line")
         if stage is None or line is None:
             return super().map(part)
+        network: Any = inference.model
         if stage.number:
-            stage.network.source = lambda: line.swap(-1, None, True).arrays["outputs"]
+            network.source = lambda: line.swap(-1, None, True).arrays["outputs"]
         if stage.number == stage.count - 1:
             return super().map(part)
         # Only the last one scores what becomes of the rows.
         for unit in range(part.start, part.stop):
             rows = inference.leaf(unit)
-            for _, going in stage.network.passes(inference.params, rows, inference.context):
+            for _, going in network.passes(inference.params, rows, inference.context):
                 line.swap(1, Message({}, {"outputs": going.outputs}), False)
         return iter(())
 

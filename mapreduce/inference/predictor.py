@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kernels import arrays
 from mapreduce.data.batch import Array, Batch
-from mapreduce.models.base import device_errors
+from mapreduce.models.base import Model, device_errors
 from mapreduce.models.context import Context, Workspace
 from mapreduce.runs.directory import RunConfig
 from mapreduce.support import blas
@@ -36,6 +36,15 @@ class Predictor:
         self.params = params
 
     @property
+    def model(self) -> Model:
+        """The model, or a part of it, as the plan has it compute."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._model = model.batch_invariant() if self.config.plan.batch_invariant else model
+
+    @property
     def params(self) -> Array:
         """The parameters, where the model keeps its arrays."""
         return self._params
@@ -44,6 +53,7 @@ class Predictor:
     def params(self, params: Array) -> None:
         with device_errors(self.model.device):
             self._params: Array = arrays.to_device(params, self._device)
+        self.model.hold(self._params)
 
     def logits(self, batch: Batch) -> Array:
         """Logits (rows, classes) of a batch, which the next call may overwrite."""

@@ -1,11 +1,12 @@
 """The contract of a model: named parameters, and pure functions of a flat vector of them."""
 
 import contextlib
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from mapreduce.data.batch import Batch, Csr
 from mapreduce.errors import DeviceError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.reduction.vectors import Vector
+
+if TYPE_CHECKING:
+    from kernels.cpu.invariant import Invariant
 
 Array = npt.NDArray[Any]
 
@@ -105,6 +109,9 @@ class Model(ABC):
         About the memory that a row takes in :meth:`gradient`; 0 if that is not known.
     stays_on_device : bool
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
+    has_alike_rows : bool
+        Whether all products of :meth:`logits` are those of kernels, which
+        :meth:`batch_invariant` replaces.
     """
 
     Options: ClassVar[type[Any] | None] = None
@@ -120,6 +127,8 @@ class Model(ABC):
     row_bytes: int = 0
     forks_after_gradient: ClassVar[bool] = True
     stays_on_device: ClassVar[bool] = True
+    has_alike_rows: ClassVar[bool] = True
+    _invariant: "Invariant | None" = None
 
     def __init__(
         self,
@@ -167,6 +176,24 @@ class Model(ABC):
         if name not in self._kernels:
             self._kernels[name] = dispatch.get(name, self.device)
         return self._kernels[name]
+
+    def batch_invariant(self) -> Self:
+        """The model for use, not for training: a row has the same bits in any batch.
+
+        It belongs to one thread, and takes the parameters that it was told last to :meth:`hold`. On
+        another device than the CPU it is the model itself.
+        """
+        if self.device != "cpu":
+            return self
+        found = copy.copy(self)
+        found._invariant = kernels = dispatch.batch_invariant()
+        found._kernels = {"affine": kernels.affine, "recurrent": kernels.recurrent}
+        return found
+
+    def hold(self, params: Array) -> None:
+        """Take parameters (size,) for the next calls, in which they do not change."""
+        if self._invariant is not None:
+            self._invariant.hold(params)
 
     @abstractmethod
     def _parameters(self) -> list[Parameter]:

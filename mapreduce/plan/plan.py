@@ -97,6 +97,9 @@ class Plan:
         Rows that are never trained on, in whole slices. The seed chooses the slices.
     relative_tol : bool
         Whether ``tol`` is compared with the relative norm of the gradient, not the Euclidean one.
+    batch_invariant : bool
+        Whether the model in use gives a row the same bits in any batch, on the CPU. Evaluations
+        within the training do, too, and decide with ``patience`` which round is the last.
 
     Notes
     -----
@@ -144,6 +147,7 @@ class Plan:
     staleness: int | None = None
     asynchronous: bool = False
     relative_tol: bool = False
+    batch_invariant: bool = False
 
     # What follows from the attributes
 

@@ -102,6 +102,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "checkpoint_every": 1,
             "held_out": 0,
             "relative_tol": "tol" in optim.find(settings.optimizer).takes,
+            "batch_invariant": True,
         },
     )
     if full and settings.slice_rows is None:
