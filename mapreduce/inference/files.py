@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath, path_of, stamp_of
 from hdfs_utils.publish import new_file
-from mapreduce.data import fields, ids, order
+from mapreduce.data import fields, ids
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.readers import TABLES, opening
@@ -26,7 +26,6 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch, Table
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
-from mapreduce.data.shards import rows_per_shard
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase, Program
 from mapreduce.errors import BadRowError, DataError, MemberError
@@ -43,7 +42,7 @@ from mapreduce.support.periodic import every
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
 #: Another one gives parts other bytes, or other rows.
-_VERSION = 1
+_VERSION = 2
 #: Bytes of features at once.
 _CHUNK_BYTES = 16 << 20
 #: Seconds between two lines that tell how far it is.
@@ -288,11 +287,8 @@ class PredictFile(Program):
         self._check_unchanged()
         reading = Reading(*self._table, self._like)
         before = sum(part.rows for part in self.parts[:number])
-        blocks: Iterable[Rows] = reading.part(self.parts[number], before, before)
+        blocks = reading.part(self.parts[number], before, before)
         finished = reading.finish()
-        if len(self.parts) == 1 and self.parts[0].rows <= rows_per_shard(finished.row_bytes):
-            # In the order of a dataset of one shard, whose predictions have the same bits.
-            blocks = [_shuffled([*blocks])]
         with contextlib.ExitStack() as stack:
             writer: Any = None
             for table in _grouped(self._predicted(rows, finished) for rows in blocks):
@@ -377,23 +373,6 @@ def _any_row(rows: Rows, block: Block) -> Rows:
     one = Block(np.full((1, block.numbers.shape[1]), np.nan), texts)
     named = None if rows.ids is None else pa.array(["0"])
     return Rows(one, None, None, named, np.zeros(1, np.int64))
-
-
-def _shuffled(blocks: list[Rows]) -> Rows:
-    """The rows of some blocks, in the order that an import gives them."""
-    numbers = np.concatenate([rows.numbers for rows in blocks])
-    places = np.argsort(order.keys_of(0, 0, numbers))
-    at = pa.array(places)
-    features = [rows.features for rows in blocks if isinstance(rows.features, Block)]
-    joined = np.concatenate([one.numbers for one in features])
-    texts = {
-        name: pa.concat_arrays([one.texts[name] for one in features]).take(at)
-        for name in features[0].texts
-    }
-    named = None
-    if blocks[0].ids is not None:
-        named = pa.concat_arrays([rows.ids for rows in blocks]).take(at)
-    return Rows(Block(joined[places], texts), None, None, named, numbers[places])
 
 
 def predict(

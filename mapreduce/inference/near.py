@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mapreduce.data import order
 from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import lists, memory
@@ -66,16 +65,12 @@ class Near:
             shards=(),
         )
         check_fits(described, Path(_SHOWN), trained_on(run), _SHOWN, takes_files=True)
-        # A dataset has them in this order, and the bits of a row depend on its place.
-        places = order.permutation(0, 0, len(features))
-        batch = Batch(np.ascontiguousarray(features[places]), None)
+        batch = Batch(np.ascontiguousarray(features), None)
         try:
             found = self.predictor(run, device).predict(batch)
         except BadRowError as error:
-            row = int(places[error.row]) + 1
-            raise MemberError(f"{error}, for row {row} of the data") from error
-        back = np.argsort(places)
-        return pa.table(columns(config, {name: array[back] for name, array in found.items()}))
+            raise MemberError(f"{error}, for row {error.row + 1} of the data") from error
+        return pa.table(columns(config, found))
 
 
 def is_near(data: Any) -> bool:

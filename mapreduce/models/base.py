@@ -109,9 +109,6 @@ class Model(ABC):
         About the memory that a row takes in :meth:`gradient`; 0 if that is not known.
     stays_on_device : bool
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
-    has_alike_rows : bool
-        Whether all products of :meth:`logits` are those of kernels, which
-        :meth:`batch_invariant` replaces.
     """
 
     Options: ClassVar[type[Any] | None] = None
@@ -127,7 +124,6 @@ class Model(ABC):
     row_bytes: int = 0
     forks_after_gradient: ClassVar[bool] = True
     stays_on_device: ClassVar[bool] = True
-    has_alike_rows: ClassVar[bool] = True
     _invariant: "Invariant | None" = None
 
     def __init__(

@@ -41,7 +41,6 @@ class TorchModule(Model):
     takes_mixed = False
     # On a machine with a GPU, the first backward pass starts threads, which a fork would lack.
     forks_after_gradient = False
-    has_alike_rows = False
     #: Numbers that the module gives for a row; None for one of each class.
     outputs: ClassVar[int | None] = None
 

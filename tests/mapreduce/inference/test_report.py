@@ -174,7 +174,9 @@ def test_more_scores_than_bins_are_counted_by_their_leading_bits(monkeypatch):
 def test_tasks_and_runners_give_the_same_bits(folder):
     data = blobs(folder / "data")
     run = creating.create(folder / "run", Settings("softmax"), data.folder, None)
-    inference = Inference(run, data.folder, np.random.default_rng(0).normal(size=39).astype(np.float32))
+    inference = Inference(
+        run, data.folder, np.random.default_rng(0).normal(size=39).astype(np.float32)
+    )
     leaves, bits = inference.leaves, []
     for cuts in ([0, leaves], [0, 1, 5, leaves], range(leaves + 1)):
         fold = report.TALLIES.fold(leaves)

@@ -1,0 +1,171 @@
+"""The same row gets the same bytes everywhere: in any batch, order and cut of the files."""
+
+import secrets
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+import mapreduce
+from mapreduce import models
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.readers import csv, parquet
+from mapreduce.inference import files
+from mapreduce.inference.base import Inference
+from mapreduce.models.base import Model
+from mapreduce.models.context import Context, Workspace
+from programs import succeed
+from quick import first_of
+
+#: Models, and the shapes of their rows.
+MODELS = [
+    ("dense:64,relu,dense:33,gelu,layernorm", (784,)),
+    ("mlp:70,9", (130,)),
+    ("softmax", (1100,)),
+    ("logistic", (50,)),
+    ("linear", (77,)),
+    ("svm", (9,)),
+    ("dense:30,tanh", (20,)),
+    ("conv:6x5:padding=2,batchnorm,relu,pool:2,conv:9x3,relu,dense:20", (1, 12, 12)),
+    ("residual(conv:8x3:padding=1,relu),global-average-pool", (3, 8, 8)),
+    ("lstm:13,last,dense:8,sigmoid", (6, 5)),
+    ("gru:8,last", (7, 4)),
+    ("embedding:6:words=4,rnn:9", (5,)),
+]
+SMALL = MODELS[1], MODELS[3], MODELS[6]
+
+
+def logits_of(model, params, features, batches):
+    """The logits of rows, some of them at a time."""
+    context, found = Context(Workspace()), []
+    for rows in batches:
+        part = features[rows] if isinstance(features, np.ndarray) else as_csr(features[rows])
+        found.append((rows, model.logits(params, Batch(part, None), context).copy()))
+    places = np.concatenate([rows for rows, _ in found])
+    return np.concatenate([logits for _, logits in found])[np.argsort(places)]
+
+
+def as_csr(part):
+    return Csr(part.indptr, part.indices.astype(np.int32), part.data, part.shape[1])
+
+
+def random_batches(chance, rows):
+    """All rows in an order, and in batches, that are drawn."""
+    cuts = np.sort(chance.choice(rows, chance.integers(1, rows), replace=False))
+    return [part for part in np.split(chance.permutation(rows), cuts) if len(part)]
+
+
+@pytest.mark.parametrize(("spec", "shape"), [*SMALL, *(m for m in MODELS if m not in SMALL)])
+@pytest.mark.parametrize("dtype", first_of("float32", "float64"))
+def test_logits_do_not_depend_on_the_batch(spec, shape, dtype):
+    chance = np.random.default_rng(len(spec))
+    model = models.create(
+        spec, shape, 2 if models.find(spec).binary else 4, dtype
+    ).batch_invariant()
+    params = chance.normal(0, 0.3, model.size).astype(dtype)
+    for one, view in zip(model.parameters, model.views(params), strict=True):
+        if one.role == "buffer":
+            # Variances are among them.
+            np.abs(view, out=view)
+    model.hold(params)
+    if spec.startswith("embedding"):
+        features = chance.integers(0, 4, (150, model.features)).astype(dtype)
+    else:
+        features = chance.normal(size=(150, model.features)).astype(dtype)
+    whole = logits_of(model, params, features, [np.arange(150)])
+    for batches in (np.arange(150)[:, None], random_batches(chance, 150)):
+        assert logits_of(model, params, features, batches).tobytes() == whole.tobytes()
+    if model.takes_sparse:
+        features = scipy.sparse.random_array((150, model.features), density=0.3, rng=chance).tocsr()
+        features = features.astype(dtype)
+        whole = logits_of(model, params, features, [np.arange(150)])
+        found = logits_of(model, params, features, random_batches(chance, 150))
+        assert found.tobytes() == whole.tobytes()
+
+
+#: What trains on a table of numbers and a category.
+TRAINED = ["dense:64,relu,dense:9", "mlp:40", "softmax", "logistic", "linear", "dense:50"]
+
+
+def table_of(rows, seed, numeric):
+    chance = np.random.default_rng(seed)
+    columns = {f"x{at:02}": chance.normal(size=rows).round(4) for at in range(70)}
+    total = sum(columns.values())
+    label = total.round(3) if numeric else np.where(total > 0, "high", "low")
+    town = chance.choice([*"abc"], rows)
+    return pa.table({**columns, "town": town, "label": label})
+
+
+def everywhere(seed, folder, monkeypatch):
+    """Check that rows of a table get the same bytes on all ways, which the seed draws."""
+    chance = np.random.default_rng(seed)
+    spec = str(chance.choice(TRAINED))
+    is_numeric = spec == "linear" or (spec == "dense:50" and seed % 2)
+    run = mapreduce.train(
+        table_of(300, seed, is_numeric),
+        spec,
+        label="label",
+        run=folder / "run",
+        rounds=4,
+        progress=False,
+        runner="inline",
+    )
+    assert run.plan.batch_invariant
+    rows = int(chance.integers(200, 900))
+    table = table_of(rows, seed + 1, is_numeric)
+    name = "prediction" if is_numeric else "probabilities"
+
+    def bits(found, order=None):
+        values = np.array(found[name].to_pylist(), np.float32).reshape(rows, -1)
+        return (values if order is None else values[np.argsort(order)]).tobytes()
+
+    expected = bits(run.predict(table, runner="inline"))
+    monkeypatch.setattr(csv, "BLOCK_BYTES", int(chance.integers(1 << 11, 1 << 15)))
+    monkeypatch.setattr(parquet, "_BLOCK_ROWS", int(chance.integers(20, 300)))
+    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 12, 1 << 16)))
+    monkeypatch.setattr(files, "_PART_ROWS", int(chance.integers(50, 500)))
+    order = chance.permutation(rows)
+    mixed = table.take(pa.array(order))
+    pyarrow.csv.write_csv(mixed, folder / "mixed.csv")
+    pq.write_table(mixed, folder / "mixed.parquet", row_group_size=int(chance.integers(30, 400)))
+    for kind in ("csv", "parquet"):
+        for runner, workers in (("inline", 1), ("parallel", 2)):
+            found = run.predict(folder / f"mixed.{kind}", runner=runner, workers=workers)
+            assert bits(found, order) == expected, (seed, kind, runner)
+    batches = [mixed.slice(*pair) for pair in ((0, 1), (1, 6), (7, rows - 7))]
+    alone = pa.concat_tables([run.predict(batch).select([name]) for batch in batches])
+    assert bits(alone, order) == expected, (seed, "alone")
+    succeed("data", "import", folder / "mixed.csv", folder / "data", "--like", run._run.config.data)
+    found = run.predict(folder / "data", runner="parallel", workers=2)
+    assert bits(found, order) == expected, (seed, "dataset")
+    evaluated = Inference(run._run, folder / "data", flat_of(run))
+    pieces = []
+    for leaf in range(evaluated.leaves):
+        shard, start, stop = evaluated.slices.place(leaf)
+        scored = evaluated.predict(evaluated.leaf(leaf))[name]
+        pieces += zip(evaluated.dataset.shard(shard).source_rows(start, stop), scored, strict=True)
+    scores = np.array([score for _, score in sorted(pieces, key=lambda piece: piece[0])])
+    assert scores.reshape(rows, -1)[np.argsort(order)].tobytes() == expected, (seed, "evaluate")
+
+
+def flat_of(run):
+    return np.concatenate([array.ravel() for array in run.parameters.values()])
+
+
+def test_bytes_are_the_same_on_all_ways(tmp_path, monkeypatch):
+    everywhere(3, tmp_path, monkeypatch)
+
+
+def test_with_blas_they_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(Model, "batch_invariant", lambda self: self)
+    with pytest.raises(AssertionError, match=r"alone|csv|parquet"):
+        everywhere(3, tmp_path, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draw", range(20))
+def test_bytes_are_the_same_on_ways_that_are_drawn(draw, tmp_path, monkeypatch):
+    everywhere(secrets.randbits(32), tmp_path, monkeypatch)
