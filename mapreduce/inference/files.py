@@ -197,7 +197,13 @@ class PredictFile(Program):
 
     @classmethod
     def of(
-        cls, run: RunDir, completed: int, file: TableFile, device: str, out: AnyPath, content: str
+        cls,
+        run: RunDir,
+        completed: int,
+        file: TableFile,
+        device: str,
+        out: AnyPath | str,
+        content: str,
     ) -> Self:
         return cls(
             run=str(run.path),
@@ -283,15 +289,22 @@ class PredictFile(Program):
             if stamp_of(path_of(self.file)) != self.stamp:
                 raise _changed(self.shown)
 
+    def tables(self, number: int, reading: Reading) -> Iterator[Any]:
+        """The predictions of a part, a table of each of its blocks.
+
+        ``reading``: Of the file; it counts what a user should know about the part.
+        """
+        before = sum(part.rows for part in self.parts[:number])
+        finished = reading.finish()
+        for rows in reading.part(self.parts[number], before, before):
+            yield self._predicted(rows, finished)
+
     def _write(self, number: int, path: str) -> None:
         self._check_unchanged()
         reading = Reading(*self._table, self._like)
-        before = sum(part.rows for part in self.parts[:number])
-        blocks = reading.part(self.parts[number], before, before)
-        finished = reading.finish()
         with contextlib.ExitStack() as stack:
             writer: Any = None
-            for table in _grouped(self._predicted(rows, finished) for rows in blocks):
+            for table in _grouped(self.tables(number, reading)):
                 with storage_errors("write", path):
                     if writer is None:
                         writer = pq.ParquetWriter(
@@ -373,6 +386,20 @@ def _any_row(rows: Rows, block: Block) -> Rows:
     one = Block(np.full((1, block.numbers.shape[1]), np.nan), texts)
     named = None if rows.ids is None else pa.array(["0"])
     return Rows(one, None, None, named, np.zeros(1, np.int64))
+
+
+def predict_here(
+    run: RunDir, completed: int, predictor: Predictor, file: TableFile
+) -> tuple[Any, list[str]]:
+    """Predict a file in this process, by a model that is loaded; nothing is written.
+
+    Returns the table of predictions, and what a user should know about the file.
+    """
+    program = PredictFile.of(run, completed, file, "cpu", "", "")
+    # What it would load itself.
+    vars(program)["_predictor"] = predictor
+    found = [table for at in range(len(file.parts)) for table in program.tables(at, file.reading)]
+    return pa.concat_tables(found), file.reading.notes()
 
 
 def predict(

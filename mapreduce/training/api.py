@@ -156,7 +156,13 @@ class Run:
             return report(self._run, completed, folder, how, device)
 
     def predict(
-        self, data: Any, *, probabilities: bool = False, id: str | None = None, **execution: Any
+        self,
+        data: Any,
+        *,
+        probabilities: bool = False,
+        id: str | None = None,
+        here: bool = False,
+        **execution: Any,
     ) -> Any:
         """Predict rows, in their order.
 
@@ -168,6 +174,9 @@ class Run:
             A table's column that identifies each row. Default: that of the training data.
         probabilities : bool
             Return an array (rows, classes), in the order of :attr:`classes`.
+        here : bool
+            Predict any number of rows in this process and thread, and start no job: for a task of a
+            job, or a service. A few rows are anyway. The model stays loaded for the next call.
         execution
             Options of ``gradreduce predict``, such as ``workers`` and ``runner``.
 
@@ -188,27 +197,42 @@ class Run:
         run, is_array = self._run, not (isinstance(data, _PATHS) or memory.is_table(data))
         if probabilities and not run.config.classes:
             raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
-        if not execution and is_array and id is None and _is_near(run, data):
-            with _quiet(run.config.numeric_profile), signals.interrupting():
-                device = plan_settings.device_of(flags.DEVICE.default)
-                return _returned(self._kept.predict(run, data, device), probabilities, is_array)
+        if here and execution.keys() - {"device"}:
+            raise UsageError(
+                f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
+            )
+        is_near = here or (not execution and not isinstance(data, _PATHS) and near.is_small(data))
+        # What was used in this process may not be forked after it.
+        is_near = is_near and models.find(self.plan.model).forks_after_gradient
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
-            out, file = place / "out", None
+            if here:
+                how = replace(how, executor="here")
+            loaded = self._kept.loaded(run, device) if is_near else None
+            run = run if loaded is None else loaded.run
+            if loaded is not None and is_array and id is None and run.recipe is None:
+                return _returned(near.predict(loaded, data), probabilities, is_array)
+            out = place / "out"
+            path: AnyPath | None = None
             if run.recipe is not None and memory.is_table(data):
                 path = stack.enter_context(_as_file(memory.table(data), "the table"))
-                file = files.cut(run, path, how, {"id": id})
             elif run.recipe is not None and _is_file(data):
-                file = files.cut(run, _path(data), how, {"id": id})
-            if file is not None:
+                path = _path(data)
+            file = None if path is None else files.cut(run, path, how, {"id": id})
+            notes: list[str] = []
+            if file is not None and loaded is not None:
+                found, notes = files.predict_here(*loaded, file)
+            elif file is not None:
                 how = self._near(how, execution, file.rows)
-                for note in files.predict(run, file, out, how, device)[1]:
-                    warnings.warn(note, stacklevel=2)
+                notes = files.predict(run, file, out, how, device)[1]
             else:
                 folder = self._imported(data, place, labelled=False, id=id)
                 shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
                 completed = prepare(run, folder, how, False, out, shown, device)
                 prediction_job.predict(run, completed, folder, out, how, id, device)
-            found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
+            for note in notes:
+                warnings.warn(note, stacklevel=2)
+            if loaded is None or file is None:
+                found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
         return _returned(found, probabilities, is_array)
 
     @contextlib.contextmanager
@@ -491,12 +515,6 @@ def predict(
 ) -> Any:
     """:meth:`Run.predict` of the run in a folder, which :func:`open_run` opens."""
     return open_run(run, trust=trust).predict(data, **options)
-
-
-def _is_near(run: RunDir, data: Any) -> bool:
-    """Whether data are a few rows of an array, and the model was trained on arrays."""
-    kind = models.find(run.config.plan.model)
-    return kind.forks_after_gradient and run.recipe is None and near.is_near(data)
 
 
 def _returned(found: Any, probabilities: bool, is_array: bool) -> Any:
