@@ -2,6 +2,7 @@
 
 builds on  filter_gradient.py; docs/rounds.md puts gradient_naive.py beside it
 adds       rounds as steps of one job, rows and parameters in files, a tree that fixes the last bit
+next       predict.py
 run me     gradreduce data digits demo/data
            python jobs/train.py -r parallel --run demo/run --model mlp:64 --epochs 20 \\
                --eval demo/data/test demo/data/train

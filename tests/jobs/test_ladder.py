@@ -6,17 +6,21 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import single_process
 from ladder import CASES, HEADINGS, JOBS, README, ROOT, chain, comparable, readme, sections
+from sklearn.datasets import load_digits
 
+import mapreduce
 from jobs import inputs
 from jobs.train import Train
 from mapreduce.cli.main import main
 from mapreduce.launch.run import load_job
-from quick import each
+from quick import each, first_of
 
 RUNGS = sorted(path for path in JOBS.glob("[a-z]*.py") if path.stem != "inputs")
 
@@ -122,7 +126,7 @@ class TestFile:
 
     def test_says_where_on_the_ladder_it_is(self, path):
         found = sections(path)
-        assert set(HEADINGS) - found.keys() <= ({"next"} if path.stem == "train" else set())
+        assert set(HEADINGS) - found.keys() <= ({"next"} if path.stem == "predict" else set())
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert text.splitlines()[0].endswith(("?", ".", ":"))
 
@@ -143,7 +147,7 @@ class TestFile:
 
 
 def test_each_rung_names_the_next_and_the_one_before():
-    assert chain() == [*CASES, "train"]
+    assert chain() == [*CASES, "train", "predict"]
     assert {path.stem for path in RUNGS} == {*chain()}
     for before, name in pairwise(chain()):
         assert sections(JOBS / f"{name}.py")["builds on"].startswith(f"{before}.py")
@@ -153,6 +157,37 @@ def test_the_map_is_up_to_date():
     assert README.read_text() == readme(README.read_text())
     for target in re.findall(r"\]\(([^)h#][^)]*)\)", README.read_text()):
         assert (JOBS / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """The folder of a run that was trained on digits."""
+    folder = tmp_path_factory.mktemp("network")
+    digits = load_digits()
+    options = {"run": folder / "run", "epochs": 3, "progress": False, "runner": "inline"}
+    mapreduce.train((digits.data / 16, digits.target), "mlp:32", **options)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("runner", first_of("inline", "parallel", "local"))
+def test_a_job_predicts_as_a_process_does(network, runner, capfdbinary, monkeypatch):
+    path = JOBS / "data/digits.tsv"
+    images = np.loadtxt(path, delimiter="\t") / 16
+    said = mapreduce.open_run(network).predict(images).tolist()
+    # A run is named from where the user is, which is not where tasks are.
+    monkeypatch.chdir(network.parent)
+    monkeypatch.setattr("jobs.predict.ROWS", 7)
+    arguments = ["-r", runner, "--no-conf", "-q", "--run", "run", str(path)]
+    assert main(["run", str(JOBS / "predict.py"), *arguments]) == 0
+    printed = capfdbinary.readouterr().out
+    assert dict(job("predict")([]).parse_output([printed])) == Counter(said)
+
+
+def test_a_run_that_is_not_there_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--no-conf", "--run", "nope", str(JOBS / "data/digits.tsv")]
+    assert main(["run", str(JOBS / "predict.py"), *arguments]) != 0
+    assert "nope is not a directory" in capfd.readouterr().err
 
 
 def test_train_shows_its_options_and_takes_those_without_a_value(capsys):

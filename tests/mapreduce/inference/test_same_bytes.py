@@ -19,6 +19,7 @@ from mapreduce.models.base import Model
 from mapreduce.models.context import Context, Workspace
 from programs import succeed
 from quick import first_of
+from wide_tables import TRAINED, table_of
 
 #: Models, and the shapes of their rows.
 MODELS = [
@@ -84,19 +85,6 @@ def test_logits_do_not_depend_on_the_batch(spec, shape, dtype):
         whole = logits_of(model, params, features, [np.arange(150)])
         found = logits_of(model, params, features, random_batches(chance, 150))
         assert found.tobytes() == whole.tobytes()
-
-
-#: What trains on a table of numbers and a category.
-TRAINED = ["dense:64,relu,dense:9", "mlp:40", "softmax", "logistic", "linear", "dense:50"]
-
-
-def table_of(rows, seed, numeric):
-    chance = np.random.default_rng(seed)
-    columns = {f"x{at:02}": chance.normal(size=rows).round(4) for at in range(70)}
-    total = sum(columns.values())
-    label = total.round(3) if numeric else np.where(total > 0, "high", "low")
-    town = chance.choice([*"abc"], rows)
-    return pa.table({**columns, "town": town, "label": label})
 
 
 def everywhere(seed, folder, monkeypatch):

@@ -1,0 +1,52 @@
+"""A row gets the bytes on a real Hadoop that it gets in one process."""
+
+import secrets
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pytest
+from ladder import JOBS
+from sklearn.datasets import load_digits
+
+import mapreduce
+from hdfs_utils.paths import path_of
+from mapreduce.cli.main import main
+from mapreduce.data.readers import csv
+from mapreduce.inference import files
+from mapreduce.launch.run import load_job
+from wide_tables import TRAINED, table_of
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draw", range(5))
+def test_predictions_of_a_file(draw, cluster, tmp_path, monkeypatch):
+    seed = secrets.randbits(32)
+    chance, place = np.random.default_rng(seed), path_of(f"{cluster.hdfs_uri}/same/{seed}")
+    spec, rows = str(chance.choice(TRAINED)), int(chance.integers(500, 900))
+    table = table_of(300, seed, spec == "linear")
+    options = {"label": "label", "rounds": 4, "progress": False, "runner": "inline"}
+    run = mapreduce.train(table, spec, run=tmp_path / "run", **options)
+    for path in Path(run.path).rglob("*"):
+        if path.is_file():
+            (place / str(path.relative_to(tmp_path))).write_bytes(path.read_bytes())
+    table = table_of(rows, seed + 1, spec == "linear")
+    pyarrow.csv.write_csv(table, tmp_path / "new.csv")
+    (place / "new.csv").write_bytes((tmp_path / "new.csv").read_bytes())
+    monkeypatch.setattr(csv, "BLOCK_BYTES", int(chance.integers(1 << 13, 1 << 15)))
+    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 15, 1 << 17)))
+    expected = run.predict(table, here=True)
+    found = mapreduce.predict(place / "run", place / "new.csv", runner="hadoop", workers=2)
+    assert found.equals(expected), f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_a_job_that_predicts(cluster, tmp_path, capfdbinary):
+    digits, path = load_digits(), JOBS / "data/digits.tsv"
+    options = {"run": tmp_path / "run", "epochs": 3, "progress": False, "runner": "inline"}
+    run = mapreduce.train((digits.data / 16, digits.target), "mlp:32", **options)
+    arguments = ["-r", "hadoop", "--no-conf", "-q", "--run", str(tmp_path / "run"), str(path)]
+    assert main(["run", str(JOBS / "predict.py"), *arguments]) == 0
+    pairs = load_job(str(JOBS / "predict.py"))([]).parse_output([capfdbinary.readouterr().out])
+    assert dict(pairs) == Counter(run.predict(np.loadtxt(path, delimiter="\t") / 16).tolist())
