@@ -170,6 +170,79 @@ def predict(
 
 @click.command(cls=GroupedCommand)
 @click.argument("run", type=LOCATION)
+@click.argument("data", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), help="Workers here.  [default: one per core]"
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds without a sign of life of a worker, after which others take its part; 0 for no "
+    "leases, so that several workers may predict one part.",
+)
+@add_options((flags.DEVICE,))
+@click.option("--id", help="Column of the file DATA that identifies its rows.")
+@_reading
+@trust_option
+@output_options
+def swarm(
+    run: AnyPath,
+    data: AnyPath,
+    out: AnyPath,
+    workers: int | None,
+    patience: float,
+    id: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Predict the file DATA with the model of RUN into the folder OUT, by workers that come and go.
+
+    The same command, on this machine or on another that sees RUN, DATA and OUT, adds workers at any
+    time. Each takes parts of the file that nobody is at, and ends when there are none. A worker may
+    be killed: another takes its part. OUT is the same as that of gradreduce predict, to the byte;
+    either command goes on with what the other has begun.
+    """
+    pin_profile(run)
+    from mapreduce.errors import UsageError
+    from mapreduce.inference import files
+    from mapreduce.inference.swarm import driver
+    from mapreduce.plan.settings import device_of
+    from mapreduce.runners import traits
+    from mapreduce.support import signals
+
+    directory = _opened(run, values)
+    execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
+    if str(out).endswith((".csv", ".parquet")):
+        raise UsageError(f"{out}: expected a folder, in which each part stays a file")
+    with signals.interrupting():
+        file = files.cut(directory, data, execution, {"id": id, **_given(values)})
+        if file is None:
+            raise UsageError(
+                f"{data}: expected a file of CSV or Parquet, whose rows with ids are all kept. For "
+                f"other data take 'gradreduce predict'"
+            )
+        rows, notes = driver.predict(
+            directory,
+            file,
+            out.absolute(),
+            workers=workers or traits.available_cores(),
+            patience=patience,
+            device=device,
+            tell=_told(values["quiet"]),
+        )
+    for note in notes:
+        _warn(f"{data}: {note}")
+    if as_json:
+        print_json({"rows": rows, "out": str(out)})
+    else:
+        echo(f"{out}: {rows:,} predictions")
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("run", type=LOCATION)
 @click.option("--to", "out", type=LOCATION, required=True, help="File .npz or .safetensors.")
 @moved_data_option
 @remote_data_option

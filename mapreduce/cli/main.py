@@ -36,6 +36,7 @@ COMMANDS = {
     "replay": ("mapreduce.cli.replay:replay", "Repeat an asynchronous training from its log."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),
     "predict": ("mapreduce.cli.inference:predict", "Write a model's predictions into files."),
+    "swarm": ("mapreduce.cli.inference:swarm", "Predict with workers that come and go."),
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),

@@ -238,17 +238,25 @@ class PredictFile(Program):
                     new_file(path) as temporary,
                 ):
                     self._write(number, str(temporary))
-            with opened(path) as file:
-                found = file.metadata.metadata or {}
-                counts = json.loads(found.get(_COUNTS, b"{}"))
-                rows = file.metadata.num_rows
-            expected = self.parts[number].rows
-            if rows + counts.get("dropped", {}).get("", 0) != expected:
-                raise DataError(
-                    f"{path} holds {rows:,} predictions: expected those of {expected:,} rows. "
-                    f"Remove it, then run the command again"
-                )
-            yield (number,), Message({"rows": rows, "counts": counts})
+            yield (number,), self.receipt(number)
+
+    def receipt(self, number: int) -> Message:
+        """What a part that is there holds: its rows, and what a user should know about them.
+
+        Raises DataError (it holds those of other rows).
+        """
+        path = outputs.part_path(self.place, number)
+        with opened(path) as file:
+            found = file.metadata.metadata or {}
+            counts = json.loads(found.get(_COUNTS, b"{}"))
+            rows = file.metadata.num_rows
+        expected = self.parts[number].rows
+        if rows + counts.get("dropped", {}).get("", 0) != expected:
+            raise DataError(
+                f"{path} holds {rows:,} predictions: expected those of {expected:,} rows. "
+                f"Remove it, then run the command again"
+            )
+        return Message({"rows": rows, "counts": counts})
 
     @contextlib.contextmanager
     def _as_shown(self) -> Iterator[None]:
@@ -441,11 +449,22 @@ def predict(
                 # A runner's own error says it of a task in another process.
                 raise DataError(str(error)) from error
             raise
-        rows = sum(block.meta["rows"] for block in found)
-        if not rows:
-            for number in range(len(file.parts)):
-                outputs.part_path(program.place, number).unlink(missing_ok=True)
-            raise DataError(f"{file.shown}: expected at least one row, found none")
-    for block in found:
+        return concluded(program, file, found)
+
+
+def concluded(
+    program: PredictFile, file: TableFile, receipts: Iterable[Message]
+) -> tuple[int, list[str]]:
+    """The rows that are predicted, and what a user should know about the file.
+
+    Raises DataError (no row is left); then there are no parts any more.
+    """
+    rows = 0
+    for block in receipts:
+        rows += block.meta["rows"]
         file.reading.add(block.meta["counts"])
+    if not rows:
+        for number in range(len(file.parts)):
+            outputs.part_path(program.place, number).unlink(missing_ok=True)
+        raise DataError(f"{file.shown}: expected at least one row, found none")
     return rows, file.reading.notes()

@@ -22,6 +22,8 @@ from mapreduce.runs.directory import RunDir
 
 #: There are not more parts, however large the data are.
 MOST_PARTS = 256
+#: What a swarm works on in a folder, and by which programs, while it is at work.
+SWARM = "_swarm.json"
 #: Columns of predictions beside the ids, which cannot have one of these names.
 _COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
@@ -120,7 +122,7 @@ def _in_use(folder: AnyPath) -> Iterator[None]:
 def _claimed(out: AnyPath, made_from: dict[str, str]) -> Iterator[None]:
     """Write what predictions are made from into a folder, unless an error leaves it without any."""
     is_new = not out.exists()
-    _claim(out, made_from)
+    claim(out, made_from)
     try:
         yield
     except BaseException:
@@ -169,12 +171,11 @@ def _flat(table: Any) -> Any:
     return table.select(names)
 
 
-def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
-    """Write into the folder what its predictions are made from, or find the same there."""
-    note = out / PREDICTION
-    if out.exists() and not note.exists():
-        leased = {path.name for path in lease.files(out)}
-        if not out.is_dir() or any(path.name not in leased for path in out.iterdir()):
+def make_folder(out: AnyPath) -> None:
+    """Make the folder of predictions; an OutputError if it has anything else in it."""
+    if out.exists() and not (out / PREDICTION).exists():
+        ours = {SWARM, *(path.name for path in lease.files(out))}
+        if not out.is_dir() or any(path.name not in ours for path in out.iterdir()):
             raise OutputError(
                 f"{out} exists, and does not contain predictions. Choose another folder"
             )
@@ -186,6 +187,12 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
         )
     with storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
+
+
+def claim(out: AnyPath, made_from: dict[str, str]) -> None:
+    """Write into the folder what its predictions are made from, or find the same there."""
+    note = out / PREDICTION
+    make_folder(out)
     content = json.dumps(made_from, indent=1).encode()
     try:
         put_if_absent(note, content, sync=True)

@@ -32,12 +32,14 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_commands_in_order(folder):
-    from_csv, uneven, predicting, hashing, standardising, images = blocks("sh", TEXT)
+    from_csv, uneven, predicting, swarm, hashing, standardising, images = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
     assert "match their digests" in shown
     shell(uneven, folder)
     shell(predicting, folder)
+    shell(swarm, folder)
+    assert (folder / "together" / "_SUCCESS").exists()
     shell(hashing, folder)
     (folder / "plain").rename(folder / "more")
     shell("cp -r more plain", folder)

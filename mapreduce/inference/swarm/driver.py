@@ -1,0 +1,242 @@
+"""The command of a swarm: workers on this machine, which join others that are at the same work."""
+
+import contextlib
+import hashlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import pyarrow as pa
+
+import mapreduce
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.folders import remove_ended
+from hdfs_utils.paths import AnyPath
+from hdfs_utils.publish import SUCCESS, put_if_absent
+from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
+from mapreduce.inference import files, outputs
+from mapreduce.inference.files import PredictFile, TableFile
+from mapreduce.inference.swarm import leases, worker
+from mapreduce.inference.swarm.worker import Done, missing
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.support import numeric, parents, signals
+from mapreduce.support.jsonfiles import build
+
+#: Seconds between two lines that tell how far it is, and between two looks at the workers.
+_TELL_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+#: Seconds for which workers that are to stop may tidy up.
+_ENDING_SECONDS = 10.0
+
+Tell = Callable[[str], None]
+
+
+def predict(
+    run: RunDir,
+    file: TableFile,
+    out: AnyPath,
+    *,
+    workers: int,
+    patience: float,
+    device: str = "cpu",
+    tell: Tell = lambda text: None,
+) -> tuple[int, list[str]]:
+    """Predict a file into a folder, together with all workers that come.
+
+    Returns the rows of all, and what a user should know about the file.
+
+    ``workers``: How many this process starts. ``patience``: Seconds after which a part whose worker
+    has shown no sign of life is taken by another; 0 for no leases.
+
+    Raises DataError (parts that could not be predicted, of which it names one; the others are
+    there), OutputError (the folder has other predictions), UsageError (the others are of another
+    version), GradreduceError (the workers here have ended before all was done).
+    """
+    completed = checkpoint.latest(run)
+    made_from = outputs.made_from(run, completed, file.sha256, device)
+    content = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    program = PredictFile.of(run, completed, file, device, out.absolute(), content)
+    outputs.make_folder(out)
+    is_first = _join(run, out, content, tell)
+    try:
+        outputs.claim(out, made_from)
+    except OutputError:
+        if is_first:
+            (out / outputs.SWARM).unlink(missing_ok=True)
+        raise
+    if not (out / SUCCESS).exists():
+        _Workers(program, workers, patience, tell).run()
+    found = files.concluded(program, file, map(program.receipt, range(len(file.parts))))
+    put_if_absent(out / SUCCESS, b"", sync=True)
+    leases.give_back(out)
+    remove_ended(out)
+    (out / outputs.SWARM).unlink(missing_ok=True)
+    return found
+
+
+def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
+    """Begin a swarm in a folder, or see that the one there does the same in the same way.
+
+    Returns whether it is the first there.
+    """
+    config = run.config
+    own = {"gradreduce": mapreduce.__version__, "pyarrow": pa.__version__}
+    profile = numeric.describe()
+    versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba", "python")}}
+    versions |= config.plan.create_model().libraries
+    ours = {"content": content, "versions": versions, "profile": profile}
+    with contextlib.suppress(ConflictError):
+        return put_if_absent(out / outputs.SWARM, json.dumps(ours).encode(), sync=True)
+    try:
+        theirs = json.loads((out / outputs.SWARM).read_bytes())
+        found = theirs["content"], theirs["versions"], theirs["profile"]
+        differences = numeric.difference(found[1], versions)
+        mixed = numeric.mixed([found[2], profile], config.numeric_profile == "portable")
+    except FileNotFoundError:
+        # It has ended just now.
+        return False
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{out / outputs.SWARM} is damaged: {error!r}. {_LEFT}") from error
+    if found[0] != content:
+        raise OutputError(
+            f"{out} is the folder of a swarm that predicts other data, or by another model. Choose "
+            f"another one. {_LEFT}"
+        )
+    if differences:
+        raise UsageError(
+            f"{out}: expected workers of one version, since others may write other bytes; found "
+            f"{'; '.join(differences)}. {_LEFT}"
+        )
+    if mixed:
+        tell(
+            f"warning: this machine is not like the one that began the swarm ({'; '.join(mixed)}): "
+            f"predictions may differ in the last place"
+        )
+    return False
+
+
+_LEFT = (
+    f"If no worker is left of the swarm that began there, remove its {outputs.SWARM}, then run the "
+    f"command again"
+)
+
+
+class _Workers:
+    """The workers that this process has started."""
+
+    def __init__(self, program: PredictFile, count: int, patience: float, tell: Tell) -> None:
+        self._program, self._tell = program, tell
+        self._patience, self._token = patience, f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._description = program.describe()
+        self._count = min(count, len(program.parts))
+        #: What is left of each worker that has ended, and where each says it.
+        self._done: dict[int, Done] = {}
+        self._said: list[IO[bytes]] = []
+        self._files = contextlib.ExitStack()
+
+    def run(self) -> None:
+        """Start them, and wait until they have ended, all parts being there.
+
+        Raises what :func:`predict` says.
+        """
+        started, told = time.monotonic(), time.monotonic()
+        with self._files, self._processes() as processes:
+            while len(self._done) < len(processes):
+                time.sleep(_LOOK_SECONDS)
+                for number, process in enumerate(processes):
+                    if number not in self._done and process.poll() is not None:
+                        self._end(number, process, time.monotonic() - started)
+                if time.monotonic() - told > _TELL_SECONDS:
+                    told = time.monotonic()
+                    self._tell(self._progress())
+        failed = {
+            int(part): text for done in self._done.values() for part, text in done.failed.items()
+        }
+        left = missing(self._program)
+        for part in sorted({*left} & {*failed}):
+            more = f" ({len(failed)} parts could not be predicted; this is the first)"
+            raise DataError(failed[part] + more * (len(failed) > 1) + f". {self._progress()}")
+        if left:
+            raise self._ended()
+
+    @contextlib.contextmanager
+    def _processes(self) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """The processes, which end with the block, and with this process."""
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            with signals.deferred():
+                processes += [self._start(number) for number in range(self._count)]
+            yield processes
+        except BaseException:
+            self._tell(f"{self._progress()}: the same command goes on with the others")
+            raise
+        finally:
+            for process in processes:
+                process.terminate()
+            for number, process in enumerate(processes):
+                try:
+                    process.wait(_ENDING_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                if process.returncode and self._patience:
+                    leases.give_back(self._program.place, self._name(number))
+
+    def _start(self, number: int) -> "subprocess.Popen[bytes]":
+        given = {
+            "program": self._description,
+            "worker": self._name(number),
+            "patience": self._patience,
+        }
+        # A pipe that nobody reads meanwhile might be full.
+        self._said.append(self._files.enter_context(tempfile.TemporaryFile()))  # noqa: SIM115
+        return subprocess.Popen(
+            [sys.executable, "-m", worker.__name__, json.dumps(given)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said[-1],
+            preexec_fn=parents.ending_here(),
+        )
+
+    def _name(self, number: int) -> str:
+        return f"{self._token}-{number}"
+
+    def _end(self, number: int, process: "subprocess.Popen[bytes]", seconds: float) -> None:
+        """Note what a worker has done that has ended."""
+        done, said = Done(exit_code=process.returncode), self._said[number]
+        said.seek(0)
+        with contextlib.suppress(ValueError, TypeError):
+            done = build(Done, json.loads(said.read()))
+        self._done[number] = done
+        if process.returncode < 0:
+            name = signal.Signals(-process.returncode).name
+            self._tell(f"worker {number + 1} was ended by {name}; the others go on")
+            # Nobody needs to wait for a sign of its life.
+            leases.give_back(self._program.place, self._name(number))
+        else:
+            count = f"{len(done.parts):,} part{'s' * (len(done.parts) != 1)}"
+            self._tell(f"worker {number + 1}: {count} in {seconds:.1f} s")
+
+    def _progress(self) -> str:
+        parts = len(self._program.parts)
+        written = parts - len(missing(self._program))
+        return f"{written:,} of {parts:,} parts are written in {self._program.place}"
+
+    def _ended(self) -> GradreduceError:
+        """The error of workers that ended too early."""
+        for done in self._done.values():
+            if done.error:
+                error = GradreduceError(f"{done.error}. {self._progress()}")
+                error.exit_code = done.exit_code
+                return error
+        codes = ", ".join(str(done.exit_code) for done in self._done.values())
+        return GradreduceError(
+            f"all workers of this machine have ended, with the exit codes {codes}, before all was "
+            f"done: {self._progress()}. Run the command again to go on with the others"
+        )

@@ -1,0 +1,288 @@
+"""Workers that come, go and are killed: the predictions are those of one command, to the byte."""
+
+import json
+import multiprocessing
+import os
+import random
+import secrets
+import signal
+from dataclasses import replace
+
+import pyarrow.csv
+import pytest
+
+import mapreduce
+import programs
+from hdfs_utils.paths import path_of
+from mapreduce.data.readers import csv
+from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
+from mapreduce.inference import files, outputs
+from mapreduce.inference.files import PredictFile
+from mapreduce.inference.swarm import driver, leases
+from mapreduce.inference.swarm.leases import Lease, Leases
+from mapreduce.inference.swarm.worker import Done, missing, work
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+from programs import gradreduce, succeed
+from quick import first_of
+from wide_tables import table_of
+
+FORK = multiprocessing.get_context("fork")
+INLINE = Execution("inline")
+#: Seconds; others take over from a worker that was killed, and not from one that lacks a core.
+PATIENCE = 6.0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run, a file, and what it predicts of it, in some parts."""
+    folder = tmp_path_factory.mktemp("swarm")
+    options = {"label": "label", "rounds": 3, "progress": False, "runner": "inline"}
+    mapreduce.train(table_of(200, 0, False), "mlp:9", run=folder / "run", **options)
+    pyarrow.csv.write_csv(table_of(1500, 1, False), folder / "new.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        small_parts(patch)
+        files.predict(RunDir(folder / "run"), file_of(folder), folder / "expected", INLINE)
+    return folder
+
+
+def small_parts(patch):
+    patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
+    patch.setattr(files, "_PART_BYTES", 1 << 15)
+
+
+@pytest.fixture
+def file(trained, monkeypatch):
+    small_parts(monkeypatch)
+    return file_of(trained)
+
+
+def file_of(folder, data="new.csv"):
+    return files.cut(RunDir(folder / "run"), folder / data, INLINE, {})
+
+
+def swarm(trained, file, out, workers=2, patience=PATIENCE):
+    told = []
+    options = {"workers": workers, "patience": patience, "tell": told.append}
+    return driver.predict(RunDir(trained / "run"), file, out, **options), told
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("patience", first_of(PATIENCE, 0))
+def test_a_swarm_writes_what_one_command_does(trained, file, tmp_path, patience):
+    assert len(file.parts) > 8
+    (rows, notes), told = swarm(trained, file, tmp_path / "out", 2, patience)
+    assert (rows, notes) == (1500, [])
+    assert content(tmp_path / "out") == content(trained / "expected")
+    said = [line.split(":")[0] for line in sorted(told) if line.startswith("worker")]
+    assert said == ["worker 1", "worker 2"]
+    # Whoever comes later finds it done.
+    assert swarm(trained, file, tmp_path / "out") == ((rows, notes), [])
+    assert content(tmp_path / "out") == content(trained / "expected")
+
+
+@pytest.mark.slow
+def test_other_filesystems(trained, file, root):
+    swarm(trained, file, root / "out")
+    assert content(root / "out") == content(trained / "expected")
+
+
+class Herd:
+    """Workers in processes of their own, and a log of the parts that they begin."""
+
+    def __init__(self, program, folder, patience, monkeypatch):
+        self.program, self.log, self.patience = program, folder / "log", patience
+        self.processes = []
+        write = PredictFile._write
+
+        def logged(program, number, path):
+            with self.log.open("a") as log:
+                log.write(f"{os.getpid()} {number}\n")
+            write(program, number, path)
+
+        monkeypatch.setattr(PredictFile, "_write", logged)
+
+    def start(self, count):
+        for _ in range(count):
+            given = self.program, secrets.token_hex(4), self.patience, Done()
+            self.processes.append(FORK.Process(target=work, args=given))
+            self.processes[-1].start()
+
+    def begun(self):
+        """Who has begun which part."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [tuple(map(int, line.split())) for line in lines]
+
+    def end(self):
+        for process in self.processes:
+            process.join(programs.PATIENCE)
+        assert {process.exitcode for process in self.processes} <= {0, -signal.SIGKILL}
+
+
+def program_of(trained, file, out):
+    run = RunDir(trained / "run")
+    outputs.claim(out, outputs.made_from(run, 3, file.sha256, "cpu"))
+    return PredictFile.of(run, 3, file, "cpu", out, "content")
+
+
+def kills(seed, trained, file, out, folder, monkeypatch, patience=PATIENCE):
+    """Workers of which some are killed at their parts; more come late, and clocks are wrong."""
+    chance = random.Random(seed)
+    parts, victims = len(file.parts), chance.randint(1, 3)
+    moments = sorted(chance.sample(range(1, parts - 2), victims))
+    herd = Herd(program_of(trained, file, out), folder, patience, monkeypatch)
+    herd.start(victims + 1)
+    killed = 0
+    for moment in moments:
+        programs.wait_until(lambda at=moment: len(herd.begun()) >= at or not missing(herd.program))
+        alive = {process.pid for process in herd.processes if process.is_alive()}
+        for pid, _ in reversed(herd.begun()):
+            if pid in alive and len(alive) > 1:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+                break
+        for lease in leases.found(out):
+            if isinstance(out, os.PathLike):
+                wrong = chance.choice([-3600, 3600])
+                try:
+                    status = (out / lease.name).stat()
+                    os.utime(out / lease.name, (status.st_atime, status.st_mtime + wrong))
+                except FileNotFoundError:
+                    pass
+    herd.start(4)
+    herd.end()
+    assert missing(herd.program) == []
+    if patience:
+        assert len(herd.begun()) <= parts + killed, seed
+    # The command that comes last tidies up.
+    swarm(trained, file, out, 1)
+    assert content(out) == content(trained / "expected"), seed
+
+
+@pytest.mark.parametrize("seed", first_of(1, 2, 3))
+def test_killed_workers(seed, trained, file, tmp_path, monkeypatch):
+    kills(seed, trained, file, tmp_path / "out", tmp_path, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draw", range(20))
+def test_workers_that_are_killed_at_random(draw, trained, file, root, tmp_path, monkeypatch):
+    seed, out = secrets.randbits(32), (tmp_path if draw % 3 else root) / "out"
+    kills(seed, trained, file, out, tmp_path, monkeypatch, PATIENCE if draw % 2 else 0)
+
+
+def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
+    clock = 0
+    monkeypatch.setattr(leases.time, "monotonic", lambda: clock)
+    first, *others = (Leases(tmp_path, name, 10) for name in ("a", "b", "c"))
+    assert first.take([4, 7]) == Lease(4, 1)
+    assert others[0].take([4, 7]) == Lease(7, 1)
+    assert [one.take([4, 7]) for one in others] == [None, None]
+    clock = 9
+    (tmp_path / Lease(7, 1).name).write_text("b 1")
+    assert [one.take([4, 7]) for one in others] == [None, None]
+    clock = 10
+    # Only one of those who wait takes it.
+    assert [one.take([4, 7]) for one in others] == [Lease(4, 2), None]
+    clock = 19
+    assert [one.take([7]) for one in others] == [Lease(7, 2), None]
+    with others[0].held(Lease(4, 2)):
+        assert (tmp_path / Lease(4, 2).name).exists()
+    assert sorted(leases.found(tmp_path)) == [Lease(4, 1), Lease(7, 1), Lease(7, 2)]
+    leases.give_back(tmp_path, "a")
+    assert sorted(leases.found(tmp_path)) == [Lease(7, 1), Lease(7, 2)]
+    leases.give_back(tmp_path)
+    assert content(tmp_path) == {}
+
+
+def test_a_part_that_cannot_be_predicted_is_named_and_the_others_are_there(
+    trained, file, tmp_path, monkeypatch
+):
+    lines = (trained / "new.csv").read_text().splitlines()
+    lines[701] = "wrong" + lines[701][lines[701].index(",") :]
+    (trained / "bad.csv").write_text("\n".join(lines) + "\n")
+    bad = file_of(trained, "bad.csv")
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            swarm(trained, bad, tmp_path / "out")
+        assert "bad.csv, row 701" in str(caught.value)
+        count = len(bad.parts)
+        assert f"{count - 1} of {count} parts are written" in str(caught.value)
+        names = {*content(tmp_path / "out")}
+        assert len(names) == count + 1
+        assert {"_prediction.json", "_swarm.json"} < names
+
+
+def test_who_does_not_fit_is_refused(trained, file, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.txt").write_text("mine")
+    with pytest.raises(OutputError, match="does not contain predictions"):
+        swarm(trained, file, tmp_path / "mine")
+    assert [*content(tmp_path / "mine")] == ["a.txt"]
+    out = tmp_path / "out"
+    out.mkdir()
+    driver._join(RunDir(trained / "run"), out, "other", print)
+    before = content(out)
+    with pytest.raises(OutputError, match="predicts other data, or by another model"):
+        swarm(trained, file, out)
+    told = json.loads(before["_swarm.json"])
+    told["versions"]["gradreduce"] = "0.0.1"
+    (out / "_swarm.json").write_text(json.dumps(told))
+    with pytest.raises(UsageError, match=r"workers of one version.*gradreduce: 0\.0\.1, now"):
+        driver._join(RunDir(trained / "run"), out, "other", print)
+    (out / "_swarm.json").write_text("{")
+    with pytest.raises(DataError, match=r"_swarm\.json is damaged"):
+        swarm(trained, file, out)
+    (out / "_swarm.json").unlink()
+    assert swarm(trained, file, out)[0] == (1500, [])
+    with pytest.raises(OutputError, match="predictions of another model or of other data"):
+        swarm(trained, replace(file, sha256="0"), out)
+
+
+def test_workers_that_all_end_too_early(trained, file, tmp_path, monkeypatch):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "ended.py").write_text(code)
+    monkeypatch.setattr(driver.worker, "__name__", "ended")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(GradreduceError, match="exit codes -9, -9") as caught:
+        swarm(trained, file, tmp_path / "out")
+    assert "0 of" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_commands(trained, tmp_path):
+    said = succeed("swarm", trained / "run", trained / "new.csv", tmp_path / "out", "--json")
+    assert json.loads(said) == {"rows": 1500, "out": str(tmp_path / "out")}
+    succeed("predict", trained / "run", trained / "new.csv", tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    command = ["swarm", trained / "run", trained / "new.csv"]
+    for arguments, expected in (
+        ((*command, tmp_path / "out.csv"), "expected a folder"),
+        ((*command[:2], trained, tmp_path / "no"), "expected a file of CSV or Parquet"),
+    ):
+        done = gradreduce(*arguments)
+        assert done.returncode == 2
+        assert expected in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_is_stopped_leaves_what_it_has_done(trained, tmp_path, number):
+    path, out = tmp_path / "new.csv", tmp_path / "out"
+    pyarrow.csv.write_csv(table_of(80_000, 2, False), path)
+    command = ["swarm", trained / "run", path, out, "--workers", 2]
+    process = programs.start(*command)
+    programs.wait_until(lambda: any(out.glob("part-*")) or process.poll() is not None)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert process.returncode in (-number, 128 + number), err
+    programs.wait_until(lambda: not programs.processes_of(str(path)))
+    if number == signal.SIGINT:
+        assert "the same command goes on with the others" in err
+        assert leases.found(path_of(str(out))) == []
+    succeed(*command)
+    succeed("predict", trained / "run", path, tmp_path / "one")
+    assert content(out) == content(tmp_path / "one")
