@@ -19,7 +19,8 @@ from mapreduce.data import standardisation
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.columns import misfit
 from mapreduce.data.copying import check_absent
-from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
+from mapreduce.data.importer import shard_name
+from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
 from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pooled
 from mapreduce.engine.executor import total
@@ -30,6 +31,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.chain import Chain
 from mapreduce.reduction.message import Message
 from mapreduce.runs.execution import Execution
+from mapreduce.support.jsonfiles import build
 
 
 def _to_message(partial: Moments) -> Message:
@@ -113,7 +115,7 @@ class Standardise(Program):
         manifest = self._dataset.manifest
         rows = self._dataset.shard(number).rows(0, manifest.shards[number].rows)
         features = self._statistics.apply(rows, self.dtype)
-        path = Path(self.out) / f"shard-{number:05d}.arrow"
+        path = Path(self.out) / shard_name(number)
         _check_finite(features, self._dataset.folder / manifest.shards[number].file)
         row_bytes = features.dtype.itemsize * manifest.features
         if isinstance(features, Csr):
@@ -183,7 +185,7 @@ def standardise(
             manifest,
             dtype=dtype,
             scale=1.0,
-            shards=tuple(map(_entry, written)),
+            shards=tuple(build(ShardEntry, block.meta) for block in written),
             standardised=described,
         )
         standardised.save(partial)
@@ -204,12 +206,6 @@ def _channels(manifest: Manifest, data: Path, like: Path | None) -> int:
             f"{data}. Leave it out"
         )
     return manifest.shape[0] if len(manifest.shape) == 3 else 1
-
-
-def _entry(message: Message) -> ShardEntry:
-    content = dict(message.meta)
-    batches = tuple(BatchEntry(**batch) for batch in content.pop("batches"))
-    return ShardEntry(**content, batches=batches)
 
 
 def _statistics_of(like: Path, manifest: Manifest, data: Path) -> Statistics:

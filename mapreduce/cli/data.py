@@ -208,29 +208,34 @@ def import_(
     The rows are shuffled by --seed, so that the memory needed does not grow with their number; with
     --split-by label, those of each class for themselves.
 
-    With -r a map/reduce job fits what the columns become, before the rows are read once more: to
-    the same digits on every runner.
+    With -r map/reduce jobs read a table, and write the shards, where SOURCES and OUT are: the same
+    bytes on every runner.
     """
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
     from mapreduce.data.readers import opening
     from mapreduce.support import signals
 
-    files = unfinished.files_of(sources)
+    running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
+    by_jobs = running["runner"] is not None
+    files = unfinished.files_of(sources, come_here=not by_jobs or split_by is not None)
     kind = kind or opening.format_of(files)
     if ":" in kind:
         trust.trust(kind)
-    running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
     _check_options(kind, values)
     if split_by is not None:
         _check_split(kind, values)
     like = load(values["like"]) if values["like"] else None
-    with signals.interrupting(), copying.made_here(out) as folder:
-        source = _source(kind, files, values, like, running)
-        manifest = importer.import_rows(
-            source, folder, seed, like.classes if like else None, by_label=split_by is not None
-        )
-        recipe = opening.fitted_of(folder, manifest)
+    classes, by_label = like.classes if like else None, split_by is not None
+    copying.check_absent(out)
+    with signals.interrupting():
+        if by_jobs:
+            source, manifest = _by_jobs(kind, files, values, like, running, out, seed, by_label)
+        else:
+            with copying.made_here(out) as folder:
+                source = _source(kind, files, values, like)
+                manifest = importer.import_rows(source, folder, seed, classes, by_label=by_label)
+    recipe = opening.fitted_of(out, manifest)
     if not quiet and not as_json and recipe is not None:
         _show_recipe(recipe, manifest.classes)
     for remark in () if quiet else source.remarks:
@@ -318,26 +323,16 @@ def _source(
     sources: list[AnyPath],
     values: dict[str, Any],
     like: "Manifest | None",
-    running: dict[str, Any],
 ) -> "Source":
     from mapreduce.data.readers import opening
-    from mapreduce.errors import MemberError, UsageError
+    from mapreduce.errors import MemberError
     from mapreduce.support.suggest import did_you_mean
 
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
     takes = signature(reader).parameters
     if "recipe" in takes:
-        fitted = opening.fitted_of(values["like"], like) if like is not None else None
-        _check_like(fitted, values)
-        given = {**values, "labelled": False if values["unlabelled"] else None}
-        given["only"] = values["columns"]
-        recipe = opening.recipe_of(given, sources, fitted)
-        if running["runner"] is None:
-            return opening.table(sources, kind, recipe, fitted)
-        return _fitted_by_job(sources, kind, recipe, fitted, running)
-    if running["runner"] is not None:
-        raise UsageError(f"-r is for tables, whose columns have to be fitted, not for {kind}")
+        return opening.table(sources, kind, *_recipes(sources, values, like))
     # A reader that takes "labelled" needs a task in any case.
     known = "classification" if labelled or "labelled" in takes else None
     given = {
@@ -358,18 +353,47 @@ def _source(
     return source
 
 
-def _fitted_by_job(
-    sources: list[AnyPath], kind: str, recipe: Any, fitted: Any, running: dict[str, Any]
-) -> "Source":
+def _recipes(
+    sources: list[AnyPath], values: dict[str, Any], like: "Manifest | None"
+) -> tuple[Any, Any]:
+    """What is to become of a table, and the recipe to take as it is, or None."""
+    from mapreduce.data.readers import opening
+
+    fitted = opening.fitted_of(values["like"], like) if like is not None else None
+    _check_like(fitted, values)
+    given = {**values, "labelled": False if values["unlabelled"] else None}
+    given["only"] = values["columns"]
+    return opening.recipe_of(given, sources, fitted), fitted
+
+
+def _by_jobs(
+    kind: str,
+    sources: list[AnyPath],
+    values: dict[str, Any],
+    like: "Manifest | None",
+    running: dict[str, Any],
+    out: AnyPath,
+    seed: int,
+    by_label: bool,
+) -> "tuple[Source, Manifest]":
     quiet_mrjob()
-    from mapreduce.algorithms import summarise
+    from mapreduce.algorithms.shuffle import import_table
+    from mapreduce.data.readers import TABLES, opening
+    from mapreduce.data.readers.reading import Reading
     from mapreduce.errors import UsageError
     from mapreduce.runs import flags as options
 
-    if fitted is not None:
-        raise UsageError("-r and --like contradict each other: nothing has to be fitted")
-    given = {name: value for name, value in running.items() if value is not None}
-    return summarise.source(sources, kind, recipe, options.execution(given))
+    if kind not in TABLES:
+        raise UsageError(f"-r is for tables, whose columns have to be fitted, not for {kind}")
+    execution = options.execution({n: value for n, value in running.items() if value is not None})
+    recipe, fitted = _recipes(sources, values, like)
+    table = opening.open_table(sources, kind, recipe, fitted)
+    reading, file = Reading(table, recipe, fitted), ""
+    if like is not None and like.recipe is not None:
+        file = str((values["like"] / like.recipe.file).absolute())
+    classes = like.classes if like else None
+    manifest = import_table(reading, out, seed, execution, classes, file, by_label=by_label)
+    return reading.source, manifest
 
 
 def _check_like(fitted: Any, values: dict[str, Any]) -> None:

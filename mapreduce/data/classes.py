@@ -1,7 +1,7 @@
 """The classes of a dataset, found among its labels."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,18 @@ from mapreduce.support.commands import command
 #: An integer, also as programs write it in a column of floating-point numbers.
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0*)?")
 _INT64 = range(-(2**63), 2**63)
+
+
+#: A label, how many rows have it, and the sum of their weights.
+Tally = tuple[int | str, int, float]
+
+
+def tallied(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
+    """Places (rows,) of labels among the different ones, and these in the order of their coming."""
+    encoded = pa.array(labels).dictionary_encode()
+    indices: Array = encoded.indices.to_numpy()
+    counts, sums = np.bincount(indices).tolist(), np.bincount(indices, weights).tolist()
+    return indices, [*zip(encoded.dictionary.to_pylist(), counts, sums, strict=True)]
 
 
 class Classes:
@@ -43,21 +55,29 @@ class Classes:
         """Numbers of labels, (rows,), int32, each given when it first came."""
         if labels is None:
             return None
+        indices, tallies = tallied(labels, weights)
+        coded: Array = np.array(self.add(tallies), np.int32)[indices]
+        return coded
+
+    def add(self, tallies: Iterable[Tally]) -> list[int]:
+        """Count labels; returns the number of each."""
         if self._codes is None:
             self._codes = {}
-        encoded = pa.array(labels).dictionary_encode()
-        indices = encoded.indices.to_numpy()
-        values = encoded.dictionary.to_pylist()
-        codes = [self._codes.setdefault(value, len(self._codes)) for value in values]
-        new = len(self._codes) - len(self._rows)
-        self._rows += [0] * new
-        self._weights += [0.0] * new
-        sums = np.bincount(indices, weights).tolist()
-        for code, count, weight in zip(codes, np.bincount(indices).tolist(), sums, strict=True):
-            self._rows[code] += count
+        found = []
+        for value, rows, weight in tallies:
+            code = self._codes.setdefault(value, len(self._codes))
+            if code == len(self._rows):
+                self._rows.append(0)
+                self._weights.append(0.0)
+            self._rows[code] += rows
             self._weights[code] += weight
-        coded: Array = np.array(codes, np.int32)[indices]
-        return coded
+            found.append(code)
+        return found
+
+    @property
+    def values(self) -> tuple[int | str, ...]:
+        """The labels in the order of their numbers."""
+        return tuple(self._codes or ())
 
     def rows(self, ranks: Array) -> tuple[int, ...]:
         """How often each label came, in their sorted order."""

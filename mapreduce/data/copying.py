@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from hdfs_utils.atomic import Buffer, storage_errors
-from hdfs_utils.folders import publish_folder
+from hdfs_utils.atomic import Buffer, storage_errors, temporary_name
+from hdfs_utils.errors import StorageError
+from hdfs_utils.folders import new_folder, publish_folder
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import mapped
 from mapreduce.data import manifest as manifests
@@ -58,6 +59,32 @@ def check_absent(target: AnyPath) -> None:
 
 def _exists(target: AnyPath) -> OutputError:
     return OutputError(f"{target} exists already. Name another folder")
+
+
+@contextlib.contextmanager
+def made_there(target: AnyPath) -> Iterator[AnyPath]:
+    """A folder for tasks to write to, in the target's filesystem, which takes its name at the end.
+
+    On S3 it is the target itself, which is whole with its last file. After an error nothing is
+    left.
+    """
+    check_absent(target)
+    if not isinstance(target, RemotePath):
+        with new_folder(target.absolute()) as partial:
+            yield partial
+        return
+    place = temporary_name(target) if target.can_rename else target
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield place
+        if place != target:
+            place.rename(target)
+    except BaseException as error:
+        with contextlib.suppress(StorageError):
+            place.rmtree()
+        if isinstance(error, FileExistsError):
+            raise _exists(target) from None
+        raise
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ from mapreduce.data.manifest import ListedIds, Manifest, check_listed
 from mapreduce.errors import DataError
 
 FILE = "ids.parquet"
-_SCHEMA = pa.schema([pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False)])
+#: The columns of the file.
+SCHEMA = pa.schema([pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False)])
 _GROUP_ROWS = 1 << 16
 #: About so many hashes are compared at once.
 _SORTED = 1 << 22
@@ -45,8 +46,8 @@ class Writer:
         with storage_errors("write", self._path):
             if self._writer is None:
                 self._hashes = _Runs(self._path.parent)
-                self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
-            self._writer.write_table(pa.table([rows, ids], schema=_SCHEMA), _GROUP_ROWS)
+                self._writer = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
+            self._writer.write_table(pa.table([rows, ids], schema=SCHEMA), _GROUP_ROWS)
             self._hashes.add(_hashes(ids))
         if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
             self._kind = "text"

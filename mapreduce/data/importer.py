@@ -16,7 +16,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,14 @@ import pyarrow as pa
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.folders import new_folder
+from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data import csr, ids, order, stored
 from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
-from mapreduce.data.manifest import RECIPE, Listed, Manifest, ShardEntry
+from mapreduce.data.manifest import RECIPE, Listed, ListedIds, Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError
 from mapreduce.support.threads import ordered_map
@@ -158,7 +158,7 @@ def _shuffled(
         for rows in source.chunks:
             if not _count(rows.features):
                 continue
-            _check_numbers(rows, buckets.read, _files(source))
+            _check_numbers(rows, buckets.read, files_of(source))
             if buckets.by_label:
                 _check_classes(rows.labels, source)
             labels = rows.labels
@@ -175,48 +175,94 @@ def _shuffled(
         stack.callback(buckets.close)
         for parts in ordered_map(lambda one: buckets.parted(*one), numbered()):
             buckets.write(parts)
-    if not buckets.rows:
-        raise DataError(f"{_files(source)}: expected at least one row, found none")
-    if buckets.weight == 0:
-        raise DataError(f"{_files(source)}: all weights are 0, so that no row counts")
-    listed = named.finish(_files(source))
-    finished = source.finish() if source.finish is not None else None
-    recipe = None
-    if finished is not None:
-        put_if_absent(folder / RECIPE, finished.recipe, sync=True)
-        recipe = Listed(RECIPE, hashlib.sha256(finished.recipe).hexdigest())
+    check_some(source, buckets.rows, buckets.weight)
+    listed = named.finish(files_of(source))
+    finished, recipe = finish(source, folder)
     names, ranks = classes.sorted()
     if buckets.by_label and names is not None and len(names) > MOST_SPLIT_CLASSES:
         raise DataError(
-            f"{_files(source)}: there are {len(names):,} classes, each of which would have a shard "
-            f"of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
+            f"{files_of(source)}: there are {len(names):,} classes, each of which would have a "
+            f"shard of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
         )
     written = _Shards(folder, ranks, buckets, finished)
     shards = tuple(written)
-    shape = source.shape if finished is None else (finished.width,)
-    return Manifest(
+    return described(
+        source,
+        finished,
+        classes,
+        shards,
         rows=buckets.rows,
-        features=math.prod(shape),
-        shape=shape,
         dtype=written.dtype,
-        scale=source.scale,
-        classes=names,
-        seed=buckets.seed,
-        source={**source.description, **({"split_by": "label"} if buckets.by_label else {})},
-        shards=shards,
-        layout="sparse" if written.sparse else "dense",
-        nonzeros=written.entries if written.sparse else buckets.rows * math.prod(shape),
+        entries=written.entries if written.sparse else None,
         target=buckets.target,
-        class_rows=None if ranks is None else classes.rows(ranks),
         weighted=buckets.weight is not None,
-        class_weights=None if ranks is None or not buckets.weight else classes.weights(ranks),
-        columns=source.columns if finished is None else finished.columns,
+        seed=buckets.seed,
+        split_by="label" if buckets.by_label else None,
         recipe=recipe,
         ids=listed,
     )
 
 
-def _files(source: Source) -> str:
+def check_some(source: Source, rows: int, weight: float | None) -> None:
+    """Refuse a source without rows, or whose rows all have the weight 0."""
+    if not rows:
+        raise DataError(f"{files_of(source)}: expected at least one row, found none")
+    if weight == 0:
+        raise DataError(f"{files_of(source)}: all weights are 0, so that no row counts")
+
+
+def finish(source: Source, folder: AnyPath) -> tuple[Finished | None, Listed | None]:
+    """What the blocks of a table become, once all have come, and the file that says it."""
+    if source.finish is None:
+        return None, None
+    finished = source.finish()
+    put_if_absent(folder / RECIPE, finished.recipe, sync=True)
+    return finished, Listed(RECIPE, hashlib.sha256(finished.recipe).hexdigest())
+
+
+def described(
+    source: Source,
+    finished: Finished | None,
+    classes: Classes,
+    shards: tuple[ShardEntry, ...],
+    *,
+    rows: int,
+    dtype: str,
+    entries: int | None,
+    target: str | None,
+    weighted: bool,
+    seed: int,
+    split_by: str | None,
+    recipe: Listed | None,
+    ids: ListedIds | None,
+) -> Manifest:
+    """The manifest of a dataset; ``entries`` are the stored ones of sparse rows."""
+    shape = source.shape if finished is None else (finished.width,)
+    names, ranks = classes.sorted()
+    return Manifest(
+        rows=rows,
+        features=math.prod(shape),
+        shape=shape,
+        dtype=dtype,
+        scale=source.scale,
+        classes=names,
+        seed=seed,
+        source={**source.description, **({"split_by": split_by} if split_by else {})},
+        shards=shards,
+        layout="dense" if entries is None else "sparse",
+        nonzeros=rows * math.prod(shape) if entries is None else entries,
+        target=target,
+        class_rows=None if ranks is None else classes.rows(ranks),
+        weighted=weighted,
+        class_weights=None if ranks is None or not weighted else classes.weights(ranks),
+        columns=source.columns if finished is None else finished.columns,
+        recipe=recipe,
+        ids=ids,
+    )
+
+
+def files_of(source: Source) -> str:
+    """The names of a source's files, for a message."""
     return ", ".join(source.description.get("files", ())) or "the source"
 
 
@@ -249,12 +295,12 @@ def _check_classes(labels: Array | None, source: Source) -> None:
     """Refuse rows that cannot be split by label."""
     if labels is None:
         raise DataError(
-            f"{_files(source)}: expected labels to split the rows by, found none. Name the column "
-            f"of the labels (--label), or do not split by label"
+            f"{files_of(source)}: expected labels to split the rows by, found none. Name the "
+            f"column of the labels (--label), or do not split by label"
         )
     if _is_number(labels):
         raise DataError(
-            f"{_files(source)}: expected classes to split the rows by, found numbers to be "
+            f"{files_of(source)}: expected classes to split the rows by, found numbers to be "
             f"predicted. Say that they are classes (--task classification), or do not split by "
             f"label"
         )
@@ -299,27 +345,13 @@ class _Buckets:
 
     def parted(self, rows: Rows, numbers: Array) -> list[tuple[int, Any]]:
         """The rows of each bucket, as record batches."""
-        columns = {"row": numbers}
-        if rows.labels is not None:
-            columns["label"] = rows.labels
-        if rows.weights is not None:
-            columns["weight"] = rows.weights
+        columns = columns_of(rows, numbers)
         if not self._bits:
             return [(0, self._form.batch(columns, rows.features, None))]
         bucket = (order.keys_of(self.seed, 0, numbers) >> np.uint64(64 - self._bits)).astype(
             np.uint8
         )
-        # NumPy sorts bytes by counting them.
-        places = np.argsort(bucket, kind="stable")
-        batch = self._form.batch(
-            {name: column[places] for name, column in columns.items()}, rows.features, places
-        )
-        ends = np.cumsum(np.bincount(bucket, minlength=len(self._paths))).tolist()
-        return [
-            (i, batch.slice(start, end - start))
-            for i, (start, end) in enumerate(pairwise([0, *ends]))
-            if start < end
-        ]
+        return stored.divided(self._form, columns, rows.features, bucket, len(self._paths))
 
     def write(self, parts: list[tuple[int, Any]]) -> None:
         """Append the rows of each bucket to its file."""
@@ -381,12 +413,25 @@ class _Buckets:
         return [self._paths[bucket] for bucket in sorted(self._writers)]
 
     def _rows(self, table: Any, places: Array, finished: Finished | None) -> tuple[Batch, Array]:
-        """The rows of a table at these places, and their numbers."""
-        found = self._form.features(table, places)
-        features = finished.features(found) if finished is not None else found
-        labels = stored.flat(table, "label")[places] if self.target is not None else None
-        weights = stored.flat(table, "weight")[places] if self.weight is not None else None
-        return Batch(features, labels, weights=weights), stored.flat(table, "row")[places]
+        return rows_of(self._form, table, places, finished)
+
+
+def columns_of(rows: Rows, numbers: Array) -> dict[str, Array]:
+    """What is stored of rows beside their features: their numbers, labels and weights."""
+    columns = {"row": numbers, "label": rows.labels, "weight": rows.weights}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def rows_of(form: Any, table: Any, places: Array, finished: Finished | None) -> tuple[Batch, Array]:
+    """The rows of a table of stored ones at these places, and their numbers."""
+    found = form.features(table, places)
+    features = finished.features(found) if finished is not None else found
+    numbers, labels, weights = (
+        stored.flat(table, name)[places] if name in table.column_names else None
+        for name in ("row", "label", "weight")
+    )
+    assert numbers is not None
+    return Batch(features, labels, weights=weights), numbers
 
 
 def _whole(path: Path) -> Any:
@@ -477,8 +522,13 @@ class _Shards:
         labels = rows.labels
         if labels is not None and self._ranks is not None:
             labels = self._ranks[labels]
-        path = self._folder / f"shard-{number:05d}.arrow"
+        path = self._folder / shard_name(number)
         return write_shard(path, replace(rows, labels=labels), numbers, self._row_bytes)
+
+
+def shard_name(number: int) -> str:
+    """The file of a shard."""
+    return f"shard-{number:05d}.arrow"
 
 
 def _join(parts: list[tuple[Batch, Array]]) -> tuple[Batch, Array]:

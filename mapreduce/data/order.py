@@ -4,6 +4,8 @@ An order is given by one 64-bit key per item; sorting by key shuffles. Keys are 
 seed and of the item alone, so that any part of an order can be computed anywhere.
 """
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +35,39 @@ def keys_of(seed: int, stream: int, items: npt.NDArray[np.int64]) -> Keys:
         base = _mix(np.array([seed], np.uint64) + _GOLDEN)
         base = _mix(base ^ (np.array([stream], np.uint64) + _GOLDEN))
         return _mix(base + items.astype(np.uint64) * _GOLDEN)
+
+
+def cuts(
+    seed: int, items: Callable[[], Iterable[npt.NDArray[np.int64]]], count: int, size: int
+) -> Keys:
+    """The least key of each part but the first, if items in their order are cut by ``size``.
+
+    ``items`` gives ``count`` of them, some at a time, twice: memory holds neither them nor their
+    keys. Keys are those of the stream 0.
+    """
+    places = np.arange(size, count, size)
+    bits = min(_MOST_BITS, max(1, (count >> 12).bit_length()))
+    shift = np.uint64(64 - bits)
+    heads = np.zeros(1 << bits, np.int64)
+    for some in items():
+        leading = (keys_of(seed, 0, some) >> shift).astype(np.int64)
+        heads += np.bincount(leading, minlength=len(heads))
+    ends = np.cumsum(heads)
+    wanted = np.zeros(len(heads), bool)
+    wanted[np.searchsorted(ends, places, side="right")] = True
+    near: list[Keys] = [np.empty(0, np.uint64)]
+    for some in items() if len(places) else ():
+        found = keys_of(seed, 0, some)
+        near.append(found[wanted[(found >> shift).astype(np.int64)]])
+    # Where they would stand, if those that nobody wants were left out.
+    skipped = np.cumsum(np.where(wanted, 0, heads))
+    where = places - skipped[np.searchsorted(ends, places, side="right")]
+    ordered: Keys = np.sort(np.concatenate(near))[where]
+    return ordered
+
+
+#: So many leading bits tell keys apart at first, at most.
+_MOST_BITS = 24
 
 
 def permutation(seed: int, stream: int, count: int) -> npt.NDArray[np.int64]:

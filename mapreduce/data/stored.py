@@ -4,6 +4,7 @@ Features become columns of bytes, and texts stay texts, whatever layout the rows
 """
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def flat(table: Any, name: str) -> Array:
 
 def _fixed(rows: Array) -> Any:
     """Rows of an array as Arrow's bytes of one length."""
-    rows = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    rows = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
     width = rows.shape[1] * rows.itemsize
     buffers = [None, pa.py_buffer(rows.view(np.uint8).reshape(-1) if width else b"")]
     return pa.Array.from_buffers(pa.binary(width), len(rows), buffers)
@@ -119,6 +120,21 @@ class _BlockForm:
             for i, name in enumerate(self._names)
         }
         return Block(numbers, texts)
+
+
+def divided(
+    form: Any, columns: dict[str, Array], features: Any, owners: Array, count: int
+) -> list[tuple[int, Any]]:
+    """Record batches of the rows of each of ``count`` owners that has some; owners are (rows,)."""
+    # NumPy sorts short integers by counting them.
+    places = np.argsort(owners.astype(np.min_scalar_type(count)), kind="stable")
+    batch = form.batch({n: column[places] for n, column in columns.items()}, features, places)
+    ends = np.cumsum(np.bincount(owners, minlength=count)).tolist()
+    return [
+        (owner, batch.slice(start, end - start))
+        for owner, (start, end) in enumerate(pairwise([0, *ends]))
+        if start < end
+    ]
 
 
 def form_of(features: Array | Csr | Block) -> Any:

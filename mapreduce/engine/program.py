@@ -31,10 +31,13 @@ PROGRAMS = Registry(
     "gradreduce.programs",
     {
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
+        "find-blocks": "mapreduce.algorithms.tables:FindBlocks",
+        "name-rows": "mapreduce.algorithms.shuffle:NameRows",
         "moments": "mapreduce.algorithms.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",
         "predict-file": "mapreduce.inference.files:PredictFile",
         "report": "mapreduce.inference.report:Tallies",
+        "shuffle": "mapreduce.algorithms.shuffle:Shuffle",
         "standardise": "mapreduce.algorithms.standardise:Standardise",
         "summarise": "mapreduce.algorithms.summarise:Summarise",
         "training": "mapreduce.strategies.program:Training",

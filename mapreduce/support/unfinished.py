@@ -40,15 +40,16 @@ def _names_in(folder: str) -> list[str]:
     return [other.name for other in RemotePath(folder).iterdir()]
 
 
-def files_of(paths: Iterable[AnyPath]) -> list[AnyPath]:
+def files_of(paths: Iterable[AnyPath], *, come_here: bool = True) -> list[AnyPath]:
     """The files of tables that a user names, one by one or by a URI with wildcards.
 
-    Warns of folders whose parts look unfinished, and says how much comes from far to this machine.
+    Warns of folders whose parts look unfinished, and says how much comes from far to this machine,
+    if they do ``come_here``.
     """
     files = [file for path in paths for file in named_by(path)]
     warn(check_folders(files))
     far = [file for file in files if isinstance(file, RemotePath) and file.is_file()]
-    if far and not os.environ.get(QUIET):
+    if far and come_here and not os.environ.get(QUIET):
         more = f" and {len(far) - 1:,} more" if len(far) > 1 else ""
         size = sum(map(size_of, far))
         echo(f"{far[0]}{more}: {size:,} bytes pass through this machine", err=True)

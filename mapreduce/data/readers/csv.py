@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, size_of
 from mapreduce.data import ipc
+from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
-from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
+from mapreduce.data.readers.edges import edges_of, leaves_at
+from mapreduce.data.readers.files import (
+    check_sources,
+    is_packed,
+    open_source,
+    read_fully,
+    unpacked_size,
+)
 from mapreduce.data.readers.header import ENCODINGS, first_line, has_header, names_in
 from mapreduce.data.readers.records import BOM, RecordEnds, check_line, row_ends, rows_in
-from mapreduce.data.readers.table import BadField, Leaf, Stretch, preview
+from mapreduce.data.readers.table import (
+    BadField,
+    Leaf,
+    Stretch,
+    edges_of_all,
+    leaves_of_all,
+    preview,
+    whole,
+)
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError
@@ -27,6 +44,8 @@ from mapreduce.support.threads import ordered_map
 
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
+#: A task looks for the edges of blocks in so many bytes at once, a multiple of them.
+PIECE_BYTES = 64 << 20
 _EMPTY = pa.array([b"\n", b"\r", b"\r\n"], pa.large_binary())
 
 
@@ -111,6 +130,40 @@ class CsvTable:
             doubtful = records.wrong is not None or records.is_open
             yield Leaf(path, starts, b"".join(rest), begin, doubtful)
 
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """The bytes of each file that can be read from any place on; 0 for one that is gzipped."""
+        return [0 if is_packed(path) else size_of(path) for path in self.paths]
+
+    def pieces(self) -> Sequence[Stretch]:
+        return [
+            Stretch(number, start, min(start + PIECE_BYTES, size), 0) if size else whole(number)
+            for number, size in enumerate(self._sizes)
+            for start in range(0, size or 1, PIECE_BYTES)
+        ]
+
+    def edges(self, piece: Stretch) -> Array:
+        path = self.paths[piece.file]
+        if not self._sizes[piece.file]:
+            return edges_of_all(self.leaves(piece))
+        found = []
+        with open_source(path) as file:
+            file.seek(piece.start)
+            for start in range(piece.start, piece.stop, BLOCK_BYTES):
+                part = read_fully(file, min(BLOCK_BYTES, piece.stop - start))
+                part = part if start else part.removeprefix(BOM)
+                found.append(edges_of(part, self._recipe, self._ends[path]))
+        return np.stack(found)
+
+    def leaves_at(self, edges: Sequence[Array]) -> Iterator[Leaf]:
+        own: list[list[Array]] = [[] for _ in self.paths]
+        for piece, found in zip(self.pieces(), edges, strict=True):
+            own[piece.file].append(found)
+        for path, size, all_of_it in zip(self.paths, self._sizes, own, strict=True):
+            found = np.concatenate(all_of_it)
+            leaves = leaves_at(path, found, size, BLOCK_BYTES)
+            yield from leaves if size else leaves_of_all(path, found)
+
     def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
         return self._each(lambda leaf: self.parse(leaf, {}, names))
 
@@ -153,7 +206,11 @@ class CsvTable:
 
     def _first_rows(self, read: Callable[[Leaf], dict[str, Any]]) -> Any:
         """What is read of the first block that has rows."""
-        for _, _, found in self._each(read):
+        for leaf in self.leaves():
+            try:
+                found = pa.record_batch(read(leaf))
+            except BadField as error:
+                raise error.error(leaf.path, 0) from error
             if len(found):
                 break
         return found

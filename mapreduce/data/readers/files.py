@@ -61,11 +61,16 @@ def _damaged(path: AnyPath, error: Exception) -> DataError:
     )
 
 
+def is_packed(path: AnyPath) -> bool:
+    """Whether a file is gzipped, whatever its name."""
+    with storage_errors("read", path), path.open("rb") as raw:
+        return raw.read(2) == GZIP_MAGIC
+
+
 def unpacked_size(path: AnyPath) -> int:
     """An estimate of a file's size in bytes once unpacked."""
-    with storage_errors("read", path), path.open("rb") as raw:
-        size = size_of(path)
-        return size * 4 if raw.read(2) == GZIP_MAGIC else size
+    with storage_errors("read", path):
+        return size_of(path) * (4 if is_packed(path) else 1)
 
 
 def read_fully(file: BinaryIO, size: int) -> bytes:

@@ -1,5 +1,6 @@
 """Whether labels are classes, or numbers to be predicted."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,27 @@ class Looks:
         self._rows = self._words = 0
         self._whole: set[float] = set()
         self._has_fraction = self._has_type = False
+
+    @classmethod
+    def of(cls, seen: Sequence[Any]) -> "Looks":
+        """Those of :attr:`seen`."""
+        found = cls()
+        found._rows, found._words, found._has_fraction, found._has_type, whole = seen
+        found._whole = {*map(float, whole)}
+        return found
+
+    @property
+    def seen(self) -> list[Any]:
+        """What is known, as JSON can say it."""
+        # JSON has no infinite number.
+        whole = [*map(str, sorted(self._whole)[: MOST_CLASSES + 1])]
+        return [self._rows, self._words, self._has_fraction, self._has_type, whole]
+
+    def __add__(self, other: "Looks") -> "Looks":
+        joined = zip(self.seen[:2], other.seen[:2], strict=True)
+        either = zip(self.seen[2:4], other.seen[2:4], strict=True)
+        whole = self._whole | other._whole
+        return Looks.of([*map(sum, joined), *map(any, either), whole])
 
     def add(self, column: Any) -> None:
         """See some more labels."""

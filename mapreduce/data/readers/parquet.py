@@ -14,9 +14,17 @@ import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
+from mapreduce.data.batch import Array
 from mapreduce.data.fields import is_number, is_text, without_views, zone_of
 from mapreduce.data.readers.files import check_sources
-from mapreduce.data.readers.table import Leaf, Stretch, preview
+from mapreduce.data.readers.table import (
+    Leaf,
+    Stretch,
+    edges_of_all,
+    leaves_of_all,
+    preview,
+    whole,
+)
 from mapreduce.data.recipes import kinds
 from mapreduce.errors import DataError
 from mapreduce.support.reading import reading
@@ -86,6 +94,16 @@ class ParquetTable:
                     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
                         yield Leaf(path, starts, batch)
                         starts = False
+
+    def pieces(self) -> Sequence[Stretch]:
+        return [whole(number) for number in range(len(self.paths))]
+
+    def edges(self, piece: Stretch) -> Array:
+        return edges_of_all(self.leaves(piece))
+
+    def leaves_at(self, edges: Sequence[Array]) -> Iterator[Leaf]:
+        for path, found in zip(self.paths, edges, strict=True):
+            yield from leaves_of_all(path, found)
 
     def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
         first = 0

@@ -1,18 +1,23 @@
 """The rows of a table for the importer and for predictions, and the recipe that they give."""
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath, size_of
 from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
+from mapreduce.data.classes import Tally, tallied
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
 from mapreduce.data.readers.roles import Roles, roles
+from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.table import BadField, Leaf, Misread, Stretch, Table, preview
 from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
@@ -23,6 +28,9 @@ from mapreduce.errors import DataError
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.support.commands import command
 
+#: The kinds of the columns, and what they become or statistics of all rows, if that is known.
+Known = tuple[dict[str, str], FittedRecipe | Summary | None]
+
 #: Kinds of fields and rows that a user should know about.
 _COUNTS = ("unknown", "missing", "zoned", "dropped")
 
@@ -31,41 +39,32 @@ def source(
     table: Table,
     recipe: Recipe,
     like: FittedRecipe | None = None,
-    known: tuple[Summary, dict[str, str]] | None = None,
 ) -> Source:
-    """The rows of a table, as a recipe makes features of them.
-
-    ``like``: Take this recipe, to which a model was trained, as it is. ``known``: Statistics
-    of all rows, and the kinds of the columns, if a job has found them.
+    """The rows of a table, as a recipe makes features of them; see :class:`Reading`.
 
     Raises UsageError, DataError (see :func:`roles`; while the rows are read: a field cannot be
     used).
     """
-    reading = Reading(table, recipe, like, known)
-    return Source(
-        chunks=reading,
-        shape=(1,),
-        scale=1.0,
-        bytes=table.size,
-        description={"format": table.format, "files": [path.name for path in table.paths]},
-        finish=reading.finish,
-        typed=table.is_typed,
-        remarks=reading.remarks,
-    )
+    return Reading(table, recipe, like).source
 
 
 class Reading:
-    """The blocks of a table as rows for the importer, and the recipe that they give."""
+    """The blocks of a table as rows for the importer, and the recipe that they give.
+
+    ``recipe``: What is to become of them. ``like``: Take this recipe, to which a model was trained,
+    as it is. ``known``: What a job has found. ``detailed``: Whether to summarise for a description.
+    """
 
     def __init__(
         self,
         table: Table,
         recipe: Recipe,
         like: FittedRecipe | None = None,
-        known: tuple[Summary, dict[str, str]] | None = None,
+        known: Known | None = None,
+        *,
+        detailed: bool = False,
     ) -> None:
-        self._table = table
-        self._like = like
+        self.table, self.recipe, self.like = table, recipe, like
         if like is not None:
             _match(table, like, recipe)
             label = recipe.label if recipe.labelled else None
@@ -78,20 +77,24 @@ class Reading:
                 name if name in table.names else None for name in (recipe.weights, recipe.id)
             )
             features = tuple(column.name for column in like.columns)
-            self._roles = Roles(label, weights, own, features)
-            found = {
-                name: "number?" if kind == "number" else kind for name, kind in like.kinds.items()
-            } | label_kind(table, recipe, self._roles)
+            self.roles = Roles(label, weights, own, features)
+            if known is None:
+                found = {n: "number?" if k == "number" else k for n, k in like.kinds.items()}
+                found |= label_kind(table, recipe, self.roles)
         else:
-            self._roles = roles(table, recipe)
-            found = expected(table, recipe, self._roles) if known is None else known[1]
-            recipe = _with_categories(recipe, table, self._roles)
+            self.roles = roles(table, recipe)
+            if known is None:
+                found = expected(table, recipe, self.roles)
+            recipe = _with_categories(recipe, table, self.roles)
         self._task = recipe.task
-        self._knows_task = self._task is not None or self._roles.label is None
+        #: Whether labels need not be looked at.
+        self.knows_task = self._task is not None or self.roles.label is None
         self._recipe = recipe
-        is_fixed = like is not None or known is not None
-        self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
-        self._total: Summary | None = known and known[0]
+        self._total: FittedRecipe | Summary | None = None
+        if known is not None:
+            found, self._total = known
+        is_fixed = like is not None or self._total is not None
+        self._reader = Reader(table, recipe, self.roles, found, fixed=is_fixed, detailed=detailed)
         self.remarks: list[str] = []
         self._ids: list[str] = []
         #: How many fields of a column are for each kind of note; rows that are dropped have none.
@@ -104,9 +107,9 @@ class Reading:
         misread: dict[str, str] | None = None
         wrong: DataError | None = None
         mislabelled: DataError | None = None
-        looks = None if self._knows_task else Looks()
+        looks = None if self.knows_task else Looks()
         fits = True
-        sizes = [size_of(path) for path in self._table.paths]
+        sizes = [size_of(path) for path in self.table.paths]
         for leaf, piece in read_all(self._reader):
             first = 0 if leaf.starts else first
             if isinstance(piece, BadField):
@@ -125,7 +128,7 @@ class Reading:
             before = first, total
             first, total = first + piece.rows, total + piece.rows
             if looks is not None:
-                name = self._roles.label or ""
+                name = self.roles.label or ""
                 looks.add(self._reader.plain(name, piece.others[name]))
                 self._task = self._task or looks.task or "classification"
                 fits = fits and looks.task == self._task
@@ -138,15 +141,15 @@ class Reading:
                     raise
                 mislabelled = error
                 continue
-            if not leaves and self._like is None:
+            if not leaves and self.like is None:
                 self._ids = self._about_ids(piece.block.numbers)
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
-            elif self._like is not None:
-                self._count(self._like, piece)
+            elif self.like is not None:
+                self._count(self.like, piece)
             leaves += 1
             yield rows
-        for path, size in zip(self._table.paths, sizes, strict=True):
+        for path, size in zip(self.table.paths, sizes, strict=True):
             if size_of(path) != size:
                 raise DataError(
                     f"{path} changed its size while it was read. Import it again, "
@@ -159,8 +162,8 @@ class Reading:
             raise wrong
         if not fits:
             assert looks is not None, "a task that was known fits"
-            self._task = looks.decided(self._table.paths[0], self._roles.label or "")
-            self._knows_task = True
+            self._task = looks.decided(self.table.paths[0], self.roles.label or "")
+            self.knows_task = True
             raise ReadAgain
         if mislabelled is not None:
             raise mislabelled
@@ -170,6 +173,142 @@ class Reading:
                 whole.add(node, partial)
             self._total = whole.result()
 
+    @property
+    def source(self) -> Source:
+        """The rows, for the importer."""
+        table = self.table
+        return Source(
+            chunks=self,
+            shape=(1,),
+            scale=1.0,
+            bytes=table.size,
+            description={"format": table.format, "files": [path.name for path in table.paths]},
+            finish=self.finish,
+            typed=table.is_typed,
+            remarks=self.remarks,
+        )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kinds that columns are expected to have."""
+        return self._reader.kinds
+
+    @property
+    def task(self) -> str | None:
+        """What is to be learnt; as the first block looks, if nobody has said it."""
+        if self._task is None and self.roles.label is not None:
+            looks = Looks()
+            with contextlib.suppress(BadField):
+                looks.add(self._labels_in(next(self.table.leaves())))
+            self._task = looks.task or "classification"
+        return self._task
+
+    def _labels_in(self, leaf: Leaf) -> Any:
+        name = self.roles.label or ""
+        return self._reader.plain(name, self.table.parse(leaf, {}, [name])[name])
+
+    @property
+    def empty(self) -> Block:
+        """A block without rows."""
+        texts = [name for name in self.roles.features if self.kinds[name] == "text"]
+        numbers = np.empty((0, len(self.roles.features) - len(texts)))
+        return Block(numbers, {name: pa.array([], pa.string()) for name in texts})
+
+    def survey(
+        self, leaf: Leaf, rows_before: Callable[[], int], *, looks: bool, digested: bool
+    ) -> Survey:
+        """What a block says, if kinds and task are as expected.
+
+        ``rows_before``: Tells how many rows its file has before it, for an error. ``looks``:
+        Whether to look how labels look. ``digested``: Whether its content's digest is wanted.
+        """
+        starts, kinds, label = np.array([leaf.starts]), self.kinds, self.roles.label
+        self.counts = {kind: {} for kind in _COUNTS}
+        try:
+            piece = self._reader.read(leaf)
+        except Misread as error:
+            return Survey(Summary(0, error.kinds, {}), starts)
+        except BadField as error:
+            wrong = str(error.error(leaf.path, rows_before()))
+            return Survey(Summary(0, kinds, {}, wrong), starts)
+        kept = len(piece.block.numbers)
+        found = piece.summary or Summary(kept, kinds, {})
+        seen = Looks()
+        if looks and label is not None:
+            seen.add(self._reader.plain(label, piece.others[label]))
+        try:
+            rows = self._rows(leaf, piece, 0, 0)
+        except DataError:
+            wrong = self._wrong(leaf, piece, rows_before())
+            return Survey(found, starts, looks=seen, wrong=wrong)
+        if self.like is not None:
+            self._count(self.like, piece)
+        tallies: list[Tally] = []
+        if rows.labels is not None and kept and self._task != "regression":
+            _, tallies = tallied(rows.labels, rows.weights)
+        return Survey(
+            found,
+            starts,
+            rows=np.array([piece.rows]),
+            kept=np.array([kept]),
+            keep=np.packbits(np.empty(0, bool) if piece.keep is None else piece.keep),
+            sha256=np.frombuffer(
+                hashlib.sha256(leaf.content).digest() if digested else b"", np.uint8
+            ).reshape(-1, 32),
+            looks=seen,
+            tallies=(tuple(tallies),) if tallies else (),
+            weight=None if rows.weights is None else float(rows.weights.sum()),
+            remarks=() if self.like else tuple(self._about_ids(piece.block.numbers)),
+            counts={kind: counts for kind, counts in self.counts.items() if counts},
+        )
+
+    def _wrong(self, leaf: Leaf, piece: Piece, first: int) -> str:
+        """The error of a block."""
+        try:
+            self._rows(leaf, piece, first, 0)
+        except DataError as error:
+            return str(error)
+        return ""
+
+    def settle(self, survey: Survey) -> bool:
+        """Take what a survey of all rows says; returns whether that is all there is to know.
+
+        If not, kinds or the task are others now, and all rows are to be surveyed again.
+
+        Raises UsageError, DataError (labels may be either, or a field is wrong).
+        """
+        found = survey.summary
+        if found.kinds != self.kinds:
+            self._reader = replace(self._reader, kinds=found.kinds)
+            return False
+        if found.wrong:
+            raise DataError(found.wrong)
+        if not self.knows_task:
+            task = survey.looks.decided(self.table.paths[0], self.roles.label or "")
+            self.knows_task, is_other, self._task = True, task != self._task, task
+            if is_other:
+                return False
+        if survey.wrong:
+            raise DataError(survey.wrong)
+        self.add(survey.counts)
+        self._ids = [*survey.remarks]
+        if self.like is None:
+            self._total, self._reader = found, replace(self._reader, fixed=True)
+        return True
+
+    def block(self, leaf: Leaf, first: int, total: int) -> tuple[Rows, int]:
+        """The rows of a block, by kinds that are known, and how many it has with those left out.
+
+        See :meth:`part` for ``first`` and ``total``. Raises DataError (a field cannot be used).
+        """
+        try:
+            piece = self._reader.read(leaf)
+        except BadField as error:
+            raise error.error(leaf.path, first) from error
+        if self.like is not None:
+            self._count(self.like, piece)
+        return self._rows(leaf, piece, first, total), piece.rows
+
     def part(self, stretch: Stretch, first: int, total: int) -> Iterator[Rows]:
         """The rows of a stretch, by a recipe that is given.
 
@@ -177,16 +316,11 @@ class Reading:
 
         Raises DataError (a field cannot be used, or the file has changed since it was indexed).
         """
-        assert self._like is not None, "kinds are known"
-        path, rows = self._table.paths[stretch.file], 0
-        for leaf in self._table.leaves(stretch):
-            try:
-                piece = self._reader.read(leaf)
-            except BadField as error:
-                raise error.error(path, first + rows) from error
-            self._count(self._like, piece)
-            yield self._rows(leaf, piece, first + rows, total + rows)
-            rows += piece.rows
+        path, rows = self.table.paths[stretch.file], 0
+        for leaf in self.table.leaves(stretch):
+            found, count = self.block(leaf, first + rows, total + rows)
+            yield found
+            rows += count
         if rows != stretch.rows:
             raise DataError(
                 f"{path} changed while it was read: it had {stretch.rows:,} rows from row "
@@ -216,19 +350,19 @@ class Reading:
             return None if name is None else piece.others[name]
 
         place = (leaf.path, first, numbers)
-        weights = column(self._roles.weights)
+        weights = column(self.roles.weights)
         if weights is not None:
-            weights = self._numbers(self._roles.weights or "", weights, place)
-        labels = column(self._roles.label)
+            weights = self._numbers(self.roles.weights or "", weights, place)
+        labels = column(self.roles.label)
         if labels is not None:
             labels = self._labels(labels, place)
-        ids = column(self._roles.id)
+        ids = column(self.roles.id)
         if ids is not None:
-            ids = fields.ids_of(ids, leaf.path, first, self._roles.id or "", numbers)
+            ids = fields.ids_of(ids, leaf.path, first, self.roles.id or "", numbers)
         return Rows(piece.block, labels, weights, ids, numbers + total)
 
     def _labels(self, column: Any, place: tuple[AnyPath, int, Array]) -> Array:
-        name = self._roles.label or ""
+        name = self.roles.label or ""
         path, first, numbers = place
         if self._task == "regression":
             return self._numbers(name, column, place, fields.NO_LABEL)
@@ -238,7 +372,7 @@ class Reading:
         self, name: str, column: Any, place: tuple[AnyPath, int, Array], advice: str = ""
     ) -> Array:
         values, words = self._reader.numbers(name, column)
-        least = 0.0 if name == self._roles.weights else -np.inf
+        least = 0.0 if name == self.roles.weights else -np.inf
         if (bad := words | np.isnan(values) | (values < least)).any():
             (path, first, rows), at = place, int(bad.argmax())
             value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
@@ -249,7 +383,7 @@ class Reading:
 
     @property
     def _read_as_numbers(self) -> list[str]:
-        return [name for name in self._roles.features if self._reader.kinds[name] != "text"]
+        return [name for name in self.roles.features if self._reader.kinds[name] != "text"]
 
     def _about_ids(self, numbers: Array) -> list[str]:
         """Remarks on columns of the first block that look like ids, and are features."""
@@ -275,7 +409,7 @@ class Reading:
         ]
         found += [
             f"column {name}: {count:,} of the fields are missing, and none was in the training "
-            f"data: {'no category' if self._like and self._like.is_text(name) else 'the mean'} "
+            f"data: {'no category' if self.like and self.like.is_text(name) else 'the mean'} "
             f"stands for them"
             for name, count in self.counts["missing"].items()
         ]
@@ -290,16 +424,18 @@ class Reading:
 
     def finish(self) -> Finished:
         """What the rows become, once all have come."""
-        files = ", ".join(path.name for path in self._table.paths)
-        if self._like is not None:
-            fitted = self._like
+        files = ", ".join(path.name for path in self.table.paths)
+        if self.like is not None:
+            fitted = self.like
+        elif isinstance(self._total, FittedRecipe):
+            fitted = self._total
         else:
             assert self._total is not None, "all rows have been read"
             given = replace(
                 self._recipe,
-                label=self._roles.label,
-                task=self._task if self._roles.label is not None else None,
-                labelled=self._roles.label is not None,
+                label=self.roles.label,
+                task=self._task if self.roles.label is not None else None,
+                labelled=self.roles.label is not None,
             )
             fitted = fit(given, self._total, files)
         columns = None

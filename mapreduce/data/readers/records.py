@@ -33,31 +33,32 @@ class RecordEnds:
     """Finds the ends of records in the parts of a text, one after the other.
 
     ``recipe``: Its ``delimiter`` and ``quote``. ``end``: The byte at the end of a record.
+    ``state``: One of :mod:`kernels.records`, in which the first byte is read; later, the next one.
 
     ``number``: Records that :meth:`of` has seen the end of. ``wrong``: The number of records before
     one in which quotes were left open as it seems, or None: a text over several lines goes on after
     them.
     """
 
-    def __init__(self, recipe: Recipe, end: bytes = b"\n") -> None:
+    def __init__(self, recipe: Recipe, end: bytes = b"\n", state: int = RECORD) -> None:
         self._delimiter, self._quote = recipe.delimiter.encode(), recipe.quote.encode()
         self._end = end
         # Half of a sign may look like a delimiter: then each line is taken for a record.
         is_double = codecs.lookup(recipe.encoding).name in _DOUBLE
         self._has_lines = is_double and max(recipe.delimiter, recipe.quote) >= "@"
-        self._state, self._has_ended = RECORD, True
+        self.state, self._has_ended = state, True
         self.number = 0
         self.wrong: int | None = None
 
     @property
     def is_between(self) -> bool:
         """Whether no record is begun."""
-        return self._state == RECORD and self._has_ended
+        return self.state == RECORD and self._has_ended
 
     @property
     def is_open(self) -> bool:
         """Whether quotes are open."""
-        return is_quoted(self._state)
+        return is_quoted(self.state)
 
     def first(self, part: bytes) -> int:
         """The place in the next part behind the first end of a record; 0 if there is none."""
@@ -69,13 +70,13 @@ class RecordEnds:
 
     def _has_quotes(self, part: bytes) -> bool:
         # Most files have none, and lines are found ten times as fast.
-        return not self._has_lines and (self._state > PLAIN or self._quote in part)
+        return not self._has_lines and (self.state > PLAIN or self._quote in part)
 
     def _skip(self, part: bytes) -> None:
         self._has_ended = part.endswith(self._end)
         if last := part[-1:]:
             is_field = last == self._delimiter
-            self._state = FIELD if is_field else RECORD if last[0] in (LF, CR) else PLAIN
+            self.state = FIELD if is_field else RECORD if last[0] in (LF, CR) else PLAIN
 
     def of(self, part: bytes) -> Array:
         """The places (n,) in the next part behind the ends of records."""
@@ -85,7 +86,7 @@ class RecordEnds:
         else:
             self._has_ended = part.endswith(self._end)
             signs = self._delimiter[0], self._quote[0], self._end[0]
-            found, self._state, wrong = dispatch.get("record_ends")(part, *signs, self._state)
+            found, self.state, wrong = dispatch.get("record_ends")(part, *signs, self.state)
             if wrong >= 0 and self.wrong is None:
                 self.wrong = self.number + wrong
         self.number += len(found)

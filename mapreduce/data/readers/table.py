@@ -1,9 +1,13 @@
 """What a table is: files of rows of the same columns, which are read block by block."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from hdfs_utils.paths import AnyPath
+from mapreduce.data.batch import Array
 from mapreduce.errors import DataError
 
 
@@ -73,6 +77,18 @@ class Table(Protocol):
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         """The blocks, or those of a stretch, in order."""
 
+    def pieces(self) -> Sequence[Stretch]:
+        """Parts of the files, in order, each of which a task can look for the blocks in."""
+
+    def edges(self, piece: Stretch) -> Array:
+        """What tells, with that of all pieces, where blocks begin: an array (n, k) of int64."""
+
+    def leaves_at(self, edges: Sequence[Array]) -> Iterator[Leaf]:
+        """The blocks by the edges of all pieces, without their content.
+
+        Raises DataError (a line is too long).
+        """
+
     def scan(self, names: Sequence[str]) -> Iterator[tuple[Leaf, int, Any]]:
         """The blocks, the rows before each in its file, and record batches of columns as they are.
 
@@ -116,6 +132,23 @@ class Table(Protocol):
     @property
     def size(self) -> int:
         """An estimate of the size, unpacked."""
+
+
+def whole(number: int) -> Stretch:
+    """All of a file."""
+    return Stretch(number, 0, sys.maxsize, 0)
+
+
+def edges_of_all(leaves: Iterable[Leaf]) -> Array:
+    """The edges of a file that one task reads: where each block begins, or -1, (n, 1)."""
+    places = [-1 if leaf.at is None else leaf.at for leaf in leaves]
+    return np.array(places, np.int64).reshape(-1, 1)
+
+
+def leaves_of_all(path: AnyPath, edges: Array) -> Iterator[Leaf]:
+    """The blocks that :func:`edges_of_all` has seen."""
+    for number, at in enumerate(edges[:, 0].tolist()):
+        yield Leaf(path, not number, None, None if at < 0 else at)
 
 
 def preview(names: Sequence[str], most: int = 8) -> str:

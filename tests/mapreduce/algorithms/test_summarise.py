@@ -9,9 +9,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from mapreduce.algorithms import summarise
+from mapreduce.algorithms import shuffle, summarise, tables
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv, opening, parquet
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.records import RecordEnds
 from mapreduce.data.recipes import description, summary
 from mapreduce.data.recipes.recipe import Recipe
@@ -50,8 +51,8 @@ def test_a_job_fits_the_recipe_of_an_import(table, tmp_path, runner, workers):
         csv.BLOCK_BYTES = 4 << 20
     plain = import_rows(opening.table([table], "csv", RECIPE), tmp_path / "plain", 0)
     execution = Execution(runner=runner, workers=workers)
-    source = summarise.source([table], "csv", RECIPE, execution)
-    by_job = import_rows(source, tmp_path / "by-job", 0)
+    reading = Reading(opening.open_table([table], "csv", RECIPE), RECIPE)
+    by_job = shuffle.import_table(reading, tmp_path / "by-job", 0, execution)
     assert by_job.sha256 == plain.sha256
     fitted = opening.fitted_of(tmp_path / "by-job", by_job)
     assert {column.name: column.kind for column in fitted.columns}["nothing"] == "category"
@@ -162,7 +163,7 @@ def test_no_such_label(table):
 def test_blocks_are_read_from_a_mark_on(tmp_path, monkeypatch, kind, most):
     monkeypatch.setattr(csv, "BLOCK_BYTES", 64)
     monkeypatch.setattr(parquet, "_BLOCK_ROWS", 7)
-    monkeypatch.setattr(summarise, "_MOST_MARKS", most)
+    monkeypatch.setattr(tables, "_MOST_MARKS", most)
     rows = pa.table({"n": range(90), "text": ["", "of two\nlines", "x" * 100] * 30})
     paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
     for path in paths:
@@ -173,10 +174,10 @@ def test_blocks_are_read_from_a_mark_on(tmp_path, monkeypatch, kind, most):
                 pyarrow.csv.write_csv(rows, sink)
     table = opening.open_table(paths, kind.partition(".")[0], Recipe(header=True))
     whole = [*table.leaves()]
-    count, marks = summarise.marks_of(table.leaves())
+    count, marks = tables.marks_of(table.leaves())
     assert count == len(whole) > 20
     assert len(marks) <= most and bool(marks) == (kind != "parquet")
-    blocks, chance = summarise._Blocks(table, marks), random.Random(0)
+    blocks, chance = tables.Blocks(table, marks), random.Random(0)
     for wanted in [0, *(chance.randrange(count) for _ in range(40)), *range(5, count)]:
         found = blocks[wanted]
         assert (found.path, found.starts) == (whole[wanted].path, whole[wanted].starts)
@@ -186,8 +187,8 @@ def test_blocks_are_read_from_a_mark_on(tmp_path, monkeypatch, kind, most):
 def test_a_task_reads_its_own_blocks(table, monkeypatch):
     """And not those of the files before them."""
     opened = opening.open_table([table], "csv", RECIPE)
-    count, marks = summarise.marks_of(opened.leaves())
-    blocks = summarise._Blocks(opened, marks)
+    count, marks = tables.marks_of(opened.leaves())
+    blocks = tables.Blocks(opened, marks)
     read, first = [], RecordEnds.first
 
     def noting(ends, part):

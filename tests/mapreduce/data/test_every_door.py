@@ -13,10 +13,12 @@ import pytest
 
 import mapreduce
 from builders import INLINE
-from mapreduce.algorithms import summarise
+from mapreduce.algorithms import shuffle, summarise
 from mapreduce.batches.parts import parse, read_records, references
+from mapreduce.data import importer
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import opening
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError
 from mapreduce.inference import files
@@ -225,6 +227,26 @@ def by_import(paths, options, runs):
     return plain(found)
 
 
+def by_tasks(paths, options, runs):
+    """An import by jobs writes the bytes of one that reads all here."""
+    id, _, _, label = names_of(options)
+    kind, recipe = opened(paths, options, id=id, label=label)
+    place = paths[0].parent
+    with pytest.MonkeyPatch.context() as patch:
+        # Several shards.
+        for module in (importer, shuffle):
+            patch.setattr(module, "rows_per_shard", lambda row_bytes: 5)
+        reading = Reading(opening.open_table(paths, kind, recipe), recipe)
+        shuffle.import_table(reading, place / "by-tasks", 3, INLINE)
+        importer.import_rows(opening.table(paths, kind, recipe), place / "here", 3)
+    here, there = (
+        {path.name: path.read_bytes() for path in (place / name).iterdir()}
+        for name in ("here", "by-tasks")
+    )
+    assert here == there
+    return by_import(paths, options, runs)
+
+
 def by_split(paths, options, runs):
     out = paths[0].parent / "parts"
     counts = split(paths, out, test=0.3, **options)
@@ -287,6 +309,7 @@ def described_of(rows, options):
 
 DOORS = {
     "import": by_import,
+    "tasks": by_tasks,
     "split": by_split,
     "describe": by_description,
     "predict": by_prediction,

@@ -1,6 +1,7 @@
 """Programs: the toolkit's own keep the contract, what breaks it is told, and executors agree."""
 
 import json
+import shutil
 import zlib
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, replace
@@ -12,12 +13,11 @@ import pytest
 
 import datasets
 import mapreduce
+from mapreduce.algorithms import shuffle, tables
 from mapreduce.algorithms.standardise import Standardise, SumMoments
-from mapreduce.algorithms.summarise import Summarise
 from mapreduce.data import standardisation
 from mapreduce.data.readers import csv, opening
-from mapreduce.data.readers.reader import Reader, expected
-from mapreduce.data.readers.roles import roles as roles_of
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine import executor
 from mapreduce.engine.executor import total
@@ -45,6 +45,26 @@ from raw_tables import write_generated
 TWO_BLOCKS = Settings("mlp:2000", batch_size=800, slice_rows=200, rounds=2)
 
 
+def of_an_import(path, recipe, folder):
+    """The programs of an import by jobs, with copies of what their tasks read."""
+    found = []
+
+    class Noting(Chain):
+        def advance(self, program):
+            noted = program
+            if hasattr(program, "out"):
+                shutil.copytree(program.out, folder / program.name)
+                noted = replace(program, out=str(folder / program.name))
+            found.append(noted)
+            return super().advance(program)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "Chain", Noting)
+        reading = Reading(opening.open_table([path], "csv", recipe), recipe)
+        shuffle.import_table(reading, folder / "out", 0, Execution("inline"))
+    return found
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     """An instance of each program of the toolkit, by its name."""
@@ -55,8 +75,6 @@ def programs(tmp_path_factory):
     of_a_model = run, 2, data.folder, "cpu"
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")
-    table = opening.open_table([path], "csv", recipe)
-    roles = roles_of(table, recipe)
     (folder / "out").mkdir()
     moments = SumMoments(str(data.folder), data.manifest.sha256)
     statistics = standardisation.finish(total(moments, Here()), centred=True)
@@ -77,15 +95,17 @@ def programs(tmp_path_factory):
         of_a_table = RunDir(learned.path)
         file = files.cut(of_a_table, path, Execution("inline"), {})
         assert file is not None
-        reader = Reader(table, recipe, roles, expected(table, recipe, roles))
+        patch.setattr(csv, "PIECE_BYTES", 1 << 16)
+        patch.setattr(shuffle, "rows_per_shard", lambda row_bytes: 500)
+        (folder / "import").mkdir()
         made = [
+            *of_an_import(path, recipe, folder / "import"),
             moments,
             Standardise(
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
             Predict.of(*of_a_model, out=str(folder), id_name="id"),
             PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
-            Summarise.of(reader),
             Tallies.of(*of_a_model),
             Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, data.folder)),
         ]
@@ -94,6 +114,10 @@ def programs(tmp_path_factory):
 
 #: Evaluations read the state of a training, and are computed beside it.
 NAMES = [name for name in PROGRAMS if name != "evaluate"]
+
+
+#: Tasks of other processes would find fewer blocks.
+OF_BLOCKS = ("find-blocks", "summarise", "name-rows", "shuffle")
 
 
 @pytest.mark.every_case
@@ -111,7 +135,7 @@ def test_executors_agree(programs, name, tmp_path):
         Execution("parallel", 3, start_method="fork"),
         Execution("parallel", 2, start_method="fork", executor="gang"),
     ):
-        if name != "summarise" or execution.runner == "inline":
+        if name not in OF_BLOCKS or execution.runner == "inline":
             place = tmp_path / f"{execution.runner}-{execution.executor}"
             found = Resumable.of(execution, place=place).advance(programs[name]).blocks
             protocol = WireProtocol()

@@ -1,0 +1,295 @@
+"""An import by tasks: each reads its own blocks of a table, or makes shards of the rows it gets.
+
+What decides where a row goes is its key, a function of the seed and of its number. So once a survey
+has counted the rows of all blocks, a mapper knows the shard of each of its rows, and the reducer of
+a shard sorts what it gets: the same bytes as :func:`mapreduce.data.importer.import_rows` writes.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from hdfs_utils.publish import mapped, put_if_absent, write_new
+from mapreduce.algorithms.summarise import surveyed
+from mapreduce.algorithms.tables import (
+    BlockProgram,
+    blocks_of,
+    chain_for,
+    described_by,
+    recipe_at,
+)
+from mapreduce.data import copying, ids, importer, order, stored
+from mapreduce.data.batch import Array, Csr
+from mapreduce.data.classes import Classes, tallied
+from mapreduce.data.importer import Finished, Rows
+from mapreduce.data.manifest import RECIPE, ListedIds, Manifest, ShardEntry
+from mapreduce.data.readers.reading import Reading
+from mapreduce.data.readers.survey import Survey
+from mapreduce.data.shards import rows_per_shard, write_shard
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key, Layout, Pair, Phase
+from mapreduce.errors import DataError
+from mapreduce.reduction.message import Message, encode_parts, read_message
+from mapreduce.runs.execution import Execution
+from mapreduce.support.jsonfiles import build
+
+#: The survey's result for tasks, in the folder of the dataset while it is made.
+_PLAN = "shuffle.plan"
+
+
+class _Plan(NamedTuple):
+    """Where rows go.
+
+    ``before``: See :attr:`mapreduce.data.readers.survey.Survey.before`.
+    ``cuts``: array (shards - 1,), uint64. The least key of each shard but the first.
+    ``ranks``: The places of labels among the classes.
+    """
+
+    before: Array
+    cuts: Array
+    ranks: dict[int | str, int]
+
+    def write(self, path: AnyPath) -> None:
+        arrays = {"before": self.before, "cuts": self.cuts}
+        write_new(
+            path, *encode_parts(Message({"ranks": [*self.ranks.items()]}, arrays)), sync=False
+        )
+
+    @classmethod
+    def read(cls, path: AnyPath) -> "_Plan":
+        found = read_message(path)
+        return cls(**found.arrays, ranks=dict(found.meta["ranks"]))
+
+
+@dataclass(frozen=True)
+class PlacedProgram(BlockProgram):
+    """A program over the rows of a table, whose numbers are known: ``out`` has the plan."""
+
+    out: str
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        return _Plan.read(path_of(self.out) / _PLAN)
+
+    def rows(self, reading: Reading, unit: int) -> Rows:
+        """The rows of a block, with their numbers in all files."""
+        with self.as_shown():
+            block = self.block(unit)
+            first, total = self._plan.before[:, unit].tolist()
+            return reading.block(block, first, total)[0]
+
+
+@dataclass(frozen=True)
+class NameRows(PlacedProgram):
+    """Writes the file of the rows' ids, all of which one task gets; the block lists it."""
+
+    name = "name-rows"
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return self.reading()
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return (Phase("write", 1),)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        for unit in range(part.start, part.stop):
+            rows = self.rows(self._reading, unit)
+            if len(rows.ids):
+                batch = pa.record_batch([rows.numbers, rows.ids], schema=ids.SCHEMA)
+                yield (0,), _packed(unit, batch)
+
+    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+        """Put the ids in the order of their rows, and look whether all differ."""
+        with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+            # They come in any order, and memory may not hold all of them.
+            for message in messages:
+                Path(folder, f"{message.meta['block']:08d}").write_bytes(
+                    message.arrays["rows"].data
+                )
+            with ids.Writer(Path(folder, ids.FILE)) as named:
+                for path in sorted(Path(folder).glob("[0-9]*")):
+                    batch = _unpacked(path.read_bytes(), ids.SCHEMA)
+                    named.append(batch.column(0).to_numpy(), batch.column(1))
+            files = ", ".join(path_of(shown).name for shown in self.shown)
+            listed = named.finish(files)
+            assert listed is not None
+            put_if_absent(path_of(self.out) / ids.FILE, mapped(Path(folder, ids.FILE)), sync=True)
+        yield key, Message(asdict(listed))
+
+
+@dataclass(frozen=True)
+class Shuffle(PlacedProgram):
+    """Writes shards of a table's rows, in the order of their keys; a block describes each.
+
+    ``counts``: The rows of each shard. The folder ``out`` has the recipe, too.
+    """
+
+    seed: int
+    counts: tuple[int, ...]
+
+    name = "shuffle"
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return self.reading(recipe_at(str(path_of(self.out) / RECIPE)))
+
+    @cached_property
+    def _finished(self) -> Finished:
+        return self._reading.finish()
+
+    @cached_property
+    def _form(self) -> Any:
+        return stored.form_of(self._reading.empty)
+
+    @cached_property
+    def _schema(self) -> Any:
+        """The columns of stored rows."""
+        roles = self._reading.roles
+        label = np.float64 if self._reading.task == "regression" else np.int32
+        nothing = Rows(
+            self._reading.empty,
+            None if roles.label is None else np.empty(0, label),
+            None if roles.weights is None else np.empty(0, np.float64),
+        )
+        columns = importer.columns_of(nothing, np.empty(0, np.int64))
+        return self._form.batch(columns, nothing.features, None).schema
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return (Phase("write", len(self.counts)),)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        for unit in range(part.start, part.stop):
+            rows = self.rows(self._reading, unit)
+            assert rows.numbers is not None
+            if not len(rows.numbers):
+                continue
+            columns = importer.columns_of(rows, rows.numbers)
+            if rows.labels is not None and self._reading.task != "regression":
+                places, tallies = tallied(rows.labels, None)
+                ranks = [self._plan.ranks[value] for value, *_ in tallies]
+                columns["label"] = np.array(ranks, np.int32)[places]
+            keys = order.keys_of(self.seed, 0, rows.numbers)
+            owners = np.searchsorted(self._plan.cuts, keys, side="right")
+            count = len(self.counts)
+            for owner, batch in stored.divided(self._form, columns, rows.features, owners, count):
+                yield (owner,), _packed(unit, batch)
+
+    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+        """Write a shard; its block is the manifest's entry, and what features there are."""
+        # A repeated task may send rows again.
+        sent = {message.meta["block"]: message.arrays["rows"] for message in messages}
+        table = pa.Table.from_batches([_unpacked(rows, self._schema) for rows in sent.values()])
+        if len(table) != self.counts[key[0]]:
+            raise DataError(
+                f"{', '.join(self.shown)}: expected {self.counts[key[0]]:,} rows for shard "
+                f"{key[0]}, found {len(table):,}: the files changed while they were read. Run the "
+                f"command again, once nobody writes to them"
+            )
+        # All keys differ.
+        places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
+        with self.as_shown():
+            rows, numbers = importer.rows_of(self._form, table, places, self._finished)
+        name = importer.shard_name(key[0])
+        with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+            entry = write_shard(Path(folder, name), rows, numbers, self._finished.row_bytes)
+            put_if_absent(path_of(self.out) / name, mapped(Path(folder, name)), sync=True)
+        features = rows.features
+        entries = None
+        if isinstance(features, Csr):
+            entries = int(features.indptr[-1] - features.indptr[0])
+        kind = {"dtype": features.dtype.name, "entries": entries}
+        yield key, Message({"entry": asdict(entry), **kind})
+
+
+def _packed(unit: int, batch: Any) -> Message:
+    """A record batch, without its schema."""
+    return Message({"block": unit}, {"rows": np.frombuffer(batch.serialize(), np.uint8)})
+
+
+def _unpacked(content: Any, schema: Any) -> Any:
+    return pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+
+
+def import_table(
+    reading: Reading,
+    out: AnyPath,
+    seed: int,
+    execution: Execution,
+    classes: Sequence[int | str] | None = None,
+    like: str = "",
+    *,
+    by_label: bool = False,
+) -> Manifest:
+    """Shuffle a table into a new dataset, as :func:`mapreduce.data.importer.import_rows`, by jobs.
+
+    Jobs only say what the columns become, and the rows are read here, if it is ``by_label`` or if
+    tasks could not write to ``out``. ``classes``: Those of the data that a model was trained on,
+    and ``like`` the file of their recipe, which the reading has.
+    """
+    source = reading.source
+    if by_label or not (isinstance(out, RemotePath) or execution.traits.has_local_files):
+        with copying.made_here(out) as folder:
+            surveyed(reading, execution, like)
+            return importer.import_rows(source, folder, seed, classes, by_label=by_label)
+    with copying.made_there(out) as place:
+        leaves, survey = surveyed(reading, execution, like)
+        importer.check_some(source, rows := int(survey.kept.sum()), survey.weight)
+        finished, recipe = importer.finish(source, place)
+        assert finished is not None
+        found, target = _classes(reading, survey, classes)
+        _, ranks = found.sorted()
+        size = rows_per_shard(finished.row_bytes)
+        ranked = {} if ranks is None else dict(zip(found.values, ranks.tolist(), strict=True))
+        plan = _Plan(survey.before, order.cuts(seed, survey.numbers, rows, size), ranked)
+        plan.write(place / _PLAN)
+        fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
+        listed = None
+        if reading.roles.id is not None:
+            executor = chain_for(reading, execution, len(leaves), 1, place)
+            (block,) = executor.advance(NameRows(**fields)).blocks
+            listed = build(ListedIds, block.meta)
+        counts = [size] * (rows // size) + [rows % size] * (rows % size > 0)
+        executor = chain_for(reading, execution, len(leaves), len(counts), place)
+        shuffle = Shuffle(**fields, seed=seed, counts=tuple(counts))
+        written = [block.meta for block in executor.advance(shuffle).blocks]
+        (place / _PLAN).unlink()
+        entries = [one["entries"] for one in written]
+        manifest = importer.described(
+            source,
+            finished,
+            found,
+            tuple(build(ShardEntry, one["entry"]) for one in written),
+            rows=rows,
+            dtype=written[0]["dtype"],
+            entries=None if None in entries else sum(entries),
+            target=target,
+            weighted=survey.weight is not None,
+            seed=seed,
+            split_by=None,
+            recipe=recipe,
+            ids=listed,
+        )
+        manifest.save(place)
+    return manifest
+
+
+def _classes(
+    reading: Reading, survey: Survey, like: Sequence[int | str] | None
+) -> tuple[Classes, str | None]:
+    """The classes among the labels, and the kind of these."""
+    found = Classes(like, None, typed=reading.table.is_typed)
+    if reading.roles.label is None:
+        return found, None
+    if reading.task == "regression":
+        return found, "number"
+    for tallies in survey.tallies:
+        found.add(tallies)
+    return found, "class"
