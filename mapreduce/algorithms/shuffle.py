@@ -32,6 +32,7 @@ from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.manifest import RECIPE, ListedIds, Manifest, ShardEntry
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.survey import Survey
+from mapreduce.data.readers.table import Leaf
 from mapreduce.data.shards import rows_per_shard, write_shard
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase
@@ -218,6 +219,26 @@ def _unpacked(content: Any, schema: Any) -> Any:
     return pa.ipc.read_record_batch(pa.py_buffer(content), schema)
 
 
+def name_rows(
+    reading: Reading,
+    leaves: Sequence[Leaf],
+    survey: Survey,
+    place: AnyPath,
+    execution: Execution,
+    like: str,
+) -> ListedIds:
+    """Write the file of the ids of all rows into a folder, by a job.
+
+    Raises DataError (two rows have one id).
+    """
+    _Plan(survey.before, np.empty(0, np.uint64), {}).write(place / _PLAN)
+    fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
+    executor = chain_for(reading, execution, len(leaves), 1, place)
+    (block,) = executor.advance(NameRows(**fields)).blocks
+    (place / _PLAN).unlink()
+    return build(ListedIds, block.meta)
+
+
 def import_table(
     reading: Reading,
     out: AnyPath,
@@ -248,14 +269,12 @@ def import_table(
         _, ranks = found.sorted()
         size = rows_per_shard(finished.row_bytes)
         ranked = {} if ranks is None else dict(zip(found.values, ranks.tolist(), strict=True))
-        plan = _Plan(survey.before, order.cuts(seed, survey.numbers, rows, size), ranked)
-        plan.write(place / _PLAN)
-        fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
         listed = None
         if reading.roles.id is not None:
-            executor = chain_for(reading, execution, len(leaves), 1, place)
-            (block,) = executor.advance(NameRows(**fields)).blocks
-            listed = build(ListedIds, block.meta)
+            listed = name_rows(reading, leaves, survey, place, execution, like)
+        cuts = order.cuts(seed, survey.numbers, rows, size)
+        _Plan(survey.before, cuts, ranked).write(place / _PLAN)
+        fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
         counts = [size] * (rows // size) + [rows % size] * (rows % size > 0)
         executor = chain_for(reading, execution, len(leaves), len(counts), place)
         shuffle = Shuffle(**fields, seed=seed, counts=tuple(counts))

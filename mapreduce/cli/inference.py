@@ -92,12 +92,10 @@ def evaluate(
     from mapreduce.support import signals
 
     data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
-    directory = _opened(run, values)
+    directory, how = _opened(run, values), flags.execution(values)
     with (
         signals.interrupting(),
-        raw.imported(
-            directory, data, _warn, labelled=True, runner=values["runner"], **given
-        ) as folder,
+        raw.imported(directory, data, _warn, how, labelled=True, **given) as folder,
     ):
         prepared = _prepare(directory, folder, values, str(data), labelled=True)
         completed, execution, device = prepared
@@ -154,9 +152,7 @@ def predict(
             for note in notes:
                 _warn(f"{data}: {note}")
         else:
-            imported = raw.imported(
-                directory, data, _warn, labelled=False, runner=values["runner"], **given
-            )
+            imported = raw.imported(directory, data, _warn, execution, labelled=False, **given)
             with imported as folder:
                 named = {**values, "out": out}
                 completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath, RemotePath, path_of, stamp_of
+from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of, stamp_of
 from hdfs_utils.publish import new_file
+from mapreduce.algorithms import shuffle
+from mapreduce.algorithms.summarise import surveyed
 from mapreduce.data import fields, ids
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
+from mapreduce.data.manifest import RECIPE, ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
@@ -30,7 +34,7 @@ from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase, Program
 from mapreduce.errors import BadRowError, DataError, MemberError
 from mapreduce.inference import outputs, raw
-from mapreduce.inference.base import executor_of
+from mapreduce.inference.base import executor_of, scratch
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
@@ -41,7 +45,7 @@ from mapreduce.support.periodic import every
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
-#: Another one gives parts other bytes, or other rows.
+#: Another one gives parts other bytes, or other rows, or has them told apart otherwise.
 _VERSION = 2
 #: Bytes of features at once.
 _CHUNK_BYTES = 16 << 20
@@ -85,7 +89,7 @@ class TableFile:
 def cut(
     run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any]
 ) -> TableFile | None:
-    """Read a file of a table once, and cut it into parts.
+    """Read a file of a table once, here or by tasks near it, and cut it into parts.
 
     None if it must be imported instead: it is a folder, or of another format, tasks could not open
     it, or the ids that count are only those of rows that are not left out.
@@ -96,7 +100,8 @@ def cut(
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
-    like, kind = raw.recipe_of(run, data), opening.format_of([data])
+    is_there = raw.is_read_there(data, execution)
+    like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
     recipe = opening.recipe_of({**given, "labelled": False}, [data], like)
@@ -104,27 +109,17 @@ def cut(
     if kind == "csv":
         # Tasks need not decide again.
         recipe = replace(recipe, header=table.has_names)
-    name = recipe.id if recipe.id in table.names else None
+    has_ids = recipe.id in table.names
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
-    if name is not None and drops:
+    if has_ids and drops:
         return None
     reading, stamp = Reading(table, recipe, like), stamp_of(data)
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256]).encode())
-    parts: list[Stretch] = []
-    rows = 0
-    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        with ids.Writer(Path(folder, ids.FILE)) as named:
-            for stretch, column in table.index(name, digest):
-                if name is not None:
-                    texts = fields.ids_of(column, data, rows, name)
-                    named.append(np.arange(rows, rows + stretch.rows), texts)
-                rows += stretch.rows
-                if parts and parts[-1][:3] == stretch[:3]:
-                    # More of its rows.
-                    stretch = stretch._replace(rows=parts.pop().rows + stretch.rows)
-                parts.append(stretch)
-        listed = named.finish(data.name)
-    if not rows:
+    if is_there and table.is_cut:
+        parts, listed = _counted_there(run, reading, execution, digest)
+    else:
+        parts, listed = _counted(table, recipe.id if has_ids else None, digest)
+    if not sum(part.rows for part in parts):
         raise DataError(f"{data.name}: expected at least one row, found none")
     if stamp_of(data) != stamp:
         raise _changed(str(data))
@@ -139,8 +134,46 @@ def cut(
         parts=tuple(bounds),
         ids="" if listed is None else listed.kind,
         sha256=digest.hexdigest(),
-        reading=reading,
+        reading=Reading(table, recipe, like),
     )
+
+
+def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch], ListedIds | None]:
+    """The shortest stretches of a file that is read here, and its column of ids, if it has one."""
+    (data,) = table.paths
+    parts: list[Stretch] = []
+    rows = 0
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        with ids.Writer(Path(folder, ids.FILE)) as named:
+            for stretch, column in table.index(name, digest):
+                if name is not None:
+                    texts = fields.ids_of(column, data, rows, name)
+                    named.append(np.arange(rows, rows + stretch.rows), texts)
+                rows += stretch.rows
+                if parts and parts[-1][:3] == stretch[:3]:
+                    # More of its rows.
+                    stretch = stretch._replace(rows=parts.pop().rows + stretch.rows)
+                parts.append(stretch)
+        return parts, named.finish(data.name)
+
+
+def _counted_there(
+    run: RunDir, reading: Reading, execution: Execution, digest: Any
+) -> tuple[list[Stretch], ListedIds | None]:
+    """The same as :func:`_counted`, by jobs."""
+    like = str(run.path / RECIPE)
+    leaves, survey = surveyed(reading, execution, like, digested=True)
+    digest.update(survey.sha256.tobytes())
+    edges = [*(leaf.at or 0 for leaf in leaves), size_of(reading.table.paths[0])]
+    parts = [
+        Stretch(0, start, stop, rows)
+        for (start, stop), rows in zip(pairwise(edges), survey.rows.tolist(), strict=True)
+    ]
+    if reading.roles.id is None:
+        return parts, None
+    with scratch(run.path / "data", execution.runner) as place:
+        place.mkdir()
+        return parts, shuffle.name_rows(reading, leaves, survey, place, execution, like)
 
 
 def _changed(shown: str) -> DataError:

@@ -4,13 +4,17 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, RemotePath
+from mapreduce.algorithms import shuffle
 from mapreduce.data import copying, importer
-from mapreduce.data.readers import opening
+from mapreduce.data.manifest import RECIPE
+from mapreduce.data.readers import TABLES, opening
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import scratch
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
 
 
@@ -19,9 +23,9 @@ def imported(
     run: RunDir,
     data: AnyPath,
     warn: Callable[[str], None],
+    execution: Execution,
     *,
     labelled: bool,
-    runner: str,
     **given: Any,
 ) -> Iterator[AnyPath]:
     """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
@@ -34,8 +38,8 @@ def imported(
         refuse(data, given)
         yield data
         return
-    with scratch(run.path / "data", runner) as out:
-        make(run, data, out, warn, labelled, given)
+    with scratch(run.path / "data", execution.runner) as out:
+        make(run, data, out, warn, execution, labelled, given)
         yield out
 
 
@@ -46,9 +50,14 @@ def refuse(data: AnyPath, given: Mapping[str, Any]) -> None:
             raise UsageError(f"--{name} is for files of tables; {data} is not one")
 
 
-def recipe_of(run: RunDir, data: AnyPath) -> FittedRecipe:
-    """The recipe by which a file is read."""
-    unfinished.files_of([data])
+def is_read_there(data: AnyPath, execution: Execution) -> bool:
+    """Whether tasks on other machines are to read a file, and not this process."""
+    return isinstance(data, RemotePath) and not execution.traits.has_local_files
+
+
+def recipe_of(run: RunDir, data: AnyPath, *, come_here: bool = True) -> FittedRecipe:
+    """The recipe by which a file is read; see :func:`mapreduce.support.unfinished.files_of`."""
+    unfinished.files_of([data], come_here=come_here)
     if run.recipe is None:
         raise UsageError(
             f"{data} is a file, and {run.path} was not trained on a table that was imported from "
@@ -62,15 +71,23 @@ def make(
     data: AnyPath,
     out: AnyPath,
     warn: Callable[[str], None],
+    execution: Execution,
     labelled: bool,
     given: Mapping[str, Any],
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
-    recipe = recipe_of(run, data)
-    kind = opening.format_of([data])
+    is_there = is_read_there(data, execution) and isinstance(out, RemotePath)
+    recipe, kind = recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
-    source = opening.table([data], kind, wanted, recipe)
-    with copying.made_here(out) as made:
-        importer.import_rows(source, made, 0, run.config.classes or None)
-    for message in source.remarks:
+    classes = run.config.classes or None
+    if is_there and kind in TABLES:
+        reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
+        shuffle.import_table(reading, out, 0, execution, classes, str(run.path / RECIPE))
+        remarks = reading.remarks
+    else:
+        source = opening.table([data], kind, wanted, recipe)
+        with copying.made_here(out) as made:
+            importer.import_rows(source, made, 0, classes)
+        remarks = source.remarks
+    for message in remarks:
         warn(f"{data}: {message}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv as csv_module
+import hashlib
 import io
 import re
 import sys
@@ -135,6 +136,10 @@ class CsvTable:
         """The bytes of each file that can be read from any place on; 0 for one that is gzipped."""
         return [0 if is_packed(path) else size_of(path) for path in self.paths]
 
+    @property
+    def is_cut(self) -> bool:
+        return all(self._sizes)
+
     def pieces(self) -> Sequence[Stretch]:
         return [
             Stretch(number, start, min(start + PIECE_BYTES, size), 0) if size else whole(number)
@@ -188,7 +193,8 @@ class CsvTable:
         number = -1
         for leaf, _, found in self.scan([name or self.names[0]]):
             number += leaf.starts
-            digest.update(leaf.content)
+            # Of digests, since tasks may compute those of blocks.
+            digest.update(hashlib.sha256(leaf.content).digest())
             assert leaf.at is not None, "all blocks of text have a place"
             stop = leaf.at + len(leaf.content)
             yield Stretch(number, leaf.at, stop, len(found)), found.column(0) if name else None

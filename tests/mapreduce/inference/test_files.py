@@ -371,7 +371,9 @@ def test_a_stretch_has_the_blocks_of_the_whole(tmp_path_factory, records, size, 
         whole = [leaf.content for leaf in table.leaves()]
         digest = hashlib.sha256()
         found = [*table.index("number", digest)]
-        assert digest.digest() == hashlib.sha256(path.read_bytes()).digest()
+        own = [hashlib.sha256(part).digest() for part in whole]
+        assert b"".join(whole) == path.read_bytes()
+        assert digest.digest() == hashlib.sha256(b"".join(own)).digest()
         assert sum(stretch.rows for stretch, _ in found) == len(records)
         numbers = [row for _, column in found for row in column.to_pylist()]
         assert [*map(int, numbers)] == [number for _, number, _ in records]
