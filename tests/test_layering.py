@@ -24,7 +24,7 @@ FOLDERS = [
     *("runners", "mrjob_patches", "batches", "job"),
     *("runners.parallel", "runners.hadoop", "runners.emr"),
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
-    *("executors", "executors.gang", "algorithms", "inference"),
+    *("executors", "executors.gang", "algorithms", "inference", "inference.swarm"),
     *("strategies", "strategies.sync", "strategies.averaging"),
     *("strategies.tournament", "strategies.downpour", "training", "launch"),
     *("tracing", "exercises", "tracing.training", "tracing.notebook"),

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 
-import mapreduce
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.folders import remove_ended
 from hdfs_utils.paths import AnyPath
@@ -87,7 +88,7 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
     Returns whether it is the first there.
     """
     config = run.config
-    own = {"gradreduce": mapreduce.__version__, "pyarrow": pa.__version__}
+    own = {"gradreduce": _version(), "pyarrow": pa.__version__}
     profile = numeric.describe()
     versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba", "python")}}
     versions |= config.plan.create_model().libraries
@@ -120,6 +121,15 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
             f"predictions may differ in the last place"
         )
     return False
+
+
+def _version() -> str:
+    """The version of the toolkit, and a digest of its files, which may have been changed since."""
+    digest, package = hashlib.sha256(), Path(files.__file__).parents[1]
+    for folder in (package.with_name("kernels"), package):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return f"{version('gradreduce')} ({digest.hexdigest():.8})"
 
 
 _LEFT = (
