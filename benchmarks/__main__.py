@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mapreduce.runners.traits import available_cores
+from mapreduce.support.cores import available_cores
 
 # Modules, or MODULE.FUNCTION.
 NAMES = (

@@ -12,10 +12,10 @@ import numpy as np
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.executors.chain import Chain
 from mapreduce.plan.settings import Settings
-from mapreduce.runners.traits import available_cores
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.program import Training
+from mapreduce.support.cores import available_cores
 from mapreduce.training import creating
 
 

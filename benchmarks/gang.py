@@ -34,9 +34,9 @@ from mapreduce.data.shards import Dataset
 from mapreduce.executors.gang import rank
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.plan.settings import Settings
-from mapreduce.runners.traits import available_cores
 from mapreduce.runs.events import Event, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
+from mapreduce.support.cores import available_cores
 from mapreduce.training import creating, driver
 
 ROWS, FEATURES, CLASSES, HIDDEN, BATCH, SMALL = 60_000, 784, 10, 128, 1_000, 128

@@ -33,8 +33,8 @@ from benchmarks.gang import Timed
 from benchmarks.memory import largest_mib, most
 from mapreduce.data import shards
 from mapreduce.plan.settings import Settings
-from mapreduce.runners.traits import available_cores
 from mapreduce.runs.execution import Execution
+from mapreduce.support.cores import available_cores
 
 PICTURE = programs.ROOT / "docs" / "pictures" / "growth.svg"
 BEYOND_START, MOST_EXPONENT, MOST_MEMORY = 3.0, 1.05, 1.1

@@ -29,7 +29,7 @@ from mapreduce import run as run_job
 from mapreduce.engine.leaf_ranges import ranges
 from mapreduce.job import Job
 from mapreduce.reduction.tree import Node, TreeFold
-from mapreduce.runners.traits import available_cores
+from mapreduce.support.cores import available_cores
 
 Array = npt.NDArray[np.float64]
 Level = Callable[["Problem", int], Array]

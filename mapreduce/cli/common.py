@@ -18,11 +18,11 @@ from kernels import QUIET
 from mapreduce.cli.grouping import GroupedOption
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
-from mapreduce.runners.traits import RUNNERS
 from mapreduce.runs import flags
 from mapreduce.support import jsonlog
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.traits import RUNNERS
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir

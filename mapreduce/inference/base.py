@@ -23,10 +23,10 @@ from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
 from mapreduce.plan.fitting import TrainedOn, check_fits
-from mapreduce.runners import traits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.support import traits
 
 
 def prepare(

@@ -13,7 +13,7 @@ from typing import Any
 from mrjob.job import MRJob
 
 from mapreduce.batches.pairs import code_of, place_of
-from mapreduce.runners import traits
+from mapreduce.support import traits
 from mapreduce.support.commands import command
 from mapreduce.support.printable import echo
 

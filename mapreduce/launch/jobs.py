@@ -26,9 +26,8 @@ from mapreduce.errors import DataError, GradreduceError, JobError, MissingInputE
 from mapreduce.launch import orphans
 from mapreduce.launch.orphans import Asked
 from mapreduce.launch.report import ENDED, Report, new_id
-from mapreduce.runners import traits
 from mapreduce.runs import lease
-from mapreduce.support import signals
+from mapreduce.support import signals, traits
 from mapreduce.support.suggest import did_you_mean
 
 #: Whatever is called as a package of the toolkit where a job is submitted.

@@ -28,10 +28,9 @@ from mapreduce import compat
 from mapreduce.errors import DataError, LeaseError, OutputError
 from mapreduce.launch import report
 from mapreduce.launch.report import Report
-from mapreduce.runners import traits
-from mapreduce.runners.traits import Keeper, Step
 from mapreduce.runs import lease
-from mapreduce.support import jsonfiles, signals
+from mapreduce.support import jsonfiles, signals, traits
+from mapreduce.support.traits import Keeper, Step
 
 log = logging.getLogger("mrjob.launch")
 

@@ -13,7 +13,7 @@ from mrjob.parse import is_uri
 
 from hdfs_utils.atomic import replace
 from mapreduce.errors import UsageError
-from mapreduce.runners import traits
+from mapreduce.support import traits
 
 #: States of a job that goes on no more; a job is "lost" if its driver was killed.
 ENDED = ("succeeded", "failed", "interrupted", "lost")

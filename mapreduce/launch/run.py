@@ -41,9 +41,8 @@ from mapreduce.launch import orphans, properties, report
 from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
-from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
-from mapreduce.support import jsonlog, signals
+from mapreduce.support import jsonlog, signals, traits
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.suggest import did_you_mean, missing, names_in

@@ -10,7 +10,7 @@ import mrjob.options
 from mrjob.conf import ClearedValue, combine_dicts, combine_envs, combine_jobconfs
 
 from mapreduce.errors import MissingInputError, UsageError
-from mapreduce.runners import traits
+from mapreduce.support import traits
 from mapreduce.support.suggest import did_you_mean
 
 #: How mrjob combines the values of options that are mappings.

@@ -32,8 +32,7 @@ from mrjob.runner import MRJobRunner
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
-from mapreduce.runners import traits
-from mapreduce.support import parents, signals
+from mapreduce.support import parents, signals, traits
 from mapreduce.support.reading import reading_compressed
 
 log = logging.getLogger(__name__)

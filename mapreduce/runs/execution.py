@@ -7,9 +7,8 @@ from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.flags import expect
-from mapreduce.runners import traits
 from mapreduce.runs.state import block_bounds
-from mapreduce.support import forked, numeric
+from mapreduce.support import cores, forked, numeric, traits
 
 #: Bytes that one task of a gang receives for its block in a round, above which there are more: if
 #: tasks share memory and each has a core, and otherwise.
@@ -106,7 +105,7 @@ class Execution:
             wanted = _STAGED_BLOCKS * self.workers
             return replace(self, blocks=len(block_bounds(model.size, wanted)))
         received = self.workers * model.size * model.dtype.itemsize
-        is_near = self.traits.has_local_files and self.workers <= traits.available_cores()
+        is_near = self.traits.has_local_files and self.workers <= cores.available_cores()
         wanted = min(self.workers, -(-received // _OWNER_BYTES[is_near]))
         return replace(self, blocks=len(block_bounds(model.size, wanted)))
 

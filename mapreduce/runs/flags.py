@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.errors import UsageError
 from mapreduce.plan.flags import Option, checked, expect, grouped, is_count, up_to
-from mapreduce.runners import traits
-from mapreduce.runners.traits import MOST_FILES, RUNNERS, Traits
+from mapreduce.support import traits
 from mapreduce.support.options import Bound
+from mapreduce.support.traits import MOST_FILES, RUNNERS, Traits
 from mapreduce.support.trust import OWN, trust
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mapreduce.engine.state import InFolder
 from mapreduce.errors import DataError, Interrupted
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job
-from mapreduce.runners import applications, traits
+from mapreduce.runners import applications
 from mapreduce.runs import checkpoint, lease, pushes
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import (
@@ -30,7 +30,7 @@ from mapreduce.runs.events import (
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.program import Training
-from mapreduce.support import signals
+from mapreduce.support import signals, traits
 from mapreduce.support.commands import resume
 from mapreduce.training import doubts
 from mapreduce.training.choosing import Chooser

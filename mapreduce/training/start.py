@@ -8,10 +8,10 @@ from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.job import Job
 from mapreduce.plan import flags as plan_flags
-from mapreduce.runners import traits
 from mapreduce.runs import flags
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
+from mapreduce.support import traits
 from mapreduce.support.commands import command
 from mapreduce.support.printable import printable
 from mapreduce.training import creating, driver

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mapreduce.engine.executor import CHANGE, WHOLE, Limit
-from mapreduce.runners.traits import Costs
+from mapreduce.support.traits import Costs
 
 #: Seconds that a round costs a gang beside its gradients: of one worker, more for each other one
 #: and for each byte that they exchange, and for each unit that one thread hands to another.

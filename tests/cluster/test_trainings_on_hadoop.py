@@ -19,11 +19,11 @@ from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.plan.settings import Settings, trust_members
-from mapreduce.runners import traits
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted
 from mapreduce.runs.execution import Execution
+from mapreduce.support import cores, traits
 from mapreduce.training import creating, driver
 
 from drills import kill_one, tasks  # isort: skip
@@ -157,7 +157,7 @@ def test_a_gang_larger_than_the_cluster(data):
 
 
 def test_tasks_at_once_are_no_more_than_cores(cluster):
-    assert traits.of("hadoop").tasks_at_once() == min(3 * 3 - 1, traits.available_cores())
+    assert traits.of("hadoop").tasks_at_once() == min(3 * 3 - 1, cores.available_cores())
 
 
 LOOKS = """

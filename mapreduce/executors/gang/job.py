@@ -28,10 +28,9 @@ from mapreduce.executors.jobs import run_lines
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job, MRStep
 from mapreduce.reduction.message import Message
-from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
-from mapreduce.support import signals
+from mapreduce.support import signals, traits
 from mapreduce.support.jsonfiles import build
 
 

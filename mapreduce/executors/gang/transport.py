@@ -30,7 +30,7 @@ from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
-from mapreduce.runners.traits import available_cores
+from mapreduce.support.cores import available_cores
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Costs, Kept, Traits
+from mapreduce.support.traits import Costs, Kept, Traits
 
 
 class _Emr(Traits):

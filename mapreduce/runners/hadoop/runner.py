@@ -37,9 +37,9 @@ from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.hadoop.task import REPORTS
 from mapreduce.runners.hadoop.waiting import NO_ROOM
-from mapreduce.runners.traits import Keeper, Step
 from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
+from mapreduce.support.traits import Keeper, Step
 
 log = logging.getLogger("mrjob.hadoop")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mapreduce.runners import applications
 from mapreduce.runners.hadoop.uber import AM_MEMORY, number
-from mapreduce.runners.traits import available_cores
+from mapreduce.support.cores import available_cores
 
 #: Memory in MiB and cores.
 Size = tuple[int, int]

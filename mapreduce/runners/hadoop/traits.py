@@ -2,7 +2,7 @@
 
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Costs, Traits
+from mapreduce.support.traits import Costs, Traits
 
 
 class _Hadoop(Traits):

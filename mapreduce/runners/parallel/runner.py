@@ -44,8 +44,9 @@ from mapreduce.runners.parallel.partition import (
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.records import Split, is_compressed, splits
 from mapreduce.runners.parallel.segments import Segment, Target
-from mapreduce.runners.traits import MOST_HERE, available_cores
 from mapreduce.support import signals, unfinished
+from mapreduce.support.cores import available_cores
+from mapreduce.support.traits import MOST_HERE
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mapreduce.runners.traits import MOST_HERE, NO_GANGS_HERE, Costs, Kept, Traits
+from mapreduce.support.traits import MOST_HERE, NO_GANGS_HERE, Costs, Kept, Traits
 
 
 class _Parallel(Traits):

@@ -13,7 +13,6 @@ from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
 from mapreduce.runners.parallel.partition import hash_partition
-from mapreduce.runners.traits import available_cores
 from mapreduce.runs import checkpoint
 from mapreduce.runs import flags as options
 from mapreduce.runs.directory import RunDir
@@ -22,6 +21,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.program import Training
 from mapreduce.support import numeric
 from mapreduce.support.commands import command
+from mapreduce.support.cores import available_cores
 from mapreduce.tracing.training import filters, replay, tracing
 from mapreduce.tracing.training.model import BlockNote, ParameterNote, RoundTrace
 from mapreduce.tracing.training.tracing import norm

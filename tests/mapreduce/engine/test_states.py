@@ -29,10 +29,10 @@ from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
-from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
+from mapreduce.support import traits
 from mapreduce.testing import Elements, Mixed, Parts, Roots, check_executor, check_program
 
 

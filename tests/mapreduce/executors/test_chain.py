@@ -7,10 +7,10 @@ import pytest
 from builders import blobs_in
 from mapreduce.executors.chain import ChainJob
 from mapreduce.plan.settings import Settings
-from mapreduce.runners import traits
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.program import Training
+from mapreduce.support import traits
 from mapreduce.training import creating, driver
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)

@@ -16,10 +16,10 @@ from mapreduce.errors import DataError, LeaseError, OutputError, UsageError
 from mapreduce.launch import jobs, orphans
 from mapreduce.launch.orphans import Asked, Left
 from mapreduce.launch.report import Report
-from mapreduce.runners import traits
 from mapreduce.runners.hadoop import submissions
-from mapreduce.runners.traits import Step
 from mapreduce.runs import lease
+from mapreduce.support import traits
+from mapreduce.support.traits import Step
 from programs import gradreduce, succeed
 
 STEPS = (Step("application_1_0001", "step"), Step("application_1_0002", "tmp/out"))

@@ -11,11 +11,10 @@ from mapreduce.executors.chain import ChainJob
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.job import Gang
 from mapreduce.plan.settings import Settings
-from mapreduce.runners import traits
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, ExecutionChosen, ExecutionTried, Warned
 from mapreduce.runs.execution import Execution
-from mapreduce.support import cores
+from mapreduce.support import cores, traits
 from mapreduce.training import choosing, creating, driver
 from programs import gradreduce, succeed
 

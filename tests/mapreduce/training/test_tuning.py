@@ -8,7 +8,7 @@ import pytest
 from mapreduce.engine.executor import CHANGE, Limit
 from mapreduce.executors.gang import stopwatch
 from mapreduce.executors.gang.stopwatch import Stopwatch
-from mapreduce.runners.traits import Costs
+from mapreduce.support.traits import Costs
 from mapreduce.training.tuning import Tuner, Way, Work, ways
 
 COSTS = Costs(job=0.05, worker=0.03, step=0.004, task=0.001)

@@ -18,12 +18,12 @@ from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.state import GangState
 from mapreduce.plan.settings import Settings
-from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, PhasesTimed, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
 from mapreduce.strategies.program import Training
+from mapreduce.support import cores
 from mapreduce.training import creating, driver
 
 # Three pages of parameters.
@@ -187,7 +187,7 @@ def test_a_rank_without_units_in_a_round_has_the_next_parameters(data, tmp_path)
     ],
 )
 def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks, monkeypatch):
-    monkeypatch.setattr(traits, "available_cores", lambda: 2)
+    monkeypatch.setattr(cores, "available_cores", lambda: 2)
     model = models.create(spec, 100, 10, dtype)
     chosen = execution({"executor": "gang", "workers": workers}).with_blocks_for(model)
     assert (chosen.workers, chosen.blocks) == (workers, blocks)

@@ -22,7 +22,7 @@ from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.cli.main import main
 from mapreduce.errors import OutputError
-from mapreduce.runners import applications, traits
+from mapreduce.runners import applications
 from mapreduce.runners.hadoop import (
     bootstrap,
     client,
@@ -38,7 +38,8 @@ from mapreduce.runners.hadoop import (
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
-from mapreduce.runners.traits import Step
+from mapreduce.support import traits
+from mapreduce.support.traits import Step
 from programs import FAILING
 
 SITE = "<configuration>{}</configuration>"

@@ -9,9 +9,9 @@ import pytest
 import datasets
 import programs
 from mapreduce.errors import UsageError
-from mapreduce.runners import traits
-from mapreduce.runners.traits import RUNNERS
 from mapreduce.runs import flags
+from mapreduce.support import traits
+from mapreduce.support.traits import RUNNERS
 
 OWN = '''\
 """A runner of one's own: another worker pool, say, with a bound of its own."""

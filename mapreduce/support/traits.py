@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mapreduce.errors import UsageError
-from mapreduce.support.cores import available_cores as available_cores
+from mapreduce.support.cores import available_cores
 from mapreduce.support.registry import Registry
 
 #: Processes of one machine.
@@ -170,13 +170,13 @@ RUNNERS = Registry(
     "runner",
     "gradreduce.runners",
     {
-        "inline": "mapreduce.runners.traits:INLINE",
+        "inline": "mapreduce.support.traits:INLINE",
         "parallel": "mapreduce.runners.parallel.traits:PARALLEL",
-        "local": "mapreduce.runners.traits:LOCAL",
+        "local": "mapreduce.support.traits:LOCAL",
         "hadoop": "mapreduce.runners.hadoop.traits:HADOOP",
         "emr": "mapreduce.runners.emr.traits:EMR",
     },
-    base="mapreduce.runners.traits:Traits",
+    base="mapreduce.support.traits:Traits",
 )
 
 
