@@ -23,7 +23,7 @@ FOLDERS = [
     *("errors", "support", "compat", "reduction"),
     *("data", "data.recipes", "data.readers", "data.splitting"),
     *("mrjob_patches", "batches", "job"),
-    *("runners", "runners.parallel", "runners.hadoop", "runners.emr"),
+    *("runners", "runners.parallel", "runners.yarn", "runners.hadoop", "runners.emr"),
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
     *("executors", "executors.gang", "algorithms", "inference", "inference.swarm"),
     *("strategies", "strategies.sync", "strategies.averaging"),
@@ -115,6 +115,18 @@ def test_top_folders_make_no_circle():
     assert [top for top, _ in groupby(name.partition(".")[0] for name in FOLDERS)] == [
         *dict.fromkeys(name.partition(".")[0] for name in FOLDERS)
     ]
+
+
+def test_runners_do_not_know_each_other():
+    """What those of Hadoop and of EMR share is in ``yarn``."""
+    pairs = [(folder(modules()[name]), target) for name, to in arrows().items() for target in to]
+    known = {
+        (room, folder(modules()[target]))
+        for room, target in pairs
+        if room.startswith("runners.") and target.startswith("runners.")
+    }
+    shared = {"runners", "runners.yarn"}
+    assert {other for room, other in known if room != other} == shared
 
 
 def test_circles_are_found():

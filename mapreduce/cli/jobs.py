@@ -119,7 +119,7 @@ def clean(id: tuple[str, ...]) -> None:
         for found in job.clean():
             echo(f"removed {found}")
     if not id:
-        from mapreduce.runners.hadoop.shipping import remove_old
+        from mapreduce.runners.hadoop.leftovers import remove_old
 
         old = remove_old()
         for found in old or ():

@@ -15,9 +15,10 @@ from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from mapreduce.errors import MissingInputError, OutputError
-from mapreduce.runners.hadoop import bootstrap, installation, uber
-from mapreduce.runners.hadoop.failures import JobFailedException
+from mapreduce.runners.hadoop import installation, uber
 from mapreduce.runners.hadoop.rest import Yarn
+from mapreduce.runners.yarn import bootstrap
+from mapreduce.runners.yarn.failures import JobFailedException
 from programs import FAILING, GRADREDUCE
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50

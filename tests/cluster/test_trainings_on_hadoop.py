@@ -19,7 +19,7 @@ from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.plan.settings import Settings, trust_members
-from mapreduce.runners.hadoop.failures import JobFailedException
+from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted
 from mapreduce.runs.execution import Execution

@@ -11,7 +11,7 @@ import pytest
 import programs
 from kernels import cpu
 from kernels.cpu import cache_folder
-from mapreduce.runners.hadoop import bootstrap
+from mapreduce.runners.yarn import bootstrap
 
 PROGRAM = """
 from kernels import dispatch

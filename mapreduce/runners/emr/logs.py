@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from mapreduce.runners.hadoop import failures
-from mapreduce.runners.hadoop.bootstrap import MARK
-from mapreduce.runners.hadoop.failures import Failure
+from mapreduce.runners.yarn import failures
+from mapreduce.runners.yarn.bootstrap import MARK
+from mapreduce.runners.yarn.failures import Failure
 
 #: Logs of containers that are read, the newest first, and bytes of one.
 _MOST_LOGS = 200

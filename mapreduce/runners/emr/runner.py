@@ -24,9 +24,9 @@ from mapreduce.errors import MissingInputError, OutputError, UsageError
 from mapreduce.runners import applications
 from mapreduce.runners.emr import clients, clusters, logs
 from mapreduce.runners.emr.errors import ClientError, aws_errors, code_of, s3_errors
-from mapreduce.runners.hadoop.failures import Failure, JobFailedException
-from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
-from mapreduce.runners.hadoop.task import PACKAGES
+from mapreduce.runners.yarn.failures import Failure, JobFailedException
+from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
+from mapreduce.runners.yarn.task import PACKAGES
 from mapreduce.support.printable import echo
 
 log = logging.getLogger("mrjob.emr")

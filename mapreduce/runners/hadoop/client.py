@@ -11,10 +11,10 @@ from typing import Any
 from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
 from mapreduce.runners import applications
-from mapreduce.runners.hadoop import failures, waiting
-from mapreduce.runners.hadoop.failures import Failure
+from mapreduce.runners.hadoop import causes, waiting
 from mapreduce.runners.hadoop.programs import Program, counters, fail_attempt, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.yarn.failures import Failure
 from mapreduce.support.periodic import every
 
 # mrjob's logger: mrjob sets up what its log shows.
@@ -108,7 +108,7 @@ class Client:
             raise
         found = {"application_id": application, "counters": {}}
         if ended != "SUCCEEDED":
-            failure = failures.of_job(self.yarn, application, f"failed with state {ended}")
+            failure = causes.of_job(self.yarn, application, f"failed with state {ended}")
             return Outcome(1, application, found, self._final or failure)
         found["counters"] = counters(self.yarn.installation, application)
         return Outcome(0, application, found)
@@ -160,7 +160,7 @@ class Client:
                 # There is none after the last, which the job is ending with.
                 fail_attempt(self.yarn.installation, following)
             return
-        failure = failures.of_attempt(self.yarn, self.application, attempt, said)
+        failure = causes.of_attempt(self.yarn, self.application, attempt, said)
         # What one attempt lacks, such as a file, the others often lack too.
         told = {other.what for other in self._failures.values()}
         level = logging.DEBUG if failure.what in told else logging.WARNING
@@ -192,7 +192,7 @@ class Client:
         if not self.application:
             if self.arguments and not re.search(r"Exception|ERROR", said):
                 said = refusal(self.arguments, self.environment) or said
-            return failures.not_submitted(said, self.arguments)
+            return causes.not_submitted(said, self.arguments)
         named = re.search(r"Task failed task_(\d+_\d+_[mr]_\d+)", said)
         known = [
             failure
@@ -200,5 +200,5 @@ class Client:
             if named and attempt.startswith(f"attempt_{named[1]}_")
         ] or list(self._failures.values())
         if not known:
-            return failures.of_job(self.yarn, self.application, said, self.arguments)
+            return causes.of_job(self.yarn, self.application, said, self.arguments)
         return next((failure for failure in reversed(known) if failure.traceback), known[-1])

@@ -13,8 +13,8 @@ from hdfs_utils.errors import ClusterError, KerberosError, StorageError, TicketE
 from hdfs_utils.filesystem import is_secure, refused, user_name
 from hdfs_utils.paths import RemotePath
 from mapreduce.runners.hadoop import programs
-from mapreduce.runners.hadoop.bootstrap import MARK
 from mapreduce.runners.hadoop.installation import Installation
+from mapreduce.runners.yarn.bootstrap import MARK
 
 log = logging.getLogger("mrjob.hadoop")
 

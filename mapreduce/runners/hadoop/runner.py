@@ -29,14 +29,15 @@ from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.runners import applications
-from mapreduce.runners.hadoop import installation, shipping, uber
+from mapreduce.runners.hadoop import installation, uber
 from mapreduce.runners.hadoop.client import Client
-from mapreduce.runners.hadoop.failures import JobFailedException
-from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
-from mapreduce.runners.hadoop.task import REPORTS
 from mapreduce.runners.hadoop.waiting import NO_ROOM
+from mapreduce.runners.yarn import shipping
+from mapreduce.runners.yarn.failures import JobFailedException
+from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
+from mapreduce.runners.yarn.task import REPORTS
 from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.traits import Keeper, Step

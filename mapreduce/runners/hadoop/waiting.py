@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mapreduce.runners.applications import tell_waiting
-from mapreduce.runners.hadoop.failures import Failure
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.hadoop.submissions import fits, of_queue
+from mapreduce.runners.yarn.failures import Failure
 
 log = logging.getLogger("mrjob.hadoop")
 

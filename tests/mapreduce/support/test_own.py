@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import programs
-from mapreduce.runners.hadoop import shipping
+from mapreduce.runners.yarn import shipping
 from mapreduce.support import own
 from programs import ran
 from quick import first_of

@@ -21,7 +21,7 @@ from mapreduce.cli.main import main
 from mapreduce.errors import MemberError, UntrustedError, UsageError
 from mapreduce.plan import strategies
 from mapreduce.plan.settings import Settings
-from mapreduce.runners.hadoop import shipping
+from mapreduce.runners.yarn import shipping
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import trust
 from mapreduce.training import creating

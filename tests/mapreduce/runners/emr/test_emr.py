@@ -24,8 +24,8 @@ from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageE
 from mapreduce.launch import run as launch
 from mapreduce.runners import applications
 from mapreduce.runners.emr import clusters
-from mapreduce.runners.hadoop.bootstrap import PACKED
-from mapreduce.runners.hadoop.failures import JobFailedException
+from mapreduce.runners.yarn.bootstrap import PACKED
+from mapreduce.runners.yarn.failures import JobFailedException
 from programs import COUNT, FAILING, gradreduce, wait_until
 
 EMR = ("-r", "emr", "--check-cluster-every", "0.1", "--yes")

@@ -108,7 +108,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([more] if more else []))
     sys.path[:1] = paths
     try:
-        from mapreduce.runners.hadoop import task
+        from mapreduce.runners.yarn import task
     except ImportError as error:
         tell(kind="package", message=str(error), package=error.name)
         return 1

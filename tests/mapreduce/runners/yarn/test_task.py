@@ -7,7 +7,7 @@ import pytest
 from mrjob.job import MRJob
 from mrjob.protocol import JSONProtocol, PickleProtocol, RawProtocol, ReprProtocol
 
-from mapreduce.runners.hadoop.task import code_quickly
+from mapreduce.runners.yarn.task import code_quickly
 
 
 class Words(MRJob):

@@ -8,7 +8,7 @@ from mrjob.parse import is_uri
 from mapreduce import compat
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.runners import applications
-from mapreduce.runners.hadoop import shipping
+from mapreduce.runners.yarn import shipping
 from mapreduce.support import numeric, trust, unfinished
 from mapreduce.support.suggest import missing, names_in
 

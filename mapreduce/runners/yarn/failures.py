@@ -1,24 +1,16 @@
-"""Why tasks of a job on YARN failed: from their own reports, else from what Hadoop says of them."""
+"""Why a task on YARN failed: from its own report, else from what Hadoop says of it."""
 
-import contextlib
 import json
 import re
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 from mrjob.step import StepFailedException
 
-from mapreduce.runners.hadoop.bootstrap import MARK, PACKED
-from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.yarn.bootstrap import MARK, PACKED
 
 #: Lines of a task's log that are shown if it reported nothing else.
 _LINES = 20
-
-#: Seconds until a job that has ended is in the history.
-_HISTORY_SECONDS = 5.0
 
 #: Exit codes of errors that another attempt would meet again: of usage, of the data.
 _FINAL = (2, 65)
@@ -105,22 +97,6 @@ class JobFailedException(StepFailedException):
         return f"{text}\nThe whole log: {self.logs}" if self.logs else text
 
 
-def of_attempt(yarn: Yarn, application: str, attempt: str, said: str = "") -> Failure:
-    """Why an attempt failed; ``said`` is what Hadoop's client has said of it."""
-    node, container, hidden = "", "", ""
-    try:
-        entry = yarn.attempt(application, attempt)
-        node, container = entry.get("nodeHttpAddress", ""), entry.get("assignedContainerId", "")
-        said = f"{entry.get('diagnostics') or ''}\n{said}"
-    except RestError as error:
-        hidden = f"; its log could not be read: {error}"
-    log = yarn.log(container, node) if container else None
-    if log is None:
-        log = yarn.report(attempt)
-    told = describe(attempt, node.partition(":")[0], said, log)
-    return replace(told, where=f"{told.where}{hidden}") if log is None else told
-
-
 def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
     """Why an attempt failed, by what Hadoop said and by its log."""
     reported = _reported(log or "")
@@ -131,7 +107,7 @@ def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
         return Failure(summary, place, reported.get("traceback", ""), code, final=code in _FINAL)
     if reported:
         return Failure(_unfit(reported, node), place, exit_code=69, final=True)
-    meaning = _meaning(said)
+    meaning = meaning_of(said)
     if meaning is not None:
         return Failure(meaning, place, final="Name the Python" in meaning)
     noise = ("reporter:", "log4j:", "SLF4J:", "compiling kernels", "INFO: ")
@@ -141,41 +117,6 @@ def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
         shown = "\n".join(lines[-_LINES:])
         return Failure(f"the task failed. The end of its standard error:\n{shown}", place)
     return Failure(f"the task failed: {errors_in(said)}", place)
-
-
-def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = ()) -> Failure:
-    """Why a job failed of which no failed attempt is known."""
-    with contextlib.suppress(RestError):
-        said = f"{yarn.application(application).get('diagnostics') or ''}\n{said}"
-    # The master may be gone already while the history does not have the job yet.
-    end = time.monotonic() + _HISTORY_SECONDS
-    while "Task failed" in said and time.monotonic() < end:
-        with contextlib.suppress(RestError):
-            failed = [task["id"] for task in yarn.tasks(application) if task["state"] == "FAILED"]
-            # In uber mode the reduce task counts as failed once a map task is.
-            for task in sorted(failed, key=lambda task: f"Task failed {task}" not in said):
-                for entry in reversed(yarn.attempts(application, task)):
-                    if entry["state"] == "FAILED":
-                        return of_attempt(yarn, application, entry["id"], said)
-        time.sleep(0.2)
-    # Whoever killed it does not want it again.
-    is_killed = "failed with state KILLED" in said
-    return Failure(_why(said, arguments), final=is_killed)
-
-
-def not_submitted(said: str, arguments: Sequence[str] = ()) -> Failure:
-    """Why Hadoop's client, with its arguments, did not even submit a job."""
-    return Failure(f"the job could not be submitted: {_why(said, arguments)}")
-
-
-def _why(said: str, arguments: Sequence[str]) -> str:
-    """What Hadoop's client says: Java names a value that is no number, but not its property."""
-    why = _meaning(said) or errors_in(said)
-    if match := re.search(r'For input string: "(.*?)"(?:\s|$)', said):
-        given = [word for flag, word in pairwise(arguments) if flag == "-D"]
-        named = [f"-D {one}" for one in given if one.partition("=")[2].strip() == match[1]]
-        why += f"\nThis is the value of {' and '.join(named)}" if named else ""
-    return why
 
 
 def errors_in(text: str) -> str:
@@ -188,7 +129,8 @@ def errors_in(text: str) -> str:
     return "\n".join(shown[:8]) or "nothing is known of the cause"
 
 
-def _meaning(said: str) -> str | None:
+def meaning_of(said: str) -> str | None:
+    """What something that Hadoop says means for the user, where that is known."""
     for pattern, meaning in _MEANINGS.items():
         if match := re.search(pattern, said):
             return meaning.format(*match.groups())

@@ -8,14 +8,12 @@ import contextlib
 import functools
 import hashlib
 import io
-import time
 import zipfile
 from pathlib import Path
 
-from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
 from hdfs_utils.publish import create
-from mapreduce.runners.hadoop import bootstrap
+from mapreduce.runners.yarn import bootstrap
 from mapreduce.support import trust
 
 #: What is shipped: the toolkit, and mrjob, which nodes rarely have and which is plain Python.
@@ -23,13 +21,6 @@ _PACKAGES = ("hdfs_utils", "jobs", "kernels", "mapreduce", "mrjob")
 
 #: Where it lies, in the user's folder.
 FOLDER = ".gradreduce/code"
-
-#: Where jobs have their temporary files there, and names of those of trainings.
-_TEMPORARY, _TRAININGS = "tmp/mrjob", ("chain-*", "gang-*")
-
-#: Nanoseconds after which a training whose files have not changed has no driver, unless an
-#: application runs.
-_FORGOTTEN = 24 * 3600 * 10**9
 
 #: How a task finds the archive in its folder.
 NAME = "gradreduce.zip"
@@ -59,28 +50,6 @@ def _archive(modules: tuple[str, ...]) -> tuple[str, bytes]:
             entry.external_attr = 0o644 << 16
             archived.writestr(entry, files[name], zipfile.ZIP_DEFLATED)
     return f"gradreduce-{digest.hexdigest()[:20]}.zip", buffer.getvalue()
-
-
-def remove_old() -> list[str] | None:
-    """Remove archives of other versions from the user's folder, and what killed trainings left.
-
-    Returns their URIs; None if an application of the user's runs, which may need one.
-    """
-    from mapreduce.runners.hadoop import installation, rest
-
-    if rest.Yarn(installation.find()).live_of(user_name()):
-        return None
-    home = RemotePath(f"hdfs:///user/{user_name()}").absolute()
-    codes = (home / FOLDER).glob("gradreduce-*.zip")
-    found = [path for path in codes if path.name != archive()[0]]
-    for path in found:
-        path.unlink(missing_ok=True)
-    for folder in (path for name in _TRAININGS for path in (home / _TEMPORARY).glob(name)):
-        changes = [changed or 0 for _, changed in folder.stamps().values()]
-        if changes and max(changes) < time.time_ns() - _FORGOTTEN:
-            folder.rmtree()
-            found.append(folder)
-    return [path.uri for path in found]
 
 
 def ship(target: RemotePath, content: bytes) -> None:

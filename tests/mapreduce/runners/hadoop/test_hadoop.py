@@ -1,16 +1,12 @@
-"""What the runner ``hadoop`` knows without a cluster: a Hadoop's place, errors, what it ships."""
+"""What the runner ``hadoop`` knows without a cluster: a Hadoop's place, errors, what it asks."""
 
 import dataclasses
-import io
 import json
 import os
 import re
 import secrets
-import site
-import subprocess
 import sys
 import threading
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,13 +20,11 @@ from mapreduce.cli.main import main
 from mapreduce.errors import OutputError
 from mapreduce.runners import applications
 from mapreduce.runners.hadoop import (
-    bootstrap,
+    causes,
     client,
-    failures,
     installation,
     rest,
     runner,
-    shipping,
     submissions,
     uber,
     waiting,
@@ -38,9 +32,9 @@ from mapreduce.runners.hadoop import (
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.yarn import bootstrap
 from mapreduce.support import traits
 from mapreduce.support.traits import Step
-from programs import FAILING
 
 SITE = "<configuration>{}</configuration>"
 PROPERTY = "<property><name>{}</name><value>{}</value></property>"
@@ -122,155 +116,6 @@ class TestInstallation:
         (found.conf_dir / "yarn-site.xml").write_text("<configuration>")
         with pytest.raises(AddressError, match=r"yarn-site\.xml is not a configuration"):
             found.resource_managers  # noqa: B018
-
-
-class TestShipping:
-    def test_the_same_code_has_the_same_name(self):
-        first = shipping.archive()
-        shipping._archive.cache_clear()
-        assert shipping.archive() == first
-        names = zipfile.ZipFile(io.BytesIO(first[1])).namelist()
-        assert {
-            "__main__.py",
-            "mapreduce/job/__init__.py",
-            "kernels/dispatch.py",
-            "mrjob/job.py",
-        } <= {*names}
-
-    def test_a_task_runs_from_the_archive(self, tmp_path):
-        """As on a node: no toolkit is installed, and the code is unpacked once."""
-        done = task(tmp_path, "Lengths", LENGTHS, b"abc\n\nabc\n")
-        assert (done.returncode, done.stdout) == (0, b"3\t1\n0\t1\n3\t1\n"), done.stderr
-        (code,) = unpacked(tmp_path)
-        assert (code / "code/mapreduce/job/__init__.py").exists()
-        assert not code.stat().st_mode & 0o077
-        before = (code / "code").stat().st_mtime_ns
-        assert task(tmp_path, "Lengths", LENGTHS, b"a\n").stdout == b"1\t1\n"
-        assert (code / "code").stat().st_mtime_ns == before
-
-    def test_a_task_tells_of_its_exception(self, tmp_path):
-        script = LENGTHS.replace("yield len(line), 1", "yield 1 / len(line), 1")
-        env = {"mapreduce_map_input_file": "hdfs://h/a", "mapreduce_map_input_start": "7"}
-        done = task(tmp_path, "Lengths", script, b"abc\n\nabc\n", **env)
-        assert done.returncode == 1
-        told = failures.describe("attempt_1_0002_m_000003_0", "node2", "", done.stderr.decode())
-        assert told.what == "ZeroDivisionError: division by zero"
-        assert "map task 3, attempt_1_0002_m_000003_0, on node2" in told.where
-        assert "input hdfs://h/a:7+" in told.where
-        assert "record 2 of it: ''" in told.where
-        assert 'File "lengths.py", line 6, in mapper' in told.traceback
-        assert "task.py" not in told.traceback
-        assert not told.final
-
-    def test_a_package_that_is_missing(self, tmp_path):
-        script = "import numpy_is_not_here\n" + LENGTHS
-        done = task(tmp_path, "Lengths", script.replace("numpy_is_not_here", "safetensors"), b"")
-        told = failures.describe("attempt_1_0002_m_000003_0", "node2", "", done.stderr.decode())
-        assert "has no safetensors" in told.what
-        assert f"--dirs packages#{bootstrap.PACKED}" in told.what
-        assert told.final
-
-    def test_packed_packages_are_found(self, tmp_path):
-        (tmp_path / bootstrap.PACKED).mkdir()
-        (tmp_path / bootstrap.PACKED / "safetensors.py").touch()
-        done = task(tmp_path, "Lengths", "import safetensors\n" + LENGTHS, b"ab\n")
-        assert done.stdout == b"2\t1\n", done.stderr
-
-    def test_old_code_is_removed(self, tmp_path):
-        for number in range(6):
-            (tmp_path / str(number)).mkdir()
-            os.utime(tmp_path / str(number), (number, number))
-        bootstrap.forget(str(tmp_path))
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4", "5"]
-
-
-LENGTHS = """\
-from mrjob.job import MRJob
-
-
-class Lengths(MRJob):
-    def mapper(self, _, line):
-        yield len(line), 1
-"""
-
-
-def task(folder: Path, name: str, script: str, lines: bytes, **env: str):
-    """Run a map task in a folder of its own, in an interpreter that has nothing installed."""
-    (folder / "home").mkdir(exist_ok=True)
-    (folder / "lengths.py").write_text(script)
-    (folder / shipping.NAME).unlink(missing_ok=True)
-    archive, content = shipping.archive()
-    (folder / archive).write_bytes(content)
-    (folder / shipping.NAME).symlink_to(folder / archive)
-    # -I: neither the working folder nor the user's packages; -S: nor the site's.
-    program = (
-        "import os, pwd, sys, types; "
-        "pwd.getpwuid = lambda uid: types.SimpleNamespace(pw_dir=os.getcwd() + '/home'); "
-        "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    command = [sys.executable, "-I", "-S", "-c", program, shipping.NAME, name, "lengths.py"]
-    return subprocess.run(
-        [*command, "--mapper", "--step-num=0"],
-        cwd=folder,
-        env=env,
-        input=lines,
-        capture_output=True,
-    )
-
-
-def unpacked(folder: Path) -> list[Path]:
-    return list((folder / f"home/.cache/gradreduce-tasks-{os.getuid()}").iterdir())
-
-
-class TestFailures:
-    @pytest.mark.parametrize(
-        ("said", "meaning"),
-        [
-            ('Cannot run program "python4": error=2', "no program python4"),
-            (
-                "Container [pid=1,containerID=c] is running 1B beyond the 'PHYSICAL' memory limit. "
-                "Current usage: 514.0 MB of 512 MB physical memory used; 2.6 GB",
-                "used 514.0 MB of 512 MB",
-            ),
-            ("Error: Java heap space", "Java heap space"),
-            ("subprocess failed with code 137", "its process was killed"),
-            ("Timed out after 6 secs", "silent for 6 seconds"),
-            ("The required MAP capability is more than the supported max", "so large a container"),
-            (
-                'Permission denied: user=alice, access=READ, inode="/in/p":root:supergroup:-rw---',
-                "alice lacks a permission on HDFS: READ of /in/p",
-            ),
-            ("Input path does not exist: hdfs:/in/_a", "hides hdfs:/in/_a from jobs"),
-            ("Input path does not exist: hdfs:/_in/a", "Input path does not exist: hdfs:/_in/a"),
-            ("Error Launching job : Not a file: hdfs://h/in/sub", "a folder, hdfs://h/in/sub"),
-        ],
-    )
-    def test_what_hadoop_says_is_put_in_words(self, said, meaning):
-        assert meaning in failures.describe("attempt_1_0002_r_000000_0", "", said, None).what
-
-    def test_the_log_of_a_program(self):
-        log = "log4j:WARN x\nreporter:counter:a,b,1\nsed: unknown command\n"
-        said = "PipeMapRed.waitOutputThreads(): subprocess failed with code 1"
-        told = failures.describe("attempt_1_0002_m_000000_0", "n", said, log)
-        assert told.what.endswith("\nsed: unknown command")
-
-    def test_a_python_that_is_too_old(self):
-        line = {"kind": "python", "python": "3.6.8", "executable": "/usr/bin/python3"}
-        log = bootstrap.MARK + json.dumps(line)
-        told = failures.describe("attempt_1_0002_m_000000_0", "node1", "", log)
-        assert "node1 runs tasks with /usr/bin/python3, which is Python 3.6.8" in told.what
-        assert "--python-bin" in told.what
-
-    def test_data_errors_are_final_and_storage_errors_are_not(self):
-        for code, final in ((65, True), (74, False)):
-            line = {"kind": "exception", "type": "X", "message": "m", "exit_code": code}
-            log = bootstrap.MARK + json.dumps(line)
-            told = failures.describe("attempt_1_0002_m_000000_0", "", "", log)
-            assert (told.final, told.exit_code) == (final, code)
-
-    def test_a_line_that_only_looks_so(self):
-        log = bootstrap.MARK + "[" * 100_000 + "\n" + bootstrap.MARK + "3\nthe end\n"
-        assert failures.describe("attempt_1_0002_m_000000_0", "", "", log).what
 
 
 class Manager(BaseHTTPRequestHandler):
@@ -423,7 +268,7 @@ class TestRefused:
 
     def test_a_failure_without_log_or_report(self, refused):
         attempt = "attempt_1_0002_m_000000_0"
-        told = failures.of_attempt(refused, APPLICATION, attempt, "failed with code 1")
+        told = causes.of_attempt(refused, APPLICATION, attempt, "failed with code 1")
         assert told.what == "the task failed: failed with code 1"
         said = rf"map task 0, {attempt}; its log could not be read: http://\S+/{attempt}"
         assert re.match(said, told.where), told.where
@@ -438,17 +283,6 @@ class TestRefused:
     def test_how_much_has_room_is_not_known(self, refused, monkeypatch):
         monkeypatch.setattr(installation, "find", lambda: refused.installation)
         assert traits.of("hadoop").tasks_at_once() == submissions.cores() == 1
-
-
-def test_a_failing_task_leaves_a_report(tmp_path):
-    name = "attempt_1_0002_m_000000_0"
-    known = {"mapreduce_task_attempt_id": name, "GRADREDUCE_REPORTS": str(tmp_path / "reports")}
-    known["PYTHONPATH"] = os.pathsep.join(site.getsitepackages())
-    done = task(tmp_path, "Failing", FAILING, b"1\nthree\n", **known)
-    (line,) = re.findall(f"^{bootstrap.MARK}(.*)", done.stderr.decode(), re.MULTILINE)
-    told, left = json.loads(line), json.loads((tmp_path / "reports" / name).read_text())
-    assert left["message"] == "invalid literal for int() with base 10: 'three'"
-    assert left.items() <= told.items()
 
 
 def cluster_of(nodes, queue=None, used=0):
@@ -605,7 +439,7 @@ class TestGoingOn:
             return answer
 
         monkeypatch.setattr(Yarn, "ended", ended)
-        monkeypatch.setattr(failures, "_HISTORY_SECONDS", 0)
+        monkeypatch.setattr(causes, "_HISTORY_SECONDS", 0)
         outcome = Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
         assert (outcome.return_code, outcome.application) == (1, self.ONE)
         assert outcome.failure.what
