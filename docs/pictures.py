@@ -85,7 +85,7 @@ def _style() -> Iterator[str]:
 
     Colours are those of the light page: not everything that shows an SVG knows CSS variables.
     """
-    rules = files("mapreduce.tracing").joinpath("page.css").read_text("utf-8")
+    rules = files("mapreduce.report").joinpath("page.css").read_text("utf-8")
     colours = dict(re.findall(r"--(\w+): (#\w+);", rules.partition("@media")[0]))
     own = [
         ".picture .ground { fill: var(--bg); stroke: none; }",

@@ -20,7 +20,7 @@ PACKAGES = {
 #: The folders of ``mapreduce/`` from the ground up, and what stands beside them: imports of a
 #: folder are of those in front of it.
 FOLDERS = [
-    *("errors", "support", "compat", "reduction"),
+    *("errors", "support", "report", "compat", "reduction"),
     *("data", "data.recipes", "data.readers", "data.splitting"),
     *("mrjob_patches", "batches", "job"),
     *("runners", "runners.parallel", "runners.yarn", "runners.hadoop", "runners.emr"),

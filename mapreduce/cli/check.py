@@ -86,7 +86,8 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     gradreduce check my_job.py input.txt --reference right.py
     """
     from mapreduce.exercises.verdicts import View
-    from mapreduce.tracing import checking, terminal, verdicts
+    from mapreduce.report import terminal
+    from mapreduce.tracing import checking, verdicts
 
     tested = _answer(context, job, [*arguments, *context.obj], options)
     checking.known_laws(options["laws"], tested is not None)

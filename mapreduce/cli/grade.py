@@ -99,7 +99,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     """
     from mapreduce.exercises import exercise, grades, grading
     from mapreduce.exercises.jail import Limits
-    from mapreduce.tracing import terminal
+    from mapreduce.report import terminal
 
     for path in paths:
         if not path.exists():

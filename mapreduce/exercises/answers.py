@@ -12,9 +12,9 @@ from typing import Any
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.exercises.exercise import Exercise
 from mapreduce.exercises.telling import told
+from mapreduce.report import blocks
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
-from mapreduce.tracing import blocks
 from mapreduce.tracing.apart import ProcessLost
 from mapreduce.tracing.checking import Checker, Finding, Item
 from mapreduce.tracing.engine import tracing

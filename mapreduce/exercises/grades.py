@@ -12,9 +12,10 @@ from typing import Any
 
 from mapreduce.errors import UsageError
 from mapreduce.exercises.verdicts import section, verdict
+from mapreduce.report import page
+from mapreduce.report.blocks import Section, Table, View, code, count
 from mapreduce.support.printable import printable
-from mapreduce.tracing import page, report
-from mapreduce.tracing.blocks import Section, Table, View, code, count
+from mapreduce.tracing import report
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Trace
 

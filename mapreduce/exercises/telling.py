@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from mapreduce.tracing.blocks import Table, code, count
+from mapreduce.report.blocks import Table, code, count
 from mapreduce.tracing.outcomes import Degree, Outcome, agree, compare, form_of
 from mapreduce.tracing.showing import text_of
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mapreduce.exercises.telling import beside
-from mapreduce.tracing import terminal, verdicts
-from mapreduce.tracing.blocks import Section, count
+from mapreduce.report import terminal
+from mapreduce.report.blocks import Section, count
+from mapreduce.tracing import verdicts
 from mapreduce.tracing.checking import Finding, named
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 
+from mapreduce.report.blocks import count
 from mapreduce.tracing import summary
-from mapreduce.tracing.blocks import count
 from mapreduce.tracing.model import Step
 
 #: Tasks that are drawn; more are one box.

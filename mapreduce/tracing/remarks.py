@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from mapreduce.report.blocks import Note
 from mapreduce.tracing import summary
-from mapreduce.tracing.blocks import Note
 from mapreduce.tracing.model import Failure, From, Group, Record, Step, Task
 
 #: Records and keys from which their number says something.

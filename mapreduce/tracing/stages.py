@@ -6,20 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mapreduce.report.blocks import Cell, Code, Table, code, count, share, table, values_of
 from mapreduce.runners.parallel.partition import hash_of
 from mapreduce.tracing import summary
-from mapreduce.tracing.blocks import (
-    Cell,
-    Code,
-    Table,
-    code,
-    count,
-    kinds,
-    pairs,
-    share,
-    table,
-    values_of,
-)
 from mapreduce.tracing.model import From, Group, Record, Shown, Step, Task
 from mapreduce.tracing.showing import text_of
 
@@ -204,3 +193,18 @@ def partition_words(raw: str, step: Step) -> str:
         f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
         f"{value % step.reducers}."
     )
+
+
+def pairs(records: Sequence[Record], most: int) -> Cell:
+    """Some records in one cell, as people write them."""
+    texts = [
+        one.key.text if one.value.kind == "nothing" else f"{one.key.text}: {one.value.text}"
+        for one in records[:most]
+    ]
+    return values_of([*texts, *[""] * (len(records) - most)], most, "  ")
+
+
+def kinds(items: list[Shown]) -> str:
+    """The types of some objects, the most frequent ones first."""
+    names = [kind for kind, _ in Counter(item.kind for item in items).most_common(4)]
+    return " or ".join([*names[:3], *["…"] * (len(names) > 3)])

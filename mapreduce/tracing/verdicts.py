@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.padding import Padding
 
-from mapreduce.tracing import terminal
-from mapreduce.tracing.blocks import Block, Note, Section, Table, code, count, table
+from mapreduce.report import terminal
+from mapreduce.report.blocks import Block, Note, Section, Table, code, count, table
+from mapreduce.report.terminal import Text
 from mapreduce.tracing.checking import Finding, named
 from mapreduce.tracing.showing import printf
-from mapreduce.tracing.terminal import Text
 
 _MARKS = {
     "obeyed": ("✓", "green"),

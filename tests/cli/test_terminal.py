@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import programs
+from mapreduce.report.blocks import Cell, Note, Section, Table
+from mapreduce.report.terminal import show
 from mapreduce.support.printable import visible
-from mapreduce.tracing.blocks import Cell, Note, Section, Table
-from mapreduce.tracing.terminal import show
 
 #: A window's title, an end of what is shown, and another direction of writing.
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e"

@@ -16,12 +16,13 @@ from rich.console import Console
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.tracing import checking, report, terminal, verdicts
-from mapreduce.tracing.blocks import View
+from mapreduce.report import terminal
+from mapreduce.report.blocks import View
+from mapreduce.report.page import page
+from mapreduce.tracing import checking, report, verdicts
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.engine import LINES, tracing
 from mapreduce.tracing.model import Trace
-from mapreduce.tracing.page import page
 from mapreduce.tracing.tasks import Variation
 from mapreduce.tracing.training.model import RoundTrace
 

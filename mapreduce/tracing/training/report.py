@@ -1,7 +1,6 @@
 """The view of a round: sections of its job, and of the slices, the tree and the model."""
 
-from mapreduce.tracing import report as job
-from mapreduce.tracing.blocks import (
+from mapreduce.report.blocks import (
     Block,
     Cell,
     Note,
@@ -14,6 +13,7 @@ from mapreduce.tracing.blocks import (
     part,
     table,
 )
+from mapreduce.tracing import report as job
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.model import NodeNote, RoundTrace, SliceNote, span

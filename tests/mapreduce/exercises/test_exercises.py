@@ -10,7 +10,7 @@ from mapreduce.exercises import answers
 from mapreduce.exercises.exercise import known, load
 from mapreduce.exercises.telling import beside, told
 from mapreduce.exercises.verdicts import section, verdict
-from mapreduce.tracing.blocks import Note
+from mapreduce.report.blocks import Note
 from mapreduce.tracing.outcomes import Outcome
 from mapreduce.tracing.showing import printf
 from programs import gradreduce, succeed

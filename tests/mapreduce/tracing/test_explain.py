@@ -17,14 +17,14 @@ from test_engine import trace_of
 
 from mapreduce.cli.main import main
 from mapreduce.errors import UsageError
-from mapreduce.tracing import terminal
-from mapreduce.tracing.blocks import Section, Table
+from mapreduce.report import terminal
+from mapreduce.report.blocks import Section, Table
+from mapreduce.report.page import page
+from mapreduce.report.terms import TERMS
 from mapreduce.tracing.following import follow
-from mapreduce.tracing.page import page
 from mapreduce.tracing.report import report, view
 from mapreduce.tracing.stages import partition_words
 from mapreduce.tracing.tasks import Variation
-from mapreduce.tracing.terms import TERMS
 from quick import first_of
 
 TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"

@@ -17,13 +17,13 @@ from mapreduce.data.shards import Dataset
 from mapreduce.models.context import Key
 from mapreduce.plan import augmentation
 from mapreduce.plan.settings import Settings
+from mapreduce.report import terminal
+from mapreduce.report.blocks import Gallery, Picture, Section
+from mapreduce.report.page import page
 from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.tracing import terminal
-from mapreduce.tracing.blocks import Gallery, Picture, Section
 from mapreduce.tracing.notebook import Explained
-from mapreduce.tracing.page import page
 from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.report import view

@@ -20,13 +20,14 @@ from mapreduce.data.shards import Dataset
 from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.plan.settings import Settings
+from mapreduce.report import terminal
+from mapreduce.report.page import page
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.tracing import summary, terminal
+from mapreduce.tracing import summary
 from mapreduce.tracing.notebook import Explained
-from mapreduce.tracing.page import page
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.model import RoundTrace
 from mapreduce.tracing.training.report import drawn, report, view

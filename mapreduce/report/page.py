@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from itertools import groupby
 
-from mapreduce.tracing.blocks import (
+from mapreduce.report.blocks import (
     Block,
     Cell,
     Code,
@@ -21,7 +21,7 @@ from mapreduce.tracing.blocks import (
     Table,
     View,
 )
-from mapreduce.tracing.terms import TERMS, marked
+from mapreduce.report.terms import TERMS, marked
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -62,7 +62,7 @@ def page(view: View) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("mapreduce.tracing").joinpath(name).read_text("utf-8")
+    return files("mapreduce.report").joinpath(name).read_text("utf-8")
 
 
 def _header(view: View, links: list[tuple[str, str]]) -> str:

@@ -11,8 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from mapreduce.support.printable import visible
-from mapreduce.tracing.blocks import (
+from mapreduce.report.blocks import (
     Block,
     Cell,
     Code,
@@ -23,6 +22,7 @@ from mapreduce.tracing.blocks import (
     Section,
     Table,
 )
+from mapreduce.support.printable import visible
 
 _TONES = {"tip": ("»", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _HEAT = ("", "on grey15", "on dark_blue", "on blue", "on purple4", "on dark_magenta")

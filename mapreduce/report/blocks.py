@@ -1,12 +1,9 @@
 """A view: sections of text and tables, scenes and pictures, for terminals and pages."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-
-from mapreduce.tracing.model import Record, Shown
 
 
 @dataclass(frozen=True)
@@ -237,21 +234,6 @@ def values_of(texts: Sequence[str], most: int, between: str = ", ", note: str = 
     rest = len(texts) - most
     notes = [f"and {rest:,} more"] * (rest > 0) + [note] * bool(note)
     return code(between.join(texts[:most]), "; ".join(notes))
-
-
-def pairs(records: Sequence[Record], most: int) -> Cell:
-    """Some records in one cell, as people write them."""
-    texts = [
-        one.key.text if one.value.kind == "nothing" else f"{one.key.text}: {one.value.text}"
-        for one in records[:most]
-    ]
-    return values_of([*texts, *[""] * (len(records) - most)], most, "  ")
-
-
-def kinds(items: list[Shown]) -> str:
-    """The types of some objects, the most frequent ones first."""
-    names = [kind for kind, _ in Counter(item.kind for item in items).most_common(4)]
-    return " or ".join([*names[:3], *["…"] * (len(names) > 3)])
 
 
 def count(value: int, word: str) -> str:
