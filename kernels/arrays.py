@@ -32,11 +32,3 @@ def to_host(array: Any, out: Any) -> Any:
 def values(array: Any) -> Any:
     """The values of an array of a device or of the host, for NumPy; not copied on the host."""
     return array if isinstance(array, np.ndarray) else array.copy_to_host()
-
-
-def expect(
-    kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
-) -> None:
-    """Refuse an argument of another shape by a ValueError: a loop would read beyond its end."""
-    if array.shape != shape:
-        raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

@@ -76,7 +76,7 @@ def test_of_one_gradient(way):
     assert len(folders(stack)) <= 9
     warm = min(rounds, key=len)
     assert len(warm) <= 45, sorted(warm)
-    assert len(folders(warm)) <= 17
+    assert len(folders(warm)) <= 15, sorted(warm)
 
 
 def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
@@ -86,5 +86,5 @@ def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
     with entered(InMemory, rounds, monkeypatch):
         Here().advance(program)
     warm = min(rounds[2:-2], key=len)
-    assert len(warm) <= 34, sorted(warm)
-    assert len(folders(warm)) <= 12
+    assert len(warm) <= 30, sorted(warm)
+    assert len(folders(warm)) <= 9, sorted(warm)

@@ -7,8 +7,8 @@ Arrays are C-contiguous, of float32 or float64, the same for all arguments of a 
 import numpy as np
 import numpy.typing as npt
 
-from kernels.arrays import expect
 from kernels.cpu import jit
+from kernels.cpu.shapes import expect
 from kernels.cpu.windows import pool_windows, unpool_windows
 
 Array = npt.NDArray[np.floating]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels import scalar
-from kernels.arrays import expect
 from kernels.cpu import inline, jit
 from kernels.cpu.half import widened
+from kernels.cpu.shapes import expect
 
 Array = npt.NDArray[np.floating]
 

@@ -8,8 +8,8 @@ float64, in the order of the columns.
 import numpy as np
 import numpy.typing as npt
 
-from kernels.arrays import expect
 from kernels.cpu import jit
+from kernels.cpu.shapes import expect
 
 Array = npt.NDArray[np.floating]
 Moments = npt.NDArray[np.float64]

@@ -8,8 +8,8 @@ and a shift: :func:`kernels.cpu.channels.scale_shift`.
 import numpy as np
 import numpy.typing as npt
 
-from kernels.arrays import expect
 from kernels.cpu import jit
+from kernels.cpu.shapes import expect
 
 Array = npt.NDArray[np.floating]
 Double = npt.NDArray[np.float64]

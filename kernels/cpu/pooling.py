@@ -8,8 +8,8 @@ looked at, and has no gradient.
 import numpy as np
 import numpy.typing as npt
 
-from kernels.arrays import expect
 from kernels.cpu import jit
+from kernels.cpu.shapes import expect
 from kernels.cpu.windows import pool_windows
 
 Array = npt.NDArray[np.floating]

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels import scalar
-from kernels.arrays import expect
 from kernels.cpu import inline, jit
 from kernels.cpu.scratch import scratch
+from kernels.cpu.shapes import expect
 
 Array = npt.NDArray[np.floating]
 

@@ -7,8 +7,8 @@ import math
 
 from numba import cuda
 
-from kernels.arrays import expect
 from kernels.cpu.channels import _checked
+from kernels.cpu.shapes import expect
 from kernels.cuda import THREADS, jit
 from kernels.cuda.columns import KEPT, VALUES, blocks_of, first_row, row_step, sum_columns, width_of
 from kernels.cuda.memory import Array, Call

@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import scalar
-from kernels.arrays import expect
+from kernels.cpu.shapes import expect
 from kernels.cuda import THREADS, blocks, cublas, inline, jit, tiles
 from kernels.cuda.memory import Array, Call, flat
 from kernels.cuda.tiles import EACH, LEFT_AREA, LEFT_EACH, RIGHT_AREA, RIGHT_EACH

@@ -7,8 +7,8 @@ float64, by parts whose number depends on the shape alone.
 import numpy as np
 from numba import cuda
 
-from kernels.arrays import expect
 from kernels.cpu.normalisation import _check_backward
+from kernels.cpu.shapes import expect
 from kernels.cuda import THREADS, blocks, jit
 from kernels.cuda.columns import (
     PRODUCTS,

@@ -8,8 +8,8 @@ import math
 
 from numba import cuda
 
-from kernels.arrays import expect
 from kernels.cpu.pooling import _check, _check_places
+from kernels.cpu.shapes import expect
 from kernels.cuda import SIMULATED, THREADS, blocks, inline, jit
 from kernels.cuda.memory import Array, Call
 

@@ -14,9 +14,9 @@ from typing import Any
 from mrjob.parse import is_uri
 from mrjob.setup import parse_legacy_hash_path
 
-from mapreduce.batches.pairs import code_of, place_of
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.support.commands import command
+from mapreduce.support.places import code_of, place_of
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
 

@@ -11,10 +11,11 @@ from typing import Any
 from mrjob.job import MRJob
 
 from mapreduce.batches import map_batches
-from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
+from mapreduce.batches.pairs import NO_PAIRS, pair_of
 from mapreduce.job import advice, doubts
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.mrjob_patches import old_api
+from mapreduce.support.places import place_of, raised_in
 from mapreduce.support.records import Records
 
 Pair = tuple[Any, Any]

@@ -12,9 +12,9 @@ from typing import Any
 
 from mrjob.job import MRJob
 
-from mapreduce.batches.pairs import code_of, place_of
 from mapreduce.support import traits
 from mapreduce.support.commands import command
+from mapreduce.support.places import code_of, place_of
 from mapreduce.support.printable import echo
 
 GROUP = "gradreduce"

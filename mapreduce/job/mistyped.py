@@ -8,7 +8,7 @@ from weakref import WeakSet
 from mrjob.job import MRJob
 from mrjob.step import _JOB_STEP_FUNC_PARAMS
 
-from mapreduce.batches.pairs import place_of
+from mapreduce.support.places import place_of
 from mapreduce.support.printable import echo
 
 _KNOWN = {*_JOB_STEP_FUNC_PARAMS, "mapper_batch", "reducer_batch", "steps"}

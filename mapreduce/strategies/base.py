@@ -29,6 +29,7 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.events import Event
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.places import place_of
 from mapreduce.support.suggest import did_you_mean
 
 #: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
@@ -47,8 +48,6 @@ def pairs_of(method: Callable[..., Any], found: Any) -> Iterator[Pair]:
 
 def given_wrongly(method: Callable[..., Any], expected: str, found: object) -> str:
     """An error's message: where the method is, what it should give, and what it gave."""
-    from mapreduce.batches.pairs import place_of
-
     name = getattr(method, "__qualname__", repr(method))
     return f"{place_of(method)}: {name}: expected {expected}, found {found!r:.80}"
 

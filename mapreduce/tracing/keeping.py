@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from mrjob.job import MRJob
 
-from mapreduce.batches.pairs import code_of, place_of
+from mapreduce.support.places import code_of, place_of
 
 Item = TypeVar("Item")
 

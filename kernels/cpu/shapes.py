@@ -1,0 +1,12 @@
+"""The shapes of arguments, which kernels of both devices look at first."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def expect(
+    kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Refuse an argument of another shape by a ValueError: a loop would read beyond its end."""
+    if array.shape != shape:
+        raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")
