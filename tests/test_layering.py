@@ -1,6 +1,7 @@
 """Arrows point one way: jobs, mapreduce, then kernels and hdfs_utils, which do not meet."""
 
 import ast
+import re
 import sys
 from functools import cache
 from itertools import groupby
@@ -115,6 +116,21 @@ def test_top_folders_make_no_circle():
     assert [top for top, _ in groupby(name.partition(".")[0] for name in FOLDERS)] == [
         *dict.fromkeys(name.partition(".")[0] for name in FOLDERS)
     ]
+
+
+def test_the_drawing_of_the_house_is_true():
+    """In docs/architecture.md: each folder once, and what it imports on lower lines."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    lines = re.search(r"^```text\n(cli .*?)```", page, re.M | re.S)[1].splitlines()
+    tops = {folder(path).partition(".")[0] for path in modules().values()}
+    drawn = [(room, floor) for floor, line in enumerate(lines) for room in line[:32].split()]
+    assert sorted(room for room, _ in drawn) == sorted(tops - {"__init__", "testing"})
+    floors = dict(drawn)
+    known = {name: folder(path).partition(".")[0] for name, path in modules().items()}
+    pairs = [(known[name], known[target]) for name, to in arrows().items() for target in to]
+    between = [pair for pair in pairs if floors.keys() >= {*pair} and pair[0] != pair[1]]
+    assert between
+    assert not [(one, other) for one, other in between if floors[one] >= floors[other]]
 
 
 def test_runners_do_not_know_each_other():

@@ -1,6 +1,7 @@
 """The way of one gradient: how many files a reader meets on it (docs/architecture.md)."""
 
 import contextlib
+import re
 import sys
 from pathlib import Path
 
@@ -19,12 +20,32 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = [str(ROOT / name) + "/" for name in ("mapreduce", "kernels", "hdfs_utils")]
 
 
+#: docs/architecture.md, and what it draws of a round: its files.
+TEXT = (ROOT / "docs" / "architecture.md").read_text()
+DRAWN = {
+    f"{folder}/{name}.py"
+    for folder, names in re.findall(
+        r"^((?:mapreduce|kernels|hdfs_utils)[\w/]*) +(\w+(?: \w+)*)  ", TEXT, re.M
+    )
+    for name in names.split()
+}
+
+
+def told(pattern):
+    """Numbers that the page tells, in a sentence."""
+    return [*map(int, re.search(pattern.replace(" ", r"\s"), TEXT).groups())]
+
+
 def own(path):
     return path.startswith(tuple(PACKAGES))
 
 
 def folders(files):
     return {Path(file).parent for file in files}
+
+
+def sizes(files):
+    return [len(files), len(folders(files))]
 
 
 @contextlib.contextmanager
@@ -77,6 +98,9 @@ def test_of_one_gradient(way):
     warm = min(rounds, key=len)
     assert len(warm) <= 45, sorted(warm)
     assert len(folders(warm)) <= 15, sorted(warm)
+    assert {str(Path(file).relative_to(ROOT)) for file in warm} == DRAWN
+    assert told(r"(\d+) files lie on the stack, in (\d+) folders") == sizes(stack)
+    assert told(r"enters these (\d+), in (\d+)") == sizes(warm)
 
 
 def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
@@ -88,3 +112,4 @@ def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
     warm = min(rounds[2:-2], key=len)
     assert len(warm) <= 30, sorted(warm)
     assert len(folders(warm)) <= 9, sorted(warm)
+    assert told(r"it enters (\d+), in (\d+)") == sizes(warm)

@@ -111,7 +111,9 @@ def test_the_pythons_that_are_claimed_are_those_that_are_tested():
 
 def test_architecture_names_files_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text()
-    named = set(re.findall(r"`((?:mapreduce|kernels|hdfs_utils|jobs)/[\w/]+\.py)`", text))
+    named = set(re.findall(r"`([\w/]+\.(?:py|java|lock))`", text))
     assert len(named) > 15
+    packages = ("mapreduce", "kernels", "hdfs_utils", "jobs", "tests")
+    there = [f"/{file.relative_to(ROOT)}" for one in packages for file in (ROOT / one).rglob("*.*")]
     for path in named:
-        assert (ROOT / path).exists(), path
+        assert any(file.endswith(f"/{path}") for file in there), path
