@@ -70,7 +70,7 @@ def scratch(place: AnyPath, runner: str) -> Iterator[AnyPath]:
 
     It is on this machine, or beside a remote ``place`` if the tasks may run on others.
     """
-    if not isinstance(place, RemotePath) or traits.of(runner).has_local_files:
+    if not isinstance(place, RemotePath) or traits.of(runner).is_here:
         with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
             yield Path(folder, "made")
         return

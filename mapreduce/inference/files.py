@@ -96,7 +96,7 @@ def cut(
 
     ``given``: See :func:`mapreduce.inference.raw.imported`.
     """
-    is_near = isinstance(data, RemotePath) or execution.traits.has_local_files
+    is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None

@@ -154,7 +154,7 @@ def _partial(runner: Any, told: Mapping[int, Mapping[str, int]]) -> Iterator[str
     for kind, _, place in (name.partition(" ") for name, amount in counters.items() if amount):
         if kind == "together" and (tasks := counters[f"tasks {place}"]) > 1:
             found = traits.of(runner.alias)
-            one = "-r parallel " * (found.has_local_files and not found.runner)
+            one = "-r parallel " * (found.is_here and not found.runner)
             check = command("gradreduce", "check", runner._script_path or "JOB")
             yield (
                 f"reducer_final, {place}, yielded in {tasks} reduce tasks, each of which knows its "

@@ -114,7 +114,7 @@ def begin(job: Any, *, prints: bool = False) -> contextlib.ExitStack:
     for found, path in _current:
         found.runner = job.options.runner
         found.output = output = job.options.output_dir or ""
-        if output and traits.of(found.runner).has_local_files and not is_uri(output):
+        if output and traits.of(found.runner).shares_files and not is_uri(output):
             found.output = str(Path(output).absolute())
         if prints:
             flag = "--json" if path is None else "--submit"

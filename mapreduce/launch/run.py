@@ -400,16 +400,16 @@ def _checked(runner: Any, job: Any) -> Any:
     found = traits.of(job.options.runner)
     for name in runner._opts["jobconf"]:
         properties.warn_of(name)
-    if found.has_local_files and runner._opts["check_input_paths"]:
+    if found.shares_files and runner._opts["check_input_paths"]:
         for path in runner._input_paths:
             # The runner itself looks at those.
             if not (found.reads_far_files and is_remote(path)):
                 _check_input(path, job.options.runner)
-    if found.has_local_files and not found.runner:
+    if found.is_here and not found.runner:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):
                 log.warning("ignoring %s: the runners parallel and hadoop do not", setting)
-    if found.has_local_files and found.runs_at_once:
+    if found.is_here and found.runs_at_once:
         _set_interpreter(runner, type(job))
     return runner
 
@@ -480,7 +480,7 @@ def _output_folder(job: Any) -> Iterator[list[Any]]:
     """
     whole: list[Any] = []
     given = (job.options.output_dir or "").removeprefix("file://")
-    if not given or is_uri(given) or not traits.of(job.options.runner).has_local_files:
+    if not given or is_uri(given) or not traits.of(job.options.runner).shares_files:
         yield whole
         return
     folder = Path(given)

@@ -85,7 +85,7 @@ def install() -> None:
         found = theirs(alias)
         if not traits.of(alias).runs_at_once:
             _take_text(found)
-        if traits.of(alias).has_local_files:
+        if traits.of(alias).shares_files:
             _name_inputs_in_full(found)
         if alias == "local":
             _end_with_driver(sys.modules[found.__module__])
@@ -98,7 +98,7 @@ def install() -> None:
     def with_class(self: Any) -> dict[str, Any]:
         kwargs: dict[str, Any] = runner_kwargs(self)
         found = traits.of(self._runner_class().alias)
-        for name in ("output_dir", "step_output_dir") if found.has_local_files else ():
+        for name in ("output_dir", "step_output_dir") if found.shares_files else ():
             kwargs[name] = _local_folder(f"--{name.replace('_', '-')}", kwargs.get(name))
         if found.runner:
             # mrjob gives the class to its inline and Spark runners only.

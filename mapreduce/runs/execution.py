@@ -105,7 +105,7 @@ class Execution:
             wanted = _STAGED_BLOCKS * self.workers
             return replace(self, blocks=len(block_bounds(model.size, wanted)))
         received = self.workers * model.size * model.dtype.itemsize
-        is_near = self.traits.has_local_files and self.workers <= cores.available_cores()
+        is_near = self.traits.is_here and self.workers <= cores.available_cores()
         wanted = min(self.workers, -(-received // _OWNER_BYTES[is_near]))
         return replace(self, blocks=len(block_bounds(model.size, wanted)))
 

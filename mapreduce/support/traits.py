@@ -89,10 +89,12 @@ class Traits:
     runner : str
         ``module:Class`` of the runner, which is imported when it is used; "" for one that mrjob
         finds by itself.
-    has_local_files : bool
-        Whether tasks run on this machine alone and open its files.
+    is_here : bool
+        Whether tasks run on this machine alone.
+    shares_files : bool
+        Whether tasks open what this machine opens, by the same paths: all that are here do.
     reads_far_files : bool
-        Whether such tasks read input of other filesystems, too, as ``hdfs://`` and ``s3://``.
+        Whether tasks that are here read input of other filesystems, too, as ``hdfs://`` and ``s3://``.
     runs_at_once : bool
         Whether tasks run at once, in processes of their own; else they run one after the other in
         this process.
@@ -117,7 +119,8 @@ class Traits:
     """
 
     runner: str = ""
-    has_local_files: bool = False
+    is_here: bool = False
+    shares_files: bool = False
     reads_far_files: bool = False
     runs_at_once: bool = True
     forks: bool = False
@@ -154,13 +157,15 @@ class Traits:
 
 
 INLINE = Traits(
-    has_local_files=True,
+    is_here=True,
+    shares_files=True,
     runs_at_once=False,
     most_workers=MOST_HERE,
     warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
 )
 LOCAL = Traits(
-    has_local_files=True,
+    is_here=True,
+    shares_files=True,
     why_no_gangs=NO_GANGS_HERE,
     gang_option="--num-cores",
     most_workers=MOST_HERE,
@@ -188,7 +193,7 @@ def of(name: str) -> Traits:
 
 def is_harmless(name: str) -> bool:
     """Whether a stranger may name a runner: it is the toolkit's and needs this machine alone."""
-    return name in RUNNERS.builtin and of(name).has_local_files
+    return name in RUNNERS.builtin and of(name).is_here
 
 
 def end_left_behind(name: str, run: str, before: str | None) -> list[str]:

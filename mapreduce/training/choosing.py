@@ -86,7 +86,7 @@ class Chooser:
         units = strategies.find(plan.strategy).units(plan, 0)
         most = min(self._at_once, units)
         # Threads that share a GPU would only wait for each other.
-        is_here = self._traits.has_local_files and self._context.model.device == "cpu"
+        is_here = self._traits.is_here and self._context.model.device == "cpu"
         found = ways(pinned, given.auto, most, can_gang, is_here)
         # The number of blocks that suits a way may be the one that another has.
         self._ways = list({self._execution(way): way for way in reversed(found)}.values())[::-1]

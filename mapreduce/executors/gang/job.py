@@ -61,7 +61,7 @@ class GangJob(Job):
 
     def hadoop_input_format(self) -> str | None:
         """One line for each task, as runners without Hadoop divide the input anyway."""
-        if traits.of(self.options.runner).has_local_files:
+        if traits.of(self.options.runner).is_here:
             return None
         return "org.apache.hadoop.mapred.lib.NLineInputFormat"
 
@@ -141,7 +141,7 @@ class Gang(Resumable):
             blocks=blocks,
             place=place,
             wait=execution.gang_wait,
-            reach="" if execution.traits.has_local_files else _reach(home),
+            reach="" if execution.traits.is_here else _reach(home),
             limit=limit,
             stages=execution.stages,
             threads=execution.threads,

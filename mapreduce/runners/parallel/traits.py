@@ -14,7 +14,8 @@ class _Parallel(Traits):
 
 PARALLEL = _Parallel(
     "mapreduce.runners.parallel.runner:ParallelMRJobRunner",
-    has_local_files=True,
+    is_here=True,
+    shares_files=True,
     reads_far_files=True,
     forks=True,
     why_no_gangs=NO_GANGS_HERE,

@@ -81,8 +81,9 @@ def test_a_runner_that_cannot_be_imported(installed):
 @pytest.mark.parametrize("name", [*RUNNERS])
 def test_every_runner_has_traits(name):
     assert isinstance(RUNNERS.find(name), traits.Traits)
-    is_cluster = not traits.of(name).has_local_files
+    is_cluster = not traits.of(name).is_here
     assert traits.is_harmless(name) is not is_cluster
+    assert traits.of(name).shares_files or is_cluster
     assert traits.of(name).most_workers == (99_999 if is_cluster else 1024)
 
 
