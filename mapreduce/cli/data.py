@@ -23,8 +23,9 @@ from mapreduce.cli.common import (
 )
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
+from mapreduce.report.text import aligned
 from mapreduce.support import trust, unfinished
-from mapreduce.support.printable import aligned, echo
+from mapreduce.support.printable import echo
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source

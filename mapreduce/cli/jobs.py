@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import Seconds, json_option, print_json
-from mapreduce.support.printable import aligned, echo
+from mapreduce.report.text import aligned
+from mapreduce.support.printable import echo
 
 
 @click.group()

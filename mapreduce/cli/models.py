@@ -7,7 +7,8 @@ import click
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import LOCATION, json_option, print_json
-from mapreduce.support.printable import aligned, echo
+from mapreduce.report.text import aligned
+from mapreduce.support.printable import echo
 
 
 @click.group()

@@ -7,7 +7,8 @@ import click
 
 from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
-from mapreduce.support.printable import aligned, echo, printable
+from mapreduce.report.text import aligned
+from mapreduce.support.printable import echo, printable
 
 
 @click.group()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mapreduce.report.text import aligned
 from mapreduce.runs.events import Evaluated
-from mapreduce.support.printable import aligned
 
 Array = npt.NDArray[Any]
 

@@ -1,1 +1,1 @@
-"""Reports: sections of text, tables and pictures, drawn on a terminal or as a page."""
+"""Reports: tables as text; sections of text, tables and pictures, on a terminal or as a page."""

@@ -1,10 +1,9 @@
-"""Makes texts of unknown origin safe for a terminal, and tables of them."""
+"""Makes texts of unknown origin safe for a terminal."""
 
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
 
 #: What a terminal would obey, or show in another order, and halves of characters that it cannot
 #: show. Line feeds and tabs are fine.
@@ -42,16 +41,3 @@ class Record(logging.LogRecord):
 def printable(text: str) -> str:
     """A text without the control characters that a terminal would obey."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def aligned(rows: Iterable[Sequence[object]], left: int = 1) -> list[str]:
-    """Lines of a table: the first ``left`` columns begin, the others end, at the same place."""
-    texts = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:{'<' if at < left else '>'}{width}}"
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in texts
-    ]

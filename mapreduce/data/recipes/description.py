@@ -13,7 +13,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.recipes import kinds as kinds_of
 from mapreduce.data.recipes import quantiles
 from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, distinct
-from mapreduce.support.printable import aligned
+from mapreduce.report.text import aligned
 
 #: The largest ratio of standard deviations that is not worth a word.
 SCALES = 100
