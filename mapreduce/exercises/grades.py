@@ -15,9 +15,9 @@ from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.report import page
 from mapreduce.report.blocks import Section, Table, View, code, count
 from mapreduce.support.printable import printable
-from mapreduce.tracing import report
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Trace
+from mapreduce.tracing.sections import view
 
 #: Points for a right answer, for the laws that it obeys, and for what it costs.
 RUBRIC = {"answer": 6.0, "laws": 3.0, "cost": 1.0}
@@ -114,7 +114,7 @@ def as_page(
     blocks = [Table("What was tested", ["", "found", ""], rows)] if rows else []
     sections = [Section("grade", f"{grade.points:g} of {most:g} points", grade.comment, blocks)]
     sections += [section(one) for one in findings if one.state == "broken"]
-    made = report.view(trace) if trace else View("", "", "", {}, [], [], "")
+    made = view(trace) if trace else View("", "", "", {}, [], [], "")
     title = printable(grade.student)
     made = replace(made, command="gradreduce grade", title=title, text=text)
     return page.page(replace(made, first=sections))

@@ -19,7 +19,7 @@ from mapreduce.errors import OutputError, UsageError
 from mapreduce.report import terminal
 from mapreduce.report.blocks import View
 from mapreduce.report.page import page
-from mapreduce.tracing import checking, report, verdicts
+from mapreduce.tracing import checking, sections, verdicts
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.engine import LINES, tracing
 from mapreduce.tracing.model import Trace
@@ -267,14 +267,14 @@ def explain_job(
         trace: Trace = runner.trace(how)
         checking.note_combiners(runner, trace, how)
     trace.place = runner.place
-    return Explained(trace, report.view(trace, key))
+    return Explained(trace, sections.view(trace, key))
 
 
 def explain_round(path: AnyPath, *arguments: Any) -> Explained:
     """Run a round again, and show what happened; takes what ``training.explaining.traced`` does."""
     # Jobs need nothing of what a training imports.
     from mapreduce.tracing.training import explaining
-    from mapreduce.tracing.training import report as rounds
+    from mapreduce.tracing.training import sections as rounds
 
     trace = explaining.traced(path, *arguments)
     return Explained(trace, rounds.view(trace))

@@ -22,7 +22,7 @@ from mapreduce.report.blocks import Section, Table
 from mapreduce.report.page import page
 from mapreduce.report.terms import TERMS
 from mapreduce.tracing.following import follow
-from mapreduce.tracing.report import report, view
+from mapreduce.tracing.sections import report, view
 from mapreduce.tracing.stages import partition_words
 from mapreduce.tracing.tasks import Variation
 from quick import first_of

@@ -26,7 +26,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.tracing.notebook import Explained
 from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.explaining import traced
-from mapreduce.tracing.training.report import view
+from mapreduce.tracing.training.sections import view
 from mapreduce.training import creating, driver
 
 SETTINGS = Settings(

@@ -9,7 +9,7 @@ from test_engine import trace_of
 from test_explain import drawn
 
 from mapreduce.launch.run import load_job
-from mapreduce.tracing.report import report
+from mapreduce.tracing.sections import report
 
 HEAD = "import time\nfrom mrjob.job import MRJob\n\nREAD = []\n\n\nclass Bikes(MRJob):\n"
 READS = "    def mapper(self, _, line):\n        name, minutes = line.split()\n        {}\n"

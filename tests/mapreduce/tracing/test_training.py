@@ -30,7 +30,7 @@ from mapreduce.tracing import summary
 from mapreduce.tracing.notebook import Explained
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.model import RoundTrace
-from mapreduce.tracing.training.report import drawn, report, view
+from mapreduce.tracing.training.sections import drawn, report, view
 from mapreduce.training import creating, driver
 
 pytestmark = pytest.mark.usefixtures("pinned")

@@ -13,7 +13,7 @@ from mapreduce.report.blocks import (
     part,
     table,
 )
-from mapreduce.tracing import report as job
+from mapreduce.tracing import sections as job
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.model import NodeNote, RoundTrace, SliceNote, span
