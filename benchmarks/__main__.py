@@ -49,6 +49,7 @@ NAMES = (
     "learning.cifar",
     "sequences.characters",
     "sequences.step",
+    "forward",
     "torch_module",
     "startup",
     "levels",

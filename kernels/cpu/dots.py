@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from kernels.arrays import expect
 from kernels.cpu import jit
+from kernels.cpu.shapes import expect
 from kernels.cpu.tiles import lanes
 
 Array = npt.NDArray[np.floating]

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from kernels.arrays import expect
 from kernels.cpu import dense, jit
 from kernels.cpu.convolution import fill_panels
 from kernels.cpu.dots import dots
 from kernels.cpu.patches import whole
 from kernels.cpu.recurrent import recurrent
+from kernels.cpu.shapes import expect
 from kernels.cpu.tiles import VECTORS, gathered_products, lanes
 
 Array = npt.NDArray[np.floating]
@@ -108,6 +108,7 @@ def _product(x, panels, out, step, x_stride, out_stride, rows, terms, outputs):
     if columns > outputs:
         target, stride = np.empty(rows * columns, out.dtype), columns
     starts = np.arange(min(rows, _ROWS))
+    x_rows, out_rows = starts * x_stride, starts * stride
     job = np.zeros((1, 15), np.int64)
     # Two of the three loops have one turn.
     job[0, 6] = job[0, 9] = job[0, 13] = 1
@@ -121,7 +122,7 @@ def _product(x, panels, out, step, x_stride, out_stride, rows, terms, outputs):
                 job[0, 3], job[0, 4] = min(_ROWS, rows - row), vectors
                 job[0, 5] = term > 0
                 job[0, 12], job[0, 14] = min(_TERMS, terms - term), vectors * step
-                gathered_products(x, panels, target, starts * x_stride, starts * stride, job)
+                gathered_products(x, panels, target, x_rows, out_rows, job)
     if columns > outputs:
         for i in range(rows):
             for j in range(outputs):
@@ -135,4 +136,8 @@ def _flat(matrix: Array) -> Array:
     if matrix.strides[1] != matrix.itemsize or matrix.strides[0] < 0:
         raise ValueError("product: expected the numbers of a row side by side")
     size = (len(matrix) - 1) * matrix.strides[0] // matrix.itemsize + matrix.shape[1]
+    base = matrix.base
+    if isinstance(base, np.ndarray) and base.flags.c_contiguous:
+        # A tenth of the time.
+        return np.ndarray((size,), matrix.dtype, base, _address(matrix) - _address(base))
     return as_strided(matrix, (size,), (matrix.itemsize,))

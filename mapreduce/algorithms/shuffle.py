@@ -256,7 +256,7 @@ def import_table(
     and ``like`` the file of their recipe, which the reading has.
     """
     source = reading.source
-    if by_label or not (isinstance(out, RemotePath) or execution.traits.has_local_files):
+    if by_label or not (isinstance(out, RemotePath) or execution.traits.shares_files):
         with copying.made_here(out) as folder:
             surveyed(reading, execution, like)
             return importer.import_rows(source, folder, seed, classes, by_label=by_label)

@@ -206,8 +206,8 @@ def swarm(
     from mapreduce.inference import files
     from mapreduce.inference.swarm import driver
     from mapreduce.plan.settings import device_of
-    from mapreduce.runners import traits
     from mapreduce.support import signals
+    from mapreduce.support.cores import available_cores
 
     directory = _opened(run, values)
     execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
@@ -224,7 +224,7 @@ def swarm(
             directory,
             file,
             out.absolute(),
-            workers=workers or traits.available_cores(),
+            workers=workers or available_cores(),
             patience=patience,
             device=device,
             tell=_told(values["quiet"]),

@@ -52,7 +52,7 @@ def refuse(data: AnyPath, given: Mapping[str, Any]) -> None:
 
 def is_read_there(data: AnyPath, execution: Execution) -> bool:
     """Whether tasks on other machines are to read a file, and not this process."""
-    return isinstance(data, RemotePath) and not execution.traits.has_local_files
+    return isinstance(data, RemotePath) and not execution.traits.is_here
 
 
 def recipe_of(run: RunDir, data: AnyPath, *, come_here: bool = True) -> FittedRecipe:
