@@ -49,6 +49,14 @@ def _reading(command: Any) -> Any:
     return with_options(options, "If DATA is a file of a table")(command)
 
 
+def _named(command: Any) -> Any:
+    """Which columns of a file stand beside its predictions."""
+    keep = "Columns of the file DATA that stand beside its predictions; all for all."
+    command = click.option("--keep", help=keep, **NAMES)(command)
+    text = "Column of the file DATA that identifies its rows."
+    return click.option("--id", help=text)(command)
+
+
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     """The options of :func:`_reading`, taken out of all."""
     names = [flag.split("/")[0][2:] for flag, *_ in (*_READING, *CSV)]
@@ -112,7 +120,7 @@ def evaluate(
 @click.argument("out", type=LOCATION)
 @runner_options()
 @add_options((flags.DEVICE,))
-@click.option("--id", help="Column of the file DATA that identifies its rows.")
+@_named
 @_reading
 @trust_option
 @output_options
@@ -121,6 +129,7 @@ def predict(
     data: AnyPath,
     out: AnyPath,
     id: str | None,
+    keep: tuple[str, ...],
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -129,9 +138,9 @@ def predict(
     DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet or .csv,
     else a folder of Parquet files. There is a row for each example, in the order of the files that
     DATA comes from. The columns are row (the number of the example, from 0), the id, under the name
-    of its column, and label (if DATA has them), prediction, and for a classifier probability and
-    probabilities. If you stop the command, run it again to complete the predictions: those of a
-    file OUT wait in a hidden folder beside it.
+    of its column, and label (if DATA has them), the columns of --keep, prediction, and for a
+    classifier probability and probabilities. If you stop the command, run it again to complete the
+    predictions: those of a file OUT wait in a hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw
@@ -140,7 +149,7 @@ def predict(
     from mapreduce.support import signals
 
     directory = _opened(run, values)
-    given = {"id": id, **_given(values)}
+    given = {"id": id, "keep": keep, **_given(values)}
     execution, device = flags.execution(values), device_of(values["device"])
     with signals.interrupting():
         # Before anything is read, which may take long.
@@ -180,7 +189,7 @@ def predict(
     "leases, so that several workers may predict one part.",
 )
 @add_options((flags.DEVICE,))
-@click.option("--id", help="Column of the file DATA that identifies its rows.")
+@_named
 @_reading
 @trust_option
 @output_options
@@ -191,6 +200,7 @@ def swarm(
     workers: int | None,
     patience: float,
     id: str | None,
+    keep: tuple[str, ...],
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -214,7 +224,7 @@ def swarm(
     if str(out).endswith((".csv", ".parquet")):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
-        file = files.cut(directory, data, execution, {"id": id, **_given(values)})
+        file = files.cut(directory, data, execution, {"id": id, "keep": keep, **_given(values)})
         if file is None:
             raise UsageError(
                 f"{data}: expected a file of CSV or Parquet, whose rows with ids are all kept. For "

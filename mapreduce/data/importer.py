@@ -14,7 +14,7 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class Rows:
       float64.
     ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some are left
       out.
+    ``kept``: Arrow arrays (rows,) of columns that stay as they stand in the source, by name.
     """
 
     features: Array | Csr | Block
@@ -63,6 +64,7 @@ class Rows:
     weights: Array | None = None
     ids: Any = None
     numbers: Array | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from mapreduce.data.manifest import RECIPE, ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
-from mapreduce.data.readers.table import Stretch, Table
+from mapreduce.data.readers.table import Stretch, Table, preview
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase, Program
-from mapreduce.errors import BadRowError, DataError, MemberError
+from mapreduce.errors import BadRowError, DataError, MemberError, UsageError
 from mapreduce.inference import outputs, raw
 from mapreduce.inference.base import executor_of, scratch
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
@@ -41,6 +41,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.periodic import every
+from mapreduce.support.suggest import did_you_mean
 
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
@@ -66,6 +67,7 @@ class TableFile:
     ``recipe``: How it is read, for the recipe of the model.
     ``parts``: In the order of the rows.
     ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
+    ``keep``: Columns that stand beside the predictions, too.
     ``sha256``: Digest of its content, and of how it is read.
     ``reading``: Counts what a user should know about it.
     """
@@ -77,6 +79,7 @@ class TableFile:
     recipe: Recipe
     parts: tuple[Stretch, ...]
     ids: str
+    keep: tuple[str, ...]
     sha256: str
     reading: Reading
 
@@ -94,8 +97,22 @@ def cut(
     None if it must be imported instead: it is a folder, or of another format, tasks could not open
     it, or the ids that count are only those of rows that are not left out.
 
-    ``given``: See :func:`mapreduce.inference.raw.imported`.
+    ``given``: See :func:`mapreduce.inference.raw.imported`; and ``keep``, names of columns, or
+    ``all``. Raises UsageError (columns cannot be kept).
     """
+    found = _cut(run, data, execution, given)
+    if found is None and given.get("keep") and data.exists():
+        raise UsageError(
+            f"--keep: expected a file of CSV or Parquet that tasks of -r {execution.runner} open, "
+            f"and of whose rows with ids none is left out; {data} is another one. Leave --keep "
+            f"out, and join the predictions to the data by their ids or rows"
+        )
+    return found
+
+
+def _cut(
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any]
+) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
@@ -113,8 +130,12 @@ def cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if has_ids and drops:
         return None
+    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None)
+    # What is kept, and is no feature, is no column that nobody knows.
+    others = (name for name in keep if name not in {column.name for column in like.columns})
+    recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
     reading, stamp = Reading(table, recipe, like), stamp_of(data)
-    digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256]).encode())
+    digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
     if is_there and table.is_cut:
         parts, listed = _counted_there(run, reading, execution, digest)
     else:
@@ -133,9 +154,29 @@ def cut(
         recipe=recipe,
         parts=tuple(bounds),
         ids="" if listed is None else listed.kind,
+        keep=keep,
         sha256=digest.hexdigest(),
-        reading=Reading(table, recipe, like),
+        reading=Reading(table, recipe, like, keep=keep),
     )
+
+
+def _kept(table: Table, keep: tuple[str, ...], id: str | None) -> tuple[str, ...]:
+    """The columns that are to stand beside predictions, but for the ids, which do anyway."""
+    names = tuple(table.names) if keep == ("all",) else tuple(dict.fromkeys(keep))
+    own = outputs.id_name(id) if id else None
+    for name in names:
+        if name not in table.names:
+            raise UsageError(
+                f"--keep {name}: {table.paths[0]} has no such column; it has "
+                f"{preview(table.names)}.{did_you_mean(name, table.names)}"
+            )
+        # Labels of a file are not read, so that they may be kept.
+        if name in {*outputs.COLUMNS} - {"label"} or (name == own and name != id):
+            raise UsageError(
+                f"--keep {name}: predictions have a column of this name themselves. Name the "
+                f"others, or call it otherwise in the file"
+            )
+    return tuple(name for name in names if name != own)
 
 
 def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch], ListedIds | None]:
@@ -207,7 +248,7 @@ class PredictFile(Program):
 
     ``run``, ``completed``, ``device``: The model, and where it computes.
     ``file``, ``shown``, ``stamp``, ``format``, ``recipe``, ``parts``, ``ids``: See
-      :class:`TableFile`.
+      :class:`TableFile`, and for ``keep``.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``content``: Digest of the model and the file.
     """
@@ -222,6 +263,7 @@ class PredictFile(Program):
     recipe: str
     parts: tuple[Stretch, ...]
     ids: str
+    keep: tuple[str, ...]
     out: str
     id_name: str
     content: str
@@ -249,6 +291,7 @@ class PredictFile(Program):
             recipe=json.dumps(file.recipe.to_json()),
             parts=file.parts,
             ids=file.ids,
+            keep=file.keep,
             out=str(out),
             id_name=outputs.id_name(file.recipe.id),
             content=content,
@@ -342,7 +385,7 @@ class PredictFile(Program):
 
     def _write(self, number: int, path: str) -> None:
         self._check_unchanged()
-        reading = Reading(*self._table, self._like)
+        reading = Reading(*self._table, self._like, keep=self.keep)
         with contextlib.ExitStack() as stack:
             writer: Any = None
             for table in _grouped(self.tables(number, reading)):
@@ -379,6 +422,7 @@ class PredictFile(Program):
         if self.ids:
             kind = pa.int64() if self.ids == "integer" else pa.string()
             named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
+        named |= {name: column.take(pa.array(places)) for name, column in rows.kept.items()}
         return pa.table({**named, **columns(self._predictor.config, arrays)})
 
     def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
@@ -426,7 +470,8 @@ def _any_row(rows: Rows, block: Block) -> Rows:
     texts = {name: pa.nulls(1, column.type) for name, column in block.texts.items()}
     one = Block(np.full((1, block.numbers.shape[1]), np.nan), texts)
     named = None if rows.ids is None else pa.array(["0"])
-    return Rows(one, None, None, named, np.zeros(1, np.int64))
+    kept = {name: pa.nulls(1, column.type) for name, column in rows.kept.items()}
+    return Rows(one, None, None, named, np.zeros(1, np.int64), kept)
 
 
 def predict_here(

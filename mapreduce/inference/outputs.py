@@ -25,12 +25,12 @@ MOST_PARTS = 256
 #: What a swarm works on in a folder, and by which programs, while it is at work.
 SWARM = "_swarm.json"
 #: Columns of predictions beside the ids, which cannot have one of these names.
-_COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
+COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
 
 def id_name(name: str | None) -> str:
     """What the column of ids is called: as that of the data, if no other is."""
-    return "id" if name is None or name in _COLUMNS else name
+    return "id" if name is None or name in COLUMNS else name
 
 
 def made_from(run: RunDir, completed: int, sha256: str, device: str) -> dict[str, str]:

@@ -161,6 +161,7 @@ class Run:
         *,
         probabilities: bool = False,
         id: str | None = None,
+        keep: str | Iterable[str] = (),
         here: bool = False,
         **execution: Any,
     ) -> Any:
@@ -174,6 +175,8 @@ class Run:
             A table's column that identifies each row. Default: that of the training data.
         probabilities : bool
             Return an array (rows, classes), in the order of :attr:`classes`.
+        keep : str or iterable of str
+            Columns of a table, or of its file, that stand beside predictions; ``"all"`` for all.
         here : bool
             Predict any number of rows in this process and thread, and start no job: for a task of a
             job, or a service. A few rows are anyway. The model stays loaded for the next call.
@@ -209,7 +212,7 @@ class Run:
                 how = replace(how, executor="here")
             loaded = self._kept.loaded(run, device) if is_near else None
             run = run if loaded is None else loaded.run
-            if loaded is not None and is_array and id is None and run.recipe is None:
+            if loaded is not None and is_array and id is None and not keep and run.recipe is None:
                 return _returned(near.predict(loaded, data), probabilities, is_array)
             out = place / "out"
             path: AnyPath | None = None
@@ -217,7 +220,12 @@ class Run:
                 path = stack.enter_context(_as_file(memory.table(data), "the table"))
             elif run.recipe is not None and _is_file(data):
                 path = _path(data)
-            file = None if path is None else files.cut(run, path, how, {"id": id})
+            keep = (keep,) if isinstance(keep, str) else tuple(keep)
+            if keep and path is None:
+                raise UsageError(
+                    "keep is for tables and their files, by a run that learned from one"
+                )
+            file = None if path is None else files.cut(run, path, how, {"id": id, "keep": keep})
             notes: list[str] = []
             if file is not None and loaded is not None:
                 found, notes = files.predict_here(*loaded, file)

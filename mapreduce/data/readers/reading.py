@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,7 @@ class Reading:
 
     ``recipe``: What is to become of them. ``like``: Take this recipe, to which a model was trained,
     as it is. ``known``: What a job has found. ``detailed``: Whether to summarise for a description.
+    ``keep``: Columns whose fields rows have as they stand in the table.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class Reading:
         known: Known | None = None,
         *,
         detailed: bool = False,
+        keep: Sequence[str] = (),
     ) -> None:
-        self.table, self.recipe, self.like = table, recipe, like
+        self.table, self.recipe, self.like, self._keep = table, recipe, like, keep
         if like is not None:
             _match(table, like, recipe)
             label = recipe.label if recipe.labelled else None
@@ -359,7 +361,10 @@ class Reading:
         ids = column(self.roles.id)
         if ids is not None:
             ids = fields.ids_of(ids, leaf.path, first, self.roles.id or "", numbers)
-        return Rows(piece.block, labels, weights, ids, numbers + total)
+        kept = self.table.parse(leaf, {}, self._keep) if self._keep else {}
+        if piece.keep is not None:
+            kept = {name: column.filter(pa.array(piece.keep)) for name, column in kept.items()}
+        return Rows(piece.block, labels, weights, ids, numbers + total, kept)
 
     def _labels(self, column: Any, place: tuple[AnyPath, int, Array]) -> Array:
         name = self.roles.label or ""

@@ -24,7 +24,7 @@ from mapreduce.data.readers.csv import CsvTable
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.recipe import Recipe
-from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError
+from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError, UsageError
 from mapreduce.inference import files, outputs
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -480,3 +480,65 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
             is_kept = np.isin(one["row"].to_numpy(), kept["row"].to_numpy())
             expected = np.where(is_kept, "kept", right["prediction"].to_numpy(False))
             assert one["prediction"].to_pylist() == expected.tolist()
+
+
+def test_columns_that_are_kept_stand_as_they_are_in_the_file(trained, tmp_path, small_parts):
+    table = table_of(900, 1, missing=0.2).append_column("note", [[f"a,{n}" for n in range(900)]])
+    pyarrow.csv.write_csv(table, tmp_path / "new.csv")
+    pq.write_table(table, tmp_path / "new.parquet", row_group_size=200)
+    plain = predicted(trained / "run", tmp_path / "new.csv", tmp_path / "plain", drop=("note",))[2]
+    texts = pyarrow.csv.read_csv(
+        tmp_path / "new.csv",
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(table.column_names, pa.string())
+        ),
+    )
+    for kind, keep in (("csv", ("all",)), ("parquet", ("note", "size")), ("csv", ("key", "note"))):
+        source, out = tmp_path / f"new.{kind}", tmp_path / f"{kind}{len(keep)}{keep[0]}"
+        found = pa.concat_tables(predicted(trained / "run", source, out, PARALLEL, keep=keep)[2])
+        names = table.column_names if keep == ("all",) else keep
+        kept = [name for name in names if name != "key"]
+        assert found.column_names == [
+            "row",
+            "key",
+            *kept,
+            "prediction",
+            "probability",
+            "probabilities",
+        ]
+        assert found.drop_columns(kept).equals(pa.concat_tables(plain))
+        for name in kept:
+            expected = table[name] if kind == "parquet" else texts[name]
+            assert [one or None for one in found[name].to_pylist()] == [
+                one or None for one in expected.to_pylist()
+            ]
+    run = mapreduce.open_run(trained / "run")
+    assert run.predict(table, keep=["note"], here=True)["note"].equals(table["note"])
+    # Rows that are left out have nothing beside them.
+    with pytest.warns(UserWarning, match="rows left out"):
+        found = mapreduce.open_run(trained / "dropping").predict(tmp_path / "new.csv", keep="note")
+    assert 0 < len(found) < 900
+    assert found["note"].to_pylist() == [f"a,{row}" for row in found["row"].to_pylist()]
+
+
+def test_columns_that_cannot_be_kept(trained, tmp_path, source):
+    run = RunDir(trained / "run")
+    for keep, expected in (("nope", "no such column"), ("prediction", "of this name themselves")):
+        table = table_of(20, 1).rename_columns(["key", "size", "town", "prediction"])
+        pyarrow.csv.write_csv(table, tmp_path / "odd.csv")
+        with pytest.raises(UsageError, match=expected):
+            files.cut(run, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
+    with pytest.raises(UsageError, match="--keep: expected a file of CSV or Parquet"):
+        files.cut(run, tmp_path, INLINE, {"keep": ("size",)})
+    predicted(trained / "run", source, tmp_path / "out")
+    with pytest.raises(OutputError, match="of another model or of other data"):
+        predicted(trained / "run", source, tmp_path / "out", keep=("size",))
+    arrays = mapreduce.train(
+        (np.eye(4), [0, 1, 0, 1]),
+        run=tmp_path / "arrays",
+        rounds=1,
+        progress=False,
+        runner="inline",
+    )
+    with pytest.raises(UsageError, match="keep is for tables"):
+        arrays.predict(np.eye(4), keep="a")
