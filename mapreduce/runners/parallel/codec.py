@@ -94,16 +94,15 @@ def decoded(texts: list[str]) -> list[Any]:
         return [from_json(text.encode()) for text in texts]
 
 
-def packed(values: list[Any]) -> tuple[int, bytes]:
-    """Values that wait as a kind and bytes, for :func:`unpacked`."""
-    kinds = set(map(type, values))
+def packed(values: list[Any], kinds: set[type]) -> tuple[int, list[bytes]]:
+    """Values that wait, of some types, as a kind and parts of bytes, for :func:`unpacked`."""
     if kinds == {str}:
         joined = "\n".join(values)
         if joined.count("\n") == len(values) - 1:
-            return _STRINGS, joined.encode("utf-8", "surrogatepass")
+            return _STRINGS, [joined.encode("utf-8", "surrogatepass")]
     if not kinds & {bytes, tuple}:
         try:
-            return _OBJECTS, marshal.dumps(values, MARSHAL)
+            return _OBJECTS, [marshal.dumps(values, MARSHAL)]
         except ValueError:
             # Objects that were read, and are too deep.
             values = list(map(_waiting, values))
@@ -111,8 +110,8 @@ def packed(values: list[Any]) -> tuple[int, bytes]:
     parts = values
     if kinds != {bytes}:
         parts = [one if type(one) is bytes else marshal.dumps(one, MARSHAL) for one in values]
-    # A list of marshal's, of what marshal has written already.
-    content = b"[" + len(values).to_bytes(4, "little") + b"".join(parts)
+    # A list of marshal's, of what marshal has written already. To join a single one is no copy.
+    content = [b"[" + len(values).to_bytes(4, "little"), b"".join(parts)]
     return (_MARKED if tuple in kinds else _OBJECTS), content
 
 

@@ -46,6 +46,9 @@ _ENOUGH, _SMALLEST = 8 << 20, 16
 _KEY_BYTES, _VALUE_BYTES, _FLAT, _NESTED = 330, 40, 2, 16
 _NESTING = frozenset({bytes, tuple, list, dict})
 
+#: Values whose bytes are easily told.
+_SIZED = frozenset({str, bytes})
+
 
 class Block(NamedTuple):
     """Sorted keys, the number of values of each, or None if all have one, and all values.
@@ -154,16 +157,17 @@ class ColumnWriter:
                 keys, found = in_order(keys, found)
             blocks = (_row_blocks if rows else _blocks)(keys, found, self._part)
             contents = list(chain.from_iterable(map(self._light, blocks)))
-            most = max((_HEAD.unpack_from(content)[0] for content in contents), default=0)
-            self._output.append(number, [b"".join(contents)], most)
+            most = max((memory for memory, _ in contents), default=0)
+            self._output.append(number, [part for _, parts in contents for part in parts], most)
 
-    def _light(self, block: Block) -> Iterator[bytes]:
-        """The bytes of a block, or of several if it has too many."""
+    def _light(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
+        """The memory and bytes of a block, or of several if it has too many."""
         keys, counts, values, _ = block
-        if len(values) == 1 or _weight(block) <= _BLOCK_BYTES * self._part:
-            content = _packed(block)
-            if len(values) == 1 or len(content) <= _BLOCK_BYTES * self._part + _HEAD.size:
-                yield content
+        kinds, most = set(map(type, values)), _BLOCK_BYTES * self._part
+        if len(values) == 1 or _weight(block, kinds) <= most:
+            memory, parts = _packed(block, kinds)
+            if len(values) == 1 or sum(map(len, parts[1:])) <= most:
+                yield memory, parts
                 return
         at, number = len(keys) // 2, len(values) // 2
         if at:
@@ -204,27 +208,27 @@ def _blocks(keys: list[str], lists: list[list[Any]], part: float) -> Iterator[Bl
         start = stop
 
 
-def _weight(block: Block) -> int:
+def _weight(block: Block, kinds: set[type]) -> int:
     """Bytes of keys and values, as far as they are easily told."""
-    kinds, size = set(map(type, block.values)), sum(map(len, block.keys))
-    if kinds <= {str, bytes}:
-        return size + sum(map(len, block.values))
-    return size + sum(len(one) for one in block.values if type(one) is str or type(one) is bytes)
+    values: Iterable[Any] = block.values
+    if not kinds <= _SIZED:
+        values = [one for one in values if type(one) in _SIZED] if kinds & _SIZED else ()
+    return sum(map(len, block.keys)) + sum(map(len, values))
 
 
-def _packed(block: Block) -> bytes:
+def _packed(block: Block, kinds: set[type]) -> tuple[int, list[bytes]]:
+    """The memory that a block takes when it is read, and its bytes, which may be many: in parts."""
     keys, counts, values, _ = block
     names = "\n".join(keys).encode("latin-1")
     is_counted = counts is not None and len(values) > len(keys)
     numbers = array("I", counts or ()).tobytes() if is_counted else b""
-    kind, content = packed(values)
-    sizes = len(names), len(numbers), len(content)
-    times = _FLAT if _NESTING.isdisjoint(map(type, values)) else _NESTED
-    memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES
-    memory += len(names) * _FLAT + len(content) * times
-    head = _HEAD.pack(memory, kind, *sizes)
-    parts = head, names, numbers, content
-    return b"".join((head, _CHECK.pack(_checksum(parts)), *parts[1:]))
+    kind, content = packed(values, kinds)
+    size = sum(map(len, content))
+    memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES + len(names) * _FLAT
+    memory += size * (_NESTED if kinds & _NESTING else _FLAT)
+    parts = names, numbers, *content
+    head = _HEAD.pack(memory, kind, len(names), len(numbers), size)
+    return memory, [head + _CHECK.pack(_checksum((head, *parts))), *parts]
 
 
 def _checksum(parts: Iterable[bytes]) -> int:

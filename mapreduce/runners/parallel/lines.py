@@ -1,6 +1,7 @@
 """Lines of pairs: the output of a job, and what batch mappers and batch reducers exchange."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
@@ -18,8 +19,8 @@ from mapreduce.runners.parallel.gathered import key_of
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 from mapreduce.runners.parallel.segments import Buffer, SegmentWriter, Target
 
-#: Lines that are encoded together.
-_LINES = 1 << 12
+#: Lines that are encoded together, and characters of a long one.
+_LINES, _PIECE = 1 << 12, 1 << 20
 
 
 def load_kernels() -> None:
@@ -108,6 +109,13 @@ class LineWriter:
                 text = quote(value)
             elif kind is not int and (kind is not float or value - value):
                 text = to_json(value)
+            if type(text) is str and len(text) > _PIECE:
+                self._take_texts(lines)
+                # Of what is long there is one copy already.
+                pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+                for piece in chain((f"{name}\t",), pieces, ("\n",)):
+                    self._take_in(0, piece.encode())
+                continue
             line = f"{name}\t{text}\n"
             lines.append(line)
             used += len(line)
@@ -117,9 +125,8 @@ class LineWriter:
         self._take_texts(lines)
 
     def _take_texts(self, lines: list[str]) -> None:
-        if lines:
-            self._take_in(0, "".join(lines).encode())
-            lines.clear()
+        self._take_in(0, "".join(lines).encode())
+        lines.clear()
 
     def write_lines(self, lines: Iterable[bytes]) -> None:
         """Take in records without their line feeds."""

@@ -42,12 +42,10 @@ SHAPES = {
 BESIDE = 45
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_largest_process(shape, tmp_path):
-    pair, each, sort_values = SHAPES[shape]
-    (tmp_path / "job.py").write_text(JOB.format(pair=pair, each=each, sort_values=sort_values))
-    (tmp_path / "numbers").write_text("".join(f"{n}\n" for n in range(60)))
+def largest_process(folder, body, numbers):
+    """What a job writes, and MiB of the largest of its processes."""
+    (folder / "job.py").write_text(body)
+    (folder / "numbers").write_text("".join(f"{n}\n" for n in range(numbers)))
     program = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
@@ -56,13 +54,32 @@ def test_the_largest_process(shape, tmp_path):
     options = ["--memory", "16", "--workers", "2", "-D", "mapreduce.job.reduces=1", "numbers"]
     done = subprocess.run(
         [sys.executable, "-c", program, *command, *options],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
     *lines, largest = done.stdout.split()
-    assert sum(int(line) for line in lines if line != "null") == 60 * each
     # Linux counts in KiB, macOS in bytes.
-    scale = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    assert int(largest) / scale <= 16 / 2 + BESIDE
+    return lines, int(largest) / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_largest_process(shape, tmp_path):
+    pair, each, sort_values = SHAPES[shape]
+    body = JOB.format(pair=pair, each=each, sort_values=sort_values)
+    lines, largest = largest_process(tmp_path, body, 60)
+    assert sum(int(line) for line in lines if line != "null") == 60 * each
+    assert largest <= 16 / 2 + BESIDE
+
+
+@pytest.mark.parametrize(
+    ("value", "copies"), [("'x' * (32 << 20)", 2), ("['x' * (32 << 20)]", 3)], ids=["text", "list"]
+)
+def test_of_a_large_value_there_are_few_copies(value, copies, tmp_path):
+    body = JOB.format(pair=f"1, {value}", each=1, sort_values=False)
+    body = body.replace("yield None, sum(1 for _ in values)", "yield from ((1, v) for v in values)")
+    lines, largest = largest_process(tmp_path, body, 1)
+    assert sum(map(len, lines)) > 32 << 20
+    assert largest <= 32 * copies + BESIDE
