@@ -34,8 +34,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "memory": _number(
         "--memory",
-        "MiB of memory for the records of all workers together; more records go to the disk "
-        f"(default: {DEFAULT_MEMORY})",
+        "MiB of memory for the records of all workers together, at least 1 for each; more records "
+        f"go to the disk (default: {DEFAULT_MEMORY})",
     ),
     "map_memory": _number(
         "--map-memory", "MiB of memory for a map task's container, half for Java"

@@ -25,6 +25,7 @@ from mapreduce.errors import UsageError
 from mapreduce.job.calls import is_overridden
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_number
+from mapreduce.runners.parallel.planning import divided
 from mapreduce.runners.parallel.records import Split, is_compressed
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
@@ -213,7 +214,7 @@ class TracingRunner(ParallelMRJobRunner):
     def partitioning(self, number: int, how: Variation) -> Partitioning:
         """How a step divides its keys; into one partition without a reducer."""
         reducers = max(1, self._reducers(number, how))
-        return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
+        return divided(self, self._jobconf_for_step(number), reducers, lambda message: None)
 
     def _trace_step(self, step: Step, how: Variation, files: list[File], lines: Lines) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
@@ -266,7 +267,7 @@ class TracingRunner(ParallelMRJobRunner):
         if key in self._tasks and not how.together:
             step.failure = self._tasks[key].failure
             return self._tasks[key]
-        env = self._task_env(number, mrc, task.number, split)
+        env = self.environments.of(number, mrc, task.number, split)
         folder = self._folder_of(mrc, number)
         modules = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
 

@@ -455,3 +455,38 @@ def test_a_task_may_write_text_to_standard_error_inline_too(text):
     expected, ours = run(stock_jobs.Warns, "parallel", text)
     assert lines == expected
     assert dict(counters[0])["seen"] == dict(ours[0])["seen"]
+
+
+def test_too_little_memory_is_said(text, monkeypatch):
+    words = "--memory: expected at least 1 MiB for each of 100 workers, found 16 for all. Give "
+    with pytest.raises(UsageError, match=f"{words}--memory 100, or fewer --workers"):
+        run(stock_jobs.WordCount, "parallel", "--memory", 16, "--workers", 100, text)
+    monkeypatch.setattr("mapreduce.runners.parallel.runner.available_cores", lambda: 100)
+    for given, workers, budget in (["--memory", "16"], 16, 16), ([], 100, 400):
+        with stock_jobs.WordCount(["--no-conf", "-r", "parallel", *given]).make_runner() as made:
+            assert (made._workers, made._budget) == (workers, budget << 20)
+    with stock_jobs.WordCount(["-r", "parallel", "--workers", "1000"]).make_runner() as made:
+        assert made._budget == 1000 << 20
+
+
+class Large(MRJob):
+    def mapper(self, _, line):
+        yield line[:1], line * 1000
+
+    def reducer(self, key, lines):
+        yield key, sum(map(len, lines))
+
+
+@pytest.mark.parametrize(("length", "said"), [(4_000, False), (4_400, True)])
+def test_a_pair_that_takes_more_than_a_workers_memory_is_said(tmp_path, caplog, length, said):
+    (tmp_path / "lines").write_text(f"{'a' * length}\nb\n")
+    # 8 MiB for each worker, and two copies: its bytes and the text.
+    lines, _ = run(Large, "parallel", "--memory", 16, "--workers", 2, tmp_path / "lines")
+    assert sorted(lines) == [b'"a"\t%d' % (1000 * length), b'"b"\t1000']
+    found = [one.getMessage() for one in caplog.records if "a pair takes" in one.getMessage()]
+    words = (
+        "step 1 of 1: a pair takes up to 8 MiB when it is read, but --memory 16 leaves 8 to each "
+        "of 2 reduce tasks at once, so they may take more memory than that. --memory 17 has room "
+        "for it"
+    )
+    assert found == [words] * said
