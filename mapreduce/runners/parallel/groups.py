@@ -56,50 +56,49 @@ class Groups:
         ``keys_of``: Decodes the texts of a range. ``values_of``: Decodes the values of a key; None
         if they are objects.
         """
-        ahead = ((keys_of(found.texts), found) for found in ranges if found.texts)
-        pushed: list[tuple[list[Any], Range]] = []
-
-        def rest(key: Any, text: str) -> Iterator[Iterable[Any]]:
-            """The values of a range's last key that later ranges have."""
-            while (found := next(ahead, None)) is not None:
-                keys, (texts, lists, is_streamed) = found
-                self._key, same = text, 0
-                while same < len(keys) and keys[same] == key:
-                    yield values_of(lists[same]) if values_of else lists[same]
-                    same += 1
-                if same < len(keys):
-                    pushed.append((keys[same:], Range(texts[same:], lists[same:], is_streamed)))
-                    return
-
-        while (found := pushed.pop() if pushed else next(ahead, None)) is not None:
-            keys, (texts, lists, is_streamed) = found
-            are_strings = set(map(type, keys)) == {str}
-            stop = 0
-            are_apart = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
-            if are_apart and not is_streamed and not self._watched:
-                # The last one may be equal to the first of the next range.
-                stop = len(keys) - (not are_strings)
-                yield from self._each(keys[:stop], texts[:stop], lists[:stop], values_of)
-            while stop < len(keys):
-                start, stop = stop, stop + 1
-                key, text = keys[start], texts[start]
-                while stop < len(keys) and keys[stop] == key:
-                    stop += 1
-                more = rest(key, text) if stop == len(keys) and not are_strings else iter(())
-                self._key = text
-                yield from self._group(key, lists[start:stop], more, values_of)
+        for is_apart, parts in groupby(self._parts(ranges, keys_of), itemgetter(0)):
+            if is_apart:
+                for _, keys, texts, lists in parts:
+                    yield from self._each(keys, texts, lists, values_of)
+            else:
+                items = chain.from_iterable(zip(*part[1:], strict=True) for part in parts)
+                yield from self._joined(items, values_of)
         self._key = None
 
-    def _group(
-        self, key: Any, lists: list[Any], more: Iterator[Iterable[Any]], values_of: Any
-    ) -> Iterator[Group]:
-        own = map(values_of, lists) if values_of else lists
-        values = chain.from_iterable(chain(own, more))
-        yield key, iter(self._watched(values) if self._watched else values)
-        for one in lists:
-            if type(one) is list:
-                one.clear()
-        deque(values, 0)
+    def _parts(self, ranges: Iterable[Range], keys_of: Callable[[list[str]], list[Any]]) -> Any:
+        """Keys, texts and lists, and whether none of these keys is equal to a neighbour."""
+        last: Any = None
+        for texts, lists, is_streamed in ranges:
+            if not texts:
+                continue
+            keys = keys_of(texts)
+            are_strings = set(map(type, keys)) == {str}
+            are_apart = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
+            start = stop = len(keys)
+            if are_apart and not is_streamed and not self._watched:
+                # The first and the last one may be equal to those of other ranges.
+                start = int(keys[0] == last)
+                stop = max(start, len(keys) - (not are_strings))
+            for is_apart, some in (
+                (False, slice(start)),
+                (True, slice(start, stop)),
+                (False, slice(stop, None)),
+            ):
+                if found := keys[some]:
+                    yield is_apart, found, texts[some], lists[some]
+            last = keys[-1]
+
+    def _joined(self, items: Iterable[tuple[Any, str, Any]], values_of: Any) -> Iterator[Group]:
+        """Groups of neighbours with equal keys, read on as their values are taken."""
+        for key, group in groupby(items, itemgetter(0)):
+            rest = iter(group)
+            _, self._key, first = next(rest)
+            each = chain((first,), map(itemgetter(2), rest))
+            values = chain.from_iterable(map(values_of, each) if values_of else each)
+            yield key, iter(self._watched(values) if self._watched else values)
+            if type(first) is list:
+                first.clear()
+            deque(values, 0)
 
     def _each(
         self, keys: list[Any], texts: list[str], lists: list[list[Any]], values_of: Any

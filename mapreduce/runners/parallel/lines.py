@@ -44,18 +44,15 @@ def write_lines(
     encode = line_writer(write)
     for pair in pairs:
         key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-        if is_columns(key):
-            if columns:
-                columns(key, value)
-                continue
-            for line in encode_columns(write, key, value).to_pylist():
-                yield from line[:-1].split(b"\n")
-            continue
-        line = encode(key, value)[:-1]
-        if b"\n" in line:
-            yield from line.split(b"\n")
+        if not is_columns(key):
+            found = [encode(key, value)]
+        elif columns is None:
+            found = encode_columns(write, key, value).to_pylist()
         else:
-            yield line
+            columns(key, value)
+            continue
+        for line in found:
+            yield from line[:-1].split(b"\n")
 
 
 class LineWriter:

@@ -10,11 +10,15 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mapreduce.runners.parallel.columns import Block, blocks_of
-from mapreduce.runners.parallel.gathered import cut
-from mapreduce.runners.parallel.segments import Segment
+from hdfs_utils.atomic import storage_errors
+from mapreduce.runners.parallel.columns import Block, ColumnWriter, blocks_of
+from mapreduce.runners.parallel.commands import lines_of
+from mapreduce.runners.parallel.gathered import GatheredLines, cut
+from mapreduce.runners.parallel.partition import Partitioning
+from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
 
 #: What is merged at once at most: more takes longer, for the processor's caches.
 _MERGED_BYTES = 4 << 20
@@ -45,21 +49,6 @@ def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[
             deque(found.lists[0], 0)
 
 
-def merged(
-    segments: list[Segment],
-    memory: int,
-    sort_values: bool,
-    write: Callable[[list[str], list[list[Any]]], None],
-) -> None:
-    """Write the groups of segments, those of one key perhaps in parts."""
-    for texts, lists, is_streamed in _ranges(segments, memory, sort_values):
-        if is_streamed:
-            for part in lists[0]:
-                write(texts, [part])
-        else:
-            write(texts, lists)
-
-
 def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
     """As :func:`ranges`, with lists of values for those of a key that is streamed."""
     share = min(memory // 2, _MERGED_BYTES) // max(1, len(segments))
@@ -84,6 +73,76 @@ def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator
             yield Range([end], [parts], is_streamed=True)
         if end is None:
             return
+
+
+class Merger:
+    """The segments of a reduce task, of columns or of lines, as groups.
+
+    ``spec``: As of :class:`mapreduce.runners.parallel.tasks.Task`, and so is ``alive``.
+    """
+
+    def __init__(self, spec: dict[str, Any], how: Partitioning, alive: Callable[[], None]) -> None:
+        self._how = how._replace(partitions=1)
+        self._sort_values: bool = spec["sort_values"]
+        self._memory: int = spec["memory"]
+        self._folder = Path(spec["temporary"])
+        self._alive = alive
+        self._written = 0
+        #: Files of merged segments, of which each has one.
+        self._merges: set[str] = set()
+
+    def ranges(self, segments: list[Segment]) -> Iterator[Range]:
+        """All groups, in the order that the job wants its keys in."""
+        memory = self._memory
+        if any(not segment.block for segment in segments):
+            # Lines, as batch mappers write them.
+            gathered = GatheredLines(self._how.key_fields, self._sort_values)
+            lines = chain.from_iterable(lines_of(self._watched(raw_blocks(segments))))
+            if not gathered.fill(lines, memory // 2) and not self._how.order:
+                if gathered:
+                    yield Range(*gathered.take_groups())
+                return
+            writer = self._new_writer(gathered, self._how, memory // 2)
+            writer.flush()
+            writer.write_lines(lines)
+            writer.close()
+            (segments,) = writer.result["segments"]
+        segments = fewer(segments, memory, self._merged)
+        for found in self._watched(ranges(segments, memory, self._sort_values)):
+            if self._how.order:
+                # What they are sorted by stands before them.
+                texts = [text.partition("\t")[2] for text in found.texts]
+                found = found._replace(texts=texts)
+            yield found
+
+    def _watched(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._alive()
+            yield item
+
+    def _merged(self, segments: list[Segment]) -> list[Segment]:
+        """Segments as one."""
+        writer = self._new_writer(GatheredLines(), Partitioning(1), self._memory // 4)
+        for texts, lists, is_streamed in _ranges(segments, self._memory, self._sort_values):
+            # Those of one key perhaps in parts.
+            for part in ([some] for some in lists[0]) if is_streamed else (lists,):
+                self._alive()
+                writer.write_groups(texts, part)
+        writer.close()
+        (found,) = writer.result["segments"]
+        for path in self._merges.intersection(one.path for one in segments):
+            Path(path).unlink(missing_ok=True)
+        self._merges.add(found[0].path)
+        # They lie one after the other.
+        length, block = sum(one.length for one in found), max(one.block for one in found)
+        return [Segment(found[0].path, found[0].offset, length, block)]
+
+    def _new_writer(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
+        with storage_errors("create", self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._written += 1
+        output = SegmentWriter(Target(str(self._folder / f"{self._written:05d}")), 1)
+        return ColumnWriter(output, how, gathered, limit)
 
 
 def fewer(

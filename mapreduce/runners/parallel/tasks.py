@@ -9,12 +9,10 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
-from pathlib import Path
 from typing import Any
 
 from mrjob.protocol import TextValueProtocol
 
-from hdfs_utils.atomic import storage_errors
 from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
 from mapreduce.batches.pairs import Read, decode_lines, is_json, is_keyed, read_lines
 from mapreduce.errors import UsageError
@@ -22,11 +20,10 @@ from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
-from mapreduce.runners.parallel.commands import lines_of as lines_of_blocks
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines
 from mapreduce.runners.parallel.groups import Groups, lines_of
 from mapreduce.runners.parallel.lines import LineWriter, write_lines
-from mapreduce.runners.parallel.merge import Range, fewer, merged, ranges
+from mapreduce.runners.parallel.merge import Merger, Range
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
 from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
@@ -98,9 +95,6 @@ class Task:
         self._step: int = spec["step"]
         self._how = Partitioning(*spec["partitioning"])
         self._reader: SplitReader | None = None
-        self._spilled = 0
-        #: Files of merged segments, of which each has one.
-        self._merges: set[str] = set()
         self._groups = Groups(self._watched if spec.get("timeout") else None)
         self._batch: Pair | None = None
 
@@ -174,12 +168,6 @@ class Task:
         if not self._spec.get("timeout"):
             return items
         return (item for item in items if self._alive() is None)
-
-    def _alive_with(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Items, which are few, each with a sign of life."""
-        for item in items:
-            self._alive()
-            yield item
 
     def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
         writer = self._writer(lambda key, value: b"")
@@ -299,56 +287,7 @@ class Task:
         return writer.result
 
     def _ranges(self, segments: list[Segment]) -> Iterator[Range]:
-        """Groups of a partition, in the order that the job wants its keys in."""
-        spec, memory = self._spec, int(self._spec["memory"])
-        if any(not segment.block for segment in segments):
-            # Lines, as batch mappers write them.
-            gathered = GatheredLines(self._how.key_fields, spec["sort_values"])
-            blocks = self._alive_with(raw_blocks(segments))
-            lines = chain.from_iterable(lines_of_blocks(blocks))
-            if not gathered.fill(lines, memory // 2) and not self._how.order:
-                if gathered:
-                    yield Range(*gathered.take_groups())
-                return
-            writer = self._spill(gathered, self._how._replace(partitions=1), memory // 2)
-            writer.flush()
-            writer.write_lines(lines)
-            writer.close()
-            (segments,) = writer.result["segments"]
-        segments = fewer(segments, memory, self._merged)
-        for found in self._alive_with(ranges(segments, memory, spec["sort_values"])):
-            if self._how.order:
-                # What they are sorted by stands before them.
-                texts = [text.partition("\t")[2] for text in found.texts]
-                found = found._replace(texts=texts)
-            yield found
-
-    def _merged(self, segments: list[Segment]) -> list[Segment]:
-        """Segments as one."""
-        memory = int(self._spec["memory"])
-        writer = self._spill(GatheredLines(), Partitioning(1), memory // 4)
-
-        def write(texts: list[str], lists: list[list[Any]]) -> None:
-            self._alive()
-            writer.write_groups(texts, lists)
-
-        merged(segments, memory, self._spec["sort_values"], write)
-        writer.close()
-        (found,) = writer.result["segments"]
-        for path in self._merges.intersection(one.path for one in segments):
-            Path(path).unlink(missing_ok=True)
-        self._merges.add(found[0].path)
-        # They lie one after the other.
-        length, block = sum(one.length for one in found), max(one.block for one in found)
-        return [Segment(found[0].path, found[0].offset, length, block)]
-
-    def _spill(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
-        folder = Path(self._spec["temporary"])
-        with storage_errors("create", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._spilled += 1
-        output = SegmentWriter(Target(str(folder / f"{self._spilled:05d}")), 1)
-        return ColumnWriter(output, how, gathered, limit)
+        return Merger(self._spec, self._how, self._alive).ranges(segments)
 
     def _ordered_blocks(self, segments: list[Segment]) -> Iterator[bytes]:
         """The lines of a partition, for a program."""
