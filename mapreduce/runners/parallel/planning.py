@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Targets = Callable[[int, int], Target]
 
 #: Map tasks for each worker of a job that does not say how many it wants: uneven ones even out.
-MAPS_PER_WORKER = 4
+_MAPS_PER_WORKER = 4
 
 #: The same for batch mappers, which are done sooner and have more to set up.
 _BATCH_MAPS_PER_WORKER = 1
@@ -87,7 +87,7 @@ class StepPlan:
         """The tasks that read some files, given by path and bytes."""
         step = self._step
         maps = self._asked("mapreduce.job.maps", "mapred.map.tasks")
-        each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else MAPS_PER_WORKER
+        each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
         inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))

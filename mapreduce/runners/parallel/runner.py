@@ -39,7 +39,6 @@ from mapreduce.runners.parallel.partition import (
     jobconf_number,
 )
 from mapreduce.runners.parallel.planning import (
-    MAPS_PER_WORKER,
     StepPlan,
     Targets,
     between,
@@ -85,7 +84,6 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
-        self._pool: WorkerPool | None = None
         self._own_pool: WorkerPool | None = None
         self._own_memory: Path | None = None
         self.environments = Environments(self)
@@ -159,27 +157,32 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 self._own_memory = pools.memory_folder()
         return self._own_memory
 
-    def _pool_for(self, tasks: list[Task]) -> WorkerPool:
-        """The shared pool if there is one, else our own, which has what many tasks need."""
-        if self._pool is not None:
-            return self._pool
+    @cached_property
+    def _pool(self) -> WorkerPool:
+        """The shared pool if there is one, else our own."""
         assert self._mrjob_cls is not None
         self._prepare()
         method = self._opts["start_method"] or DEFAULT_START_METHOD
         arguments = [str(argument) for argument in self._mr_job_extra_args()]
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
-            are_many = len(tasks) > self._workers * MAPS_PER_WORKER and not self._is_warm
-            if are_many and method == "fork" and tasks[0]["mrc"] == "mapper":
-                first = [f"--step-num={tasks[0]['step']}", "--mapper"]
-                worker.make_job(self._mrjob_cls, [*first, *arguments])
+            if method == "fork" and not self._is_warm:
+                self._make_jobs(arguments)
             with signals.deferred():
                 pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
             worker.made_jobs.clear()
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
-        self._pool = pool
         return pool
+
+    def _make_jobs(self, arguments: list[str]) -> None:
+        """Make what tasks that are forked have a copy of."""
+        for number, step in enumerate(self._get_steps()):
+            for mrc in ("mapper", "combiner", "reducer"):
+                if step.get(mrc, {}).get("type") == "script":
+                    worker.make_job(
+                        self._mrjob_cls, [f"--step-num={number}", f"--{mrc}", *arguments]
+                    )
 
     def _prepare(self) -> None:
         """Load what all tasks need, while there is one process."""
@@ -305,7 +308,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         ]
 
     def _run_tasks(self, tasks: list[Task], plan: StepPlan) -> list[Reply]:
-        replies = self._pool_for(tasks).run(tasks, plan.attempts(tasks), plan.timeout)
+        replies = self._pool.run(tasks, plan.attempts(tasks), plan.timeout)
         for reply in replies:
             _add_counters(self._counters[plan.number], reply["counters"])
             for status in reply["status"]:
