@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from xml.etree import ElementTree
 
 from hdfs_utils import kerberos
 from hdfs_utils.errors import AddressError, KerberosError, StorageError, TicketError
@@ -253,6 +252,8 @@ def properties(folder: Path | None, name: str) -> dict[str, str]:
     """
     if folder is None or not (folder / name).is_file():
         return {}
+    from xml.etree import ElementTree
+
     try:
         root = ElementTree.parse(folder / name).getroot()  # noqa: S314  (the user's own file)
     except ElementTree.ParseError as error:

@@ -17,14 +17,13 @@ from hdfs_utils.paths import AnyPath, path_of
 from kernels import QUIET
 from mapreduce.cli.grouping import GroupedOption
 from mapreduce.errors import DataError, UsageError
-from mapreduce.plan.flags import Option
-from mapreduce.runs import flags
 from mapreduce.support import jsonlog
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.traits import RUNNERS
 
 if TYPE_CHECKING:
+    from mapreduce.plan.flags import Option
     from mapreduce.runs.directory import RunDir
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -167,7 +166,7 @@ class _Runner(click.Choice):  # type: ignore[type-arg]
 class Auto(click.ParamType):  # type: ignore[type-arg]
     """A number, or "auto"."""
 
-    def __init__(self, option: Option) -> None:
+    def __init__(self, option: "Option") -> None:
         self.name = "auto|integer"
         self._option = option
 
@@ -181,7 +180,7 @@ class Auto(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is neither an integer nor auto", param, context)
 
 
-def _sentence(option: Option) -> str:
+def _sentence(option: "Option") -> str:
     """The help of an option, as click shows its own."""
     text, _, default = option.help.partition(" (default")
     if text.split()[0] not in option.choices:
@@ -190,7 +189,7 @@ def _sentence(option: Option) -> str:
 
 
 def add_options(
-    options: tuple[Option, ...], *, defaults: bool = True
+    options: "tuple[Option, ...]", *, defaults: bool = True
 ) -> Callable[[Command], Command]:
     """Give a command options of :mod:`mapreduce.plan.flags`.
 
@@ -215,6 +214,7 @@ def add_options(
 
 def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
     """Where to run, and on how many workers."""
+    from mapreduce.runs import flags
 
     def decorate(command: Command) -> Command:
         runner, *others = flags.RUNNER

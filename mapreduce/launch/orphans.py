@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from hdfs_utils import atomic
-from hdfs_utils.cluster.layout import default_folder
 from hdfs_utils.errors import ClusterError, StorageError
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import RemotePath, local_matching, matching
@@ -151,6 +150,8 @@ def _of(runner: Any, mark: str) -> Left:
 
 def jobs() -> Path:
     """The folder of the folders of jobs."""
+    from hdfs_utils.cluster.layout import default_folder
+
     return default_folder("jobs")
 
 

@@ -16,8 +16,9 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,13 +145,14 @@ class ColumnWriter:
         self._write(texts, lists, False)
 
     def _write(self, texts: list[str], items: list[Any], rows: bool) -> None:
-        edges = [0, len(texts)]
+        parts = [(texts, items)]
         if self._how.partitions > 1:
             numbers = partition_numbers(texts, self._how)
-            numbers, texts, items = in_order(numbers, texts, items)
-            edges = [bisect_left(numbers, one) for one in range(self._how.partitions + 1)]
-        for number, (start, stop) in enumerate(pairwise(edges)):
-            keys, found = texts[start:stop], items[start:stop]
+            parts = [([], []) for _ in range(self._how.partitions)]
+            for which, column in enumerate((texts, items)):
+                homes = [part[which] for part in parts]
+                deque(map(list.append, map(homes.__getitem__, numbers), column), 0)
+        for number, (keys, found) in enumerate(parts):
             if self._order:
                 codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
                 keys = list(map("{}\t{}".format, codes, keys))

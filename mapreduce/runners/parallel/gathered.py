@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import ne
+from operator import itemgetter, ne
 from typing import Any
 
 from mapreduce.batches.pairs import Write, from_json, is_columns, to_json
@@ -289,10 +289,12 @@ class GatheredLines:
         return *self.take_groups(), False
 
 
-def in_order(by: list[Any], *others: list[Any]) -> list[list[Any]]:
-    """A list, sorted, and what belongs to each of its items."""
-    order = sorted(range(len(by)), key=by.__getitem__)
-    return [list(map(one.__getitem__, order)) for one in (by, *others)]
+def in_order(keys: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:
+    """Keys, sorted, and the item of each."""
+    if len(keys) < 2:
+        return keys, items
+    pick = itemgetter(*sorted(range(len(keys)), key=keys.__getitem__))
+    return list(pick(keys)), list(pick(items))
 
 
 def cut(values: list[Any], ends: list[int]) -> Iterator[list[Any]]:

@@ -93,7 +93,7 @@ class LineWriter:
         used, most = 0, self._buffer_bytes
         for pair in pairs:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            if type(key) is not str and is_columns(key):
+            if type(key) is not str and type(key) is not int and is_columns(key):
                 self._take_texts(lines)
                 self._write_columns(key, value)
                 continue

@@ -6,11 +6,10 @@ job that names another comparator than the two that are built in is refused.
 """
 
 import re
-from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from itertools import repeat
+from itertools import count, repeat
 from operator import mod, mul
 from typing import Any, NamedTuple
 
@@ -116,15 +115,14 @@ def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
     if how.fields is not None or len(keys) < _FEW:
         find = partitioner(how)
         return [find(key.encode("latin-1")) for key in keys]
-    lengths = list(map(len, keys))
-    order = sorted(range(len(keys)), key=lengths.__getitem__)
+    of_length: dict[int, list[int]] = defaultdict(list)
+    deque(map(list.append, map(of_length.__getitem__, map(len, keys)), count()), 0)
     found = [0] * len(keys)
-    while order:
-        length = lengths[order[0]]
-        stop = bisect_right(order, length, hi=min(_LANES, len(order)), key=lengths.__getitem__)
-        rows, order = order[:stop], order[stop:]
-        some = "".join(map(keys.__getitem__, rows)).encode("latin-1")
-        deque(map(found.__setitem__, rows, _hash_partitions(some, length, how.partitions)), 0)
+    for length, every in of_length.items():
+        for at in range(0, len(every), _LANES):
+            rows = every[at : at + _LANES]
+            some = "".join(map(keys.__getitem__, rows)).encode("latin-1")
+            deque(map(found.__setitem__, rows, _hash_partitions(some, length, how.partitions)), 0)
     return found
 
 

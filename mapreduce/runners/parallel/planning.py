@@ -154,8 +154,6 @@ class StepPlan:
         env: dict[str, str] = {}
         directory = None
         if not runner._is_warm:
-            folder = "mapper" if mrc == "identity" else mrc
-            runner.fs.mkdir(runner._task_dir(folder, self.number, number))
             directory = runner._setup_working_dir(mrc, self.number, number)
             env = runner.environments.of(self.number, "mapper" if split else mrc, number, split)
         return {

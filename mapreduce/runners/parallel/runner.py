@@ -133,7 +133,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             return step
         return {name: part for name, part in step.items() if name not in ("combiner", "reducer")}
 
-    @property
+    @cached_property
     def _workers(self) -> int:
         """As many as are asked for, or as there are cores and MiB of memory for."""
         workers: int | None = self._opts["workers"]
