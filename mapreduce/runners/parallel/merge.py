@@ -146,22 +146,26 @@ class Merger:
 
 
 def fewer(
-    segments: list[Segment], memory: int, merged: Callable[[list[Segment]], Iterable[Segment]]
+    segments: list[Segment], memory: int, merged: Callable[[list[Segment]], list[Segment]]
 ) -> list[Segment]:
     """Segments of which a block each fits into half of the memory, or two.
 
-    ``merged``: Makes one of neighbours.
+    ``merged``: Makes one of neighbours. No more are merged than has to be.
     """
-    while len(segments) > 2 and sum(one.block for one in segments) > memory // 2:
-        groups: list[list[Segment]] = []
-        used = 0
-        for one in segments:
-            used += one.block
-            if not groups or (len(groups[-1]) > 1 and used > memory // 2):
-                groups.append([])
-                used = one.block
-            groups[-1].append(one)
-        segments = [one for some in groups for one in (merged(some) if some[1:] else some)]
+    most, total = memory // 2, sum(one.block for one in segments)
+    while len(segments) > 2 and total > most:
+        left, segments = deque(segments), []
+        while left:
+            some = [left.popleft()]
+            used = largest = some[0].block
+            while left and total - used + largest > most:
+                if some[1:] and used + left[0].block > most:
+                    break
+                some.append(left.popleft())
+                used, largest = used + some[-1].block, max(largest, some[-1].block)
+            found = merged(some) if some[1:] else some
+            total += sum(one.block for one in found) - used
+            segments += found
     return segments
 
 

@@ -338,6 +338,10 @@ def test_many_segments_are_merged_in_groups_of_neighbours():
     assert merged == [list(range(at, at + 10)) for at in range(0, 100, 10)]
     assert [one.offset for one in found] == list(range(0, 100, 10))
     assert fewer(segments, 1 << 40, merge_some) is segments
+    # No more of them than has to be: ninety as they are, and ten as one.
+    merged.clear()
+    found = fewer(segments, 182 << 20, merge_some)
+    assert (merged, len(found)) == ([list(range(10))], 91)
     # Two at least.
     assert [one.offset for one in fewer(segments[:4], 0, merge_some)] == [0, 2]
 
