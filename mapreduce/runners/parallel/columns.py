@@ -15,10 +15,9 @@ an order of their own, what they are sorted by precedes the text, with a TAB bet
 import struct
 import zlib
 from array import array
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +35,8 @@ from mapreduce.runners.parallel.segments import Segment, SegmentWriter
 
 _HEAD, _CHECK = struct.Struct("<5Q"), struct.Struct("<Q")
 
-#: Keys, values and bytes of a block at most; a single pair may have more bytes.
-_BLOCK_KEYS, _BLOCK_VALUES, _BLOCK_BYTES = 1 << 10, 1 << 12, 1 << 18
+#: Keys and values of a block at most, and bytes, of which a single pair may have more.
+_BLOCK_ITEMS, _BLOCK_BYTES = (1 << 10, 1 << 12), 1 << 18
 
 #: Of less memory than that, blocks are smaller, so that as many can be read side by side.
 _ENOUGH, _SMALLEST = 8 << 20, 16
@@ -62,6 +61,13 @@ class Block(NamedTuple):
     counts: list[int] | None
     values: list[Any]
     memory: int = 0
+
+    def cut(self, at: int) -> "tuple[Block, Block]":
+        """What comes before a key, given by its number, and the rest."""
+        keys, counts, values, memory = self
+        number = sum(counts[:at]) if counts else at
+        before = Block(keys[:at], counts and counts[:at], values[:number], memory)
+        return before, Block(keys[at:], counts and counts[at:], values[number:], memory)
 
 
 class ColumnWriter:
@@ -157,57 +163,37 @@ class ColumnWriter:
                 codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
                 keys = list(map("{}\t{}".format, codes, keys))
                 keys, found = in_order(keys, found)
-            blocks = (_row_blocks if rows else _blocks)(keys, found, self._part)
-            contents = list(chain.from_iterable(map(self._light, blocks)))
+            counts = None if rows else list(map(len, found))
+            block = Block(keys, counts, found if rows else list(chain.from_iterable(found)))
+            contents = list(self._packed(block))
             most = max((memory for memory, _ in contents), default=0)
             self._output.append(number, [part for _, parts in contents for part in parts], most)
 
-    def _light(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
+    def _packed(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
         """The memory and bytes of a block, or of several if it has too many."""
-        keys, counts, values, _ = block
-        kinds, most = set(map(type, values)), _BLOCK_BYTES * self._part
-        if len(values) == 1 or _weight(block, kinds) <= most:
-            memory, parts = _packed(block, kinds)
-            if len(values) == 1 or sum(map(len, parts[1:])) <= most:
-                yield memory, parts
-                return
-        at, number = len(keys) // 2, len(values) // 2
-        if at:
-            number = sum(counts[:at]) if counts else at
-            halves = keys[:at], keys[at:]
-            each = (counts[:at], counts[at:]) if counts else (None, None)
+        keys, values = block.keys, block.values
+        if not values:
+            return
+        most_keys, most_values = (max(_SMALLEST, int(one * self._part)) for one in _BLOCK_ITEMS)
+        if len(values) == 1 or (len(keys) <= most_keys and len(values) <= most_values):
+            kinds, most = set(map(type, values)), _BLOCK_BYTES * self._part
+            if len(values) == 1 or _weight(block, kinds) <= most:
+                memory, parts = _packed(block, kinds)
+                if len(values) == 1 or sum(map(len, parts[1:])) <= most:
+                    yield memory, parts
+                    return
+        if len(keys) > 1:
+            halves = block.cut(len(keys) // 2)
         else:
-            halves, each = (keys, keys), ([number], [len(values) - number])
-        yield from self._light(Block(halves[0], each[0], values[:number]))
-        yield from self._light(Block(halves[1], each[1], values[number:]))
+            at = len(values) // 2
+            halves = Block(keys, [at], values[:at]), Block(keys, [len(values) - at], values[at:])
+        for half in halves:
+            yield from self._packed(half)
 
     def close(self) -> None:
         """Write what is left."""
         self.flush()
         self._output.close()
-
-
-def _row_blocks(keys: list[str], values: list[Any], part: float) -> Iterator[Block]:
-    most = max(_SMALLEST, int(_BLOCK_KEYS * part))
-    for at in range(0, len(keys), most):
-        yield Block(keys[at : at + most], None, values[at : at + most])
-
-
-def _blocks(keys: list[str], lists: list[list[Any]], part: float) -> Iterator[Block]:
-    most = [max(_SMALLEST, int(number * part)) for number in (_BLOCK_KEYS, _BLOCK_VALUES)]
-    start = 0
-    while start < len(keys):
-        counts = list(map(len, lists[start : start + most[0]]))
-        number = max(1, bisect_left(list(accumulate(counts)), most[1]))
-        stop = start + number
-        if number == 1:
-            for at in range(0, counts[0], most[1]):
-                some = lists[start][at : at + most[1]]
-                yield Block(keys[start:stop], [len(some)], some)
-        else:
-            values = list(chain.from_iterable(lists[start:stop]))
-            yield Block(keys[start:stop], counts[:number], values)
-        start = stop
 
 
 def _weight(block: Block, kinds: set[type]) -> int:

@@ -201,17 +201,11 @@ class _Reader:
     def give(self, groups: dict[str, list[Any]], end: str | None) -> None:
         """Add what comes before a key, or all, to groups."""
         waiting = self._waiting
-        while waiting:
-            keys, counts, values, memory = waiting[0]
-            if end is None or keys[-1] < end:
-                _add(groups, waiting.popleft())
-                continue
-            at = bisect_left(keys, end)
-            if at:
-                some = at if counts is None else sum(counts[:at])
-                _add(groups, Block(keys[:at], counts and counts[:at], values[:some]))
-                waiting[0] = Block(keys[at:], counts and counts[at:], values[some:], memory)
-            return
+        while waiting and (end is None or waiting[0].keys[-1] < end):
+            _add(groups, waiting.popleft())
+        if waiting and (at := bisect_left(waiting[0].keys, end or "")):
+            before, waiting[0] = waiting[0].cut(at)
+            _add(groups, before)
 
     def is_full_of(self, key: str) -> bool:
         """Whether it has nothing but values of a key, and may have more."""
@@ -219,17 +213,11 @@ class _Reader:
 
     def parts_of(self, key: str) -> Iterator[list[Any]]:
         """The values of a key that comes next, if it does; it reads on as they are taken."""
-        while self._waiting or self.refill():
-            keys, counts, values, memory = self._waiting[0]
-            if keys[0] != key:
-                return
-            some = counts[0] if counts else 1
-            if len(keys) == 1:
-                self._waiting.popleft()
-            else:
-                self._waiting[0] = Block(keys[1:], counts and counts[1:], values[some:], memory)
-                values = values[:some]
-            yield values
+        while (self._waiting or self.refill()) and self._waiting[0].keys[0] == key:
+            block, rest = self._waiting.popleft().cut(1)
+            if rest.keys:
+                self._waiting.appendleft(rest)
+            yield block.values
 
 
 def _sorted_parts(each: Iterable[Iterator[list[str]]]) -> Iterator[list[str]]:

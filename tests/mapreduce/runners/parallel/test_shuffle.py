@@ -205,7 +205,7 @@ def groups_of(segments, memory=1 << 40):
 
 
 small = [(gathered, "_CHUNK", 3), (gathered, "_LOOK", 6), (merge, "_MERGED_BYTES", 500)]
-small += [(columns, name, 3) for name in ("_BLOCK_KEYS", "_BLOCK_VALUES")]
+small += [(columns, "_BLOCK_ITEMS", (3, 3))]
 small += [(columns, "_BLOCK_BYTES", 40), (columns, "_SMALLEST", 1)]
 
 
@@ -303,7 +303,7 @@ def test_a_key_that_does_not_fit_is_read_as_it_is_taken(tmp_path, keys, sort_val
     lines = [b"key %d\t%d" % (n % keys, n * 7919 % 20_011) for n in range(20_000)]
     output = SegmentWriter(Target(str(tmp_path / "out")), 1)
     writer = ColumnWriter(output, Partitioning(1), GatheredLines(1, sort_values), 1 << 18)
-    with mock.patch.object(columns, "_BLOCK_VALUES", 1600):
+    with mock.patch.object(columns, "_BLOCK_ITEMS", (1024, 1600)):
         writer.write_lines(lines)
         writer.close()
     assert len(output.segments[0]) > 3
