@@ -183,7 +183,9 @@ class ColumnWriter:
                     yield memory, parts
                     return
         if len(keys) > 1:
-            halves = block.cut(len(keys) // 2)
+            # Full blocks, if there are several.
+            at = -(-len(keys) // most_keys) // 2 * most_keys
+            halves = block.cut(at or len(keys) // 2)
         else:
             at = len(values) // 2
             halves = Block(keys, [at], values[:at]), Block(keys, [len(values) - at], values[at:])
