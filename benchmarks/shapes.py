@@ -36,10 +36,30 @@ LIMITS = {
     "Grep": 0.30,
     "Words": 0.28,
 }
-SQL = {
-    "Visits": "SELECT user, count(*) FROM visits GROUP BY user",
-    "Index": "SELECT page, list_sort(list_distinct(list(user))) FROM visits GROUP BY page",
-    "Pages": "SELECT page[:4], count(*) FROM visits GROUP BY page[:4]",
+
+#: Programs of others, and what each shape is for them, where it can be said. One thread each.
+PEERS = {
+    "DuckDB": (
+        "import sys, duckdb; duckdb.sql('SET threads = 1'); visits = duckdb.read_csv(sys.argv[1], "
+        "sep='\t', header=False, names=['user', 'page', 'second']); "
+        "duckdb.sql(sys.argv[2]).write_csv(sys.argv[3])",
+        {
+            "Visits": "SELECT user, count(*) FROM visits GROUP BY user",
+            "Index": "SELECT page, list_sort(list_distinct(list(user))) FROM visits GROUP BY page",
+            "Pages": "SELECT page[:4], count(*) FROM visits GROUP BY page[:4]",
+        },
+    ),
+    "Polars": (
+        "import os, sys; os.environ['POLARS_MAX_THREADS'] = '1'; import polars as pl; "
+        "from polars import col; visits = pl.scan_csv(sys.argv[1], separator='\t', "
+        "has_header=False, new_columns=['user', 'page', 'second']); "
+        "eval(sys.argv[2]).collect().write_csv(sys.argv[3])",
+        {
+            "Visits": "visits.group_by('user').len()",
+            "Index": "visits.group_by('page').agg(col('user').unique().sort().str.join(' '))",
+            "Pages": "visits.group_by(col('page').str.head(4)).len()",
+        },
+    ),
 }
 
 #: Times the rows, and megabytes of ``--memory``, of the curve.
@@ -121,8 +141,9 @@ def jobs(quick: bool) -> Table:
         f"Shapes of jobs, {rows:,} rows",
         "`benchmarks/stock/shapes.py`: processor time of the whole process, `-r parallel --workers "
         "2` and mrjob's `-r local --num-cores 2` in turn, medians of "
-        f"{repeats}. Beside them DuckDB on one thread, where SQL can say it.",
-        "| shape | `-r local`, s | this toolkit, s | ratio: median (range) | wanted | DuckDB, s |",
+        f"{repeats}. Beside them {' and '.join(PEERS)} on one thread, where they can say it.",
+        "| shape | `-r local`, s | this toolkit, s | ratio: median (range) | wanted "
+        f"| {' | '.join(f'{peer}, s' for peer in PEERS)} |",
     )
     with folder() as path:
         write(path, rows)
@@ -149,22 +170,18 @@ def jobs(quick: bool) -> Table:
                 f"| {shape} | {statistics.median(peers['local']):.2f} "
                 f"| {statistics.median(times):.2f} | {middle:.2f} "
                 f"({min(ratios):.2f}–{max(ratios):.2f}) | {limit} + 0.03 "
-                f"| {duckdb_seconds(shape, source)} |"
+                f"| {' | '.join(peer_seconds(peer, shape, source) for peer in PEERS)} |"
             )
     return table
 
 
-def duckdb_seconds(shape: str, source: Path) -> str:
-    """Processor time of DuckDB for the same, started anew; how else it is said."""
-    if shape not in SQL:
+def peer_seconds(peer: str, shape: str, source: Path) -> str:
+    """Processor time of another program for the same, started anew; how else it is said."""
+    program, queries = PEERS[peer]
+    if shape not in queries:
         return "–"
-    program = (
-        "import sys, duckdb; duckdb.sql('SET threads = 1'); visits = duckdb.read_csv(sys.argv[1], "
-        "sep='\t', header=False, names=['user', 'page', 'second']); "
-        "duckdb.sql(sys.argv[2]).write_csv(sys.argv[3])"
-    )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", program, str(source), SQL[shape], str(source.parent / "sql")]
+    command = [sys.executable, "-c", program, str(source), queries[shape], f"{source}.{peer}"]
     done = subprocess.run(command, capture_output=True, check=False)
     if b"No module named" in done.stderr:
         return "not installed"
