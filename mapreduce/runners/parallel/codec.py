@@ -9,12 +9,20 @@ gives them no time to change. The interpreter's own functions do what is done fo
 import io
 import json
 import marshal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
-from mapreduce.batches.pairs import Write, encode_columns, from_json, is_columns, to_json
+from mapreduce.batches.pairs import (
+    Write,
+    encode_columns,
+    from_json,
+    is_columns,
+    line_writer,
+    to_json,
+)
 from mapreduce.batches.snapshots import PLAIN
+from mapreduce.job.calls import Pair, as_pair
 
 #: The last version of marshal's format in which one list at two places comes back as two, as from
 #: JSON, and in which a list's items can be put together from their own bytes.
@@ -37,6 +45,29 @@ def kept(value: Any) -> Any:
     return marshal.dumps(value, MARSHAL) if kind in MUTABLE else value
 
 
+def write_lines(
+    write: Write, pairs: Iterable[Pair], columns: Callable[[Any, Any], None] | None = None
+) -> Iterator[bytes]:
+    """The lines of pairs, and of pairs of columns, without their line feeds.
+
+    A protocol may write a line feed into a line: then it is several, as for mrjob.
+
+    ``columns``: Takes the pairs of columns.
+    """
+    encode = line_writer(write)
+    for pair in pairs:
+        key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+        if not is_columns(key):
+            found = [encode(key, value)]
+        elif columns is None:
+            found = encode_columns(write, key, value).to_pylist()
+        else:
+            columns(key, value)
+            continue
+        for line in found:
+            yield from line[:-1].split(b"\n")
+
+
 def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[str, Any]]:
     """A pair by its JSON, or the pairs of columns: the JSON of keys, and values as they wait.
 
@@ -44,12 +75,9 @@ def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[str, Any]
 
     Raises TypeError, ValueError (JSON refuses it).
     """
-    has_columns = is_columns(key)
-    lines = encode_columns(write, key, value).to_pylist() if has_columns else [write(key, value)]
-    for line in lines:
+    for line in write_lines(write, [(key, value)]):
         raw, _, text = line.partition(b"\t")
-        found = from_json(text.rstrip(b"\n"))
-        yield raw.decode(), _waiting(found)
+        yield raw.decode(), _waiting(from_json(text))
 
 
 def _waiting(value: Any) -> Any:

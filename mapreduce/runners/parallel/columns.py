@@ -26,10 +26,9 @@ from hdfs_utils.errors import StorageError
 from mapreduce.batches.pairs import Write
 from mapreduce.batches.snapshots import NOT_PLAIN
 from mapreduce.job.calls import Pair
-from mapreduce.runners.parallel.codec import kept, packed, unpacked
+from mapreduce.runners.parallel.codec import kept, packed, unpacked, write_lines
 from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
-from mapreduce.runners.parallel.lines import write_lines
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
 from mapreduce.runners.parallel.segments import Segment, SegmentWriter
 

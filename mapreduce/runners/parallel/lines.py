@@ -1,6 +1,6 @@
 """Lines of pairs: the output of a job, and what batch mappers and batch reducers exchange."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -30,29 +30,6 @@ def load_kernels() -> None:
     from kernels import dispatch
 
     dispatch.get("hash_partitions", "cpu")(np.zeros(1, np.int32), np.empty(0, np.uint8), 2)
-
-
-def write_lines(
-    write: Write, pairs: Iterable[Pair], columns: Callable[[Any, Any], None] | None = None
-) -> Iterator[bytes]:
-    """The lines of pairs, and of pairs of columns, without their line feeds.
-
-    A protocol may write a line feed into a line: then it is several, as for mrjob.
-
-    ``columns``: Takes the pairs of columns.
-    """
-    encode = line_writer(write)
-    for pair in pairs:
-        key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-        if not is_columns(key):
-            found = [encode(key, value)]
-        elif columns is None:
-            found = encode_columns(write, key, value).to_pylist()
-        else:
-            columns(key, value)
-            continue
-        for line in found:
-            yield from line[:-1].split(b"\n")
 
 
 class LineWriter:

@@ -17,12 +17,12 @@ from mapreduce.batches import blocks_of, described, key_blocks, read_batches, re
 from mapreduce.batches.pairs import Read, decode_lines, is_json, is_keyed, read_lines
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, call, is_overridden, mapped
-from mapreduce.runners.parallel.codec import decoded, given_back
+from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines
 from mapreduce.runners.parallel.groups import Groups, lines_of
-from mapreduce.runners.parallel.lines import LineWriter, write_lines
+from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
