@@ -6,6 +6,7 @@ connection ends the worker, and so does the end of its parent.
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -36,6 +37,9 @@ known_jobs: dict[str, type] = {}
 
 #: Instances of jobs that the process had before it was forked, by class and arguments.
 made_jobs: dict[tuple[Any, ...], Any] = {}
+
+#: Objects that are made between two looks for circles of them: a list for each key is many.
+_COLLECTED = 20_000
 
 LOG_BYTES = 1 << 16
 SHOWN_BYTES = 1 << 10
@@ -70,6 +74,7 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
     os.register_at_fork(after_in_child=connection.close)
     _redirect(stderr_path)
     forked.begin()
+    gc.set_threshold(_COLLECTED, 10, 10)
     worker = _Worker()
     while True:
         try:
