@@ -134,7 +134,7 @@ class ColumnWriter:
             self._add(texts, values)
         else:
             self.flush()
-            self._write(texts, values, True)
+            self.write(texts, values, True)
 
     def _add(self, texts: list[str], values: list[Any]) -> None:
         for text, value in zip(texts, values, strict=False):
@@ -143,13 +143,10 @@ class ColumnWriter:
     def flush(self) -> None:
         """Write what waits."""
         if self._gathered:
-            self._write(*self._gathered.take())
+            self.write(*self._gathered.take())
 
-    def write_groups(self, texts: list[str], lists: list[list[Any]]) -> None:
-        """Take in groups of sorted keys."""
-        self._write(texts, lists, False)
-
-    def _write(self, texts: list[str], items: list[Any], rows: bool) -> None:
+    def write(self, texts: list[str], items: list[Any], rows: bool = False) -> None:
+        """Write sorted keys, each with its values, or with one if they are rows."""
         parts = [(texts, items)]
         if self._how.partitions > 1:
             numbers = partition_numbers(texts, self._how)

@@ -127,7 +127,7 @@ class Merger:
             # Those of one key perhaps in parts.
             for part in ([some] for some in lists[0]) if is_streamed else (lists,):
                 self._alive()
-                writer.write_groups(texts, part)
+                writer.write(texts, part)
         writer.close()
         (found,) = writer.result["segments"]
         for path in self._merges.intersection(one.path for one in segments):
