@@ -145,16 +145,16 @@ class Task:
             return self._batches(job)
         is_text = getattr(read, "__func__", None) is TextValueProtocol.read
         if is_text and not self._spec["pre_filter"] and not self._spec["timeout"]:
-            blocks = self._text_blocks()
+            blocks = chain.from_iterable(map(SplitReader.texts, self._readers()))
             STDIN.lines = self._rest(blocks)
             return chain.from_iterable(map(zip, repeat(repeat(None)), blocks))
         STDIN.lines = iter(self._watched(self._lines()))
         return read_lines(read, STDIN.lines)
 
-    def _text_blocks(self) -> Iterator[Iterator[str]]:
+    def _readers(self) -> Iterator[SplitReader]:
         for split in self._spec["splits"]:
             self._reader = SplitReader(Split(*split), self._alive)
-            yield from self._reader.texts()
+            yield self._reader
         self._reader = None
 
     def _rest(self, blocks: Iterator[Any]) -> Iterator[bytes]:
@@ -176,15 +176,10 @@ class Task:
         return writer.result
 
     def _lines(self) -> Iterator[bytes]:
-        if self._spec["pre_filter"]:
-            blocks = self._blocks(BLOCK_BYTES)
-            for lines in piped(self._spec["pre_filter"], blocks, most_status=1):
-                yield from lines
-            return
-        for split in self._spec["splits"]:
-            self._reader = SplitReader(Split(*split), self._alive)
-            yield from self._reader
-        self._reader = None
+        if not self._spec["pre_filter"]:
+            return chain.from_iterable(self._readers())
+        blocks = self._blocks(BLOCK_BYTES)
+        return chain.from_iterable(piped(self._spec["pre_filter"], blocks, most_status=1))
 
     def _batches(self, job: Any) -> Iterator[Pair]:
         for pair in read_batches(job, self._blocks(job.BATCH_BYTES), self._step):
@@ -193,10 +188,7 @@ class Task:
         self._batch = None
 
     def _blocks(self, size: int) -> Iterator[bytes]:
-        for split in self._spec["splits"]:
-            self._reader = SplitReader(Split(*split), self._alive)
-            yield from self._reader.blocks(size)
-        self._reader = None
+        return chain.from_iterable(reader.blocks(size) for reader in self._readers())
 
     def _map_frames(self, job: Any, read: Any, write: Any) -> dict[str, Any]:
         from mapreduce.runners.parallel.frames import FrameWriter
