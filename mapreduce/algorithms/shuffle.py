@@ -26,7 +26,7 @@ from mapreduce.algorithms.tables import (
     recipe_at,
 )
 from mapreduce.data import copying, ids, importer, order, stored
-from mapreduce.data.batch import Array, Csr
+from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.classes import Classes, tallied
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.manifest import RECIPE, ListedIds, Manifest, ShardEntry
@@ -148,7 +148,11 @@ class Shuffle(PlacedProgram):
 
     @cached_property
     def _form(self) -> Any:
-        return stored.form_of(self._reading.empty)
+        return stored.form_of(self._features(self._reading.empty))
+
+    def _features(self, block: Block) -> Array | Csr:
+        with self.as_shown():
+            return self._finished.features(block)
 
     @cached_property
     def _schema(self) -> Any:
@@ -156,7 +160,7 @@ class Shuffle(PlacedProgram):
         roles = self._reading.roles
         label = np.float64 if self._reading.task == "regression" else np.int32
         nothing = Rows(
-            self._reading.empty,
+            self._features(self._reading.empty),
             None if roles.label is None else np.empty(0, label),
             None if roles.weights is None else np.empty(0, np.float64),
         )
@@ -169,9 +173,10 @@ class Shuffle(PlacedProgram):
     def map(self, part: LeafRange) -> Iterator[Pair]:
         for unit in range(part.start, part.stop):
             rows = self.rows(self._reading, unit)
-            assert rows.numbers is not None
+            assert rows.numbers is not None and isinstance(rows.features, Block)
             if not len(rows.numbers):
                 continue
+            features = self._features(rows.features)
             columns = importer.columns_of(rows, rows.numbers)
             if rows.labels is not None and self._reading.task != "regression":
                 places, tallies = tallied(rows.labels, None)
@@ -180,7 +185,7 @@ class Shuffle(PlacedProgram):
             keys = order.keys_of(self.seed, 0, rows.numbers)
             owners = np.searchsorted(self._plan.cuts, keys, side="right")
             count = len(self.counts)
-            for owner, batch in stored.divided(self._form, columns, rows.features, owners, count):
+            for owner, batch in stored.divided(self._form, columns, features, owners, count):
                 yield (owner,), _packed(unit, batch)
 
     def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
@@ -196,8 +201,7 @@ class Shuffle(PlacedProgram):
             )
         # All keys differ.
         places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
-        with self.as_shown():
-            rows, numbers = importer.rows_of(self._form, table, places, self._finished)
+        rows, numbers = importer.rows_of(self._form, table, places, None)
         name = importer.shard_name(key[0])
         with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
             entry = write_shard(Path(folder, name), rows, numbers, self._finished.row_bytes)

@@ -54,7 +54,12 @@ class Summarise(BlockProgram, Sum):
             block = self.block(unit)
             before = partial(self.rows_before, unit, block)
             found = self._reading.survey(block, before, looks=self.looks, digested=self.digested)
-        return replace(found, remarks=found.remarks if unit == 0 else ())
+        return replace(
+            found,
+            summary=replace(found.summary, wrong=self.shown_in(found.summary.wrong)),
+            wrong=self.shown_in(found.wrong),
+            remarks=found.remarks if unit == 0 else (),
+        )
 
 
 class Surveyed(NamedTuple):

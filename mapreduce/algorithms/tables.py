@@ -30,8 +30,8 @@ from mapreduce.runs.execution import Execution
 
 #: A description has not more of them.
 _MOST_MARKS = 256
-#: Blocks of a task, where there are many.
-_TASK_BLOCKS = 16
+#: Blocks of a task, where there are many: 128 MiB, as much as a block of HDFS.
+_TASK_BLOCKS = 32
 
 
 class Mark(NamedTuple):
@@ -113,10 +113,13 @@ class TableProgram(Program):
         try:
             yield
         except DataError as error:
-            text = str(error)
-            for path, shown in zip(self.files, self.shown, strict=True):
-                text = text.replace(path, shown)
-            raise DataError(text) from error
+            raise DataError(self.shown_in(str(error))) from error
+
+    def shown_in(self, text: str) -> str:
+        """A message that calls files as the user does."""
+        for path, shown in zip(self.files, self.shown, strict=True):
+            text = text.replace(path, shown)
+        return text
 
     def check_unchanged(self, number: int) -> None:
         """Raise a DataError if a file that was read is not what it was at first."""

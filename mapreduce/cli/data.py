@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.cli import data_split
 from mapreduce.cli.common import (
     CSV,
@@ -219,7 +219,8 @@ def import_(
 
     running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
     by_jobs = running["runner"] is not None
-    files = unfinished.files_of(sources, come_here=not by_jobs or split_by is not None)
+    is_far = by_jobs and split_by is None and isinstance(out, RemotePath)
+    files = unfinished.files_of(sources, come_here=not (is_far and _runs_far(running)))
     kind = kind or opening.format_of(files)
     if ":" in kind:
         trust.trust(kind)
@@ -242,6 +243,13 @@ def import_(
     for remark in () if quiet else source.remarks:
         echo(remark, err=True)
     _report(out, manifest, as_json)
+
+
+def _runs_far(values: dict[str, Any]) -> bool:
+    """Whether tasks run on other machines, too."""
+    from mapreduce.runners import traits
+
+    return not traits.of(values["runner"]).has_local_files
 
 
 def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
@@ -451,7 +459,7 @@ def describe(
     from mapreduce.runs import flags as options
     from mapreduce.support import signals
 
-    paths = unfinished.files_of(files)
+    paths = unfinished.files_of(files, come_here=not _runs_far(values))
     kind = kind or opening.format_of(paths)
     recipe = opening.recipe_of(values, paths)
     with signals.interrupting():

@@ -46,8 +46,8 @@ from mapreduce.support.suggest import did_you_mean
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
-#: Another one gives parts other bytes, or other rows, or has them told apart otherwise.
-_VERSION = 2
+#: Another one gives parts other bytes, or other rows.
+_VERSION = 1
 #: Bytes of features at once.
 _CHUNK_BYTES = 16 << 20
 #: Seconds between two lines that tell how far it is.
@@ -117,7 +117,7 @@ def _cut(
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
-    is_there = raw.is_read_there(data, execution)
+    is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
     like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
@@ -136,7 +136,7 @@ def _cut(
     recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
     reading, stamp = Reading(table, recipe, like), stamp_of(data)
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
-    if is_there and table.is_cut:
+    if is_there:
         parts, listed = _counted_there(run, reading, execution, digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)

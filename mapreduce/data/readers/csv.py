@@ -136,10 +136,6 @@ class CsvTable:
         """The bytes of each file that can be read from any place on; 0 for one that is gzipped."""
         return [0 if is_packed(path) else size_of(path) for path in self.paths]
 
-    @property
-    def is_cut(self) -> bool:
-        return all(self._sizes)
-
     def pieces(self) -> Sequence[Stretch]:
         return [
             Stretch(number, start, min(start + PIECE_BYTES, size), 0) if size else whole(number)

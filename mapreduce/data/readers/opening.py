@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.readers import READERS, SUFFIXES, TABLES, csv, parquet, suffix
+from mapreduce.data.readers.files import is_packed
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.errors import DataError, UsageError
@@ -36,6 +37,11 @@ def format_of(paths: Sequence[AnyPath]) -> str:
 def is_table(path: object) -> bool:
     """Whether the name of a path shows a table's format."""
     return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) in TABLES
+
+
+def is_cut(path: AnyPath) -> bool:
+    """Whether a file can be read from any block on: CSV that is not gzipped."""
+    return SUFFIXES.get(suffix(path.name)) == "csv" and not is_packed(path)
 
 
 def recipe_of(

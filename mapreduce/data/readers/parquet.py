@@ -43,7 +43,6 @@ class ParquetTable:
     format = "parquet"
     has_names = True
     is_typed = True
-    is_cut = False
 
     def __init__(self, paths: Sequence[AnyPath]) -> None:
         check_sources(paths, "the Parquet files")

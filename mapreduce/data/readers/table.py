@@ -77,10 +77,6 @@ class Table(Protocol):
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         """The blocks, or those of a stretch, in order."""
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether blocks are read without those before, each from its place to that of the next."""
-
     def pieces(self) -> Sequence[Stretch]:
         """Parts of the files, in order, each of which a task can look for the blocks in."""
 
