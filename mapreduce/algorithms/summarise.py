@@ -6,7 +6,7 @@ the same bits as those of an import, on any runner and for any number of workers
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from hdfs_utils.paths import AnyPath
@@ -52,14 +52,7 @@ class Summarise(BlockProgram, Sum):
     def lift(self, completed: int, unit: int) -> Survey:
         with self.as_shown():
             block = self.block(unit)
-            before = partial(self.rows_before, unit, block)
-            found = self._reading.survey(block, before, looks=self.looks, digested=self.digested)
-        return replace(
-            found,
-            summary=replace(found.summary, wrong=self.shown_in(found.summary.wrong)),
-            wrong=self.shown_in(found.wrong),
-            remarks=found.remarks if unit == 0 else (),
-        )
+            return self._reading.survey(block, unit, looks=self.looks, digested=self.digested)
 
 
 class Surveyed(NamedTuple):
@@ -93,7 +86,7 @@ def surveyed(
             digested=digested,
         )
         found: Survey = total(program, chain_for(reading, execution, len(leaves)))
-        if reading.settle(found):
+        if reading.settle(found, leaves):
             return Surveyed(leaves, found)
 
 

@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any, NamedTuple
 
 from hdfs_utils.atomic import storage_errors
@@ -113,13 +112,10 @@ class TableProgram(Program):
         try:
             yield
         except DataError as error:
-            raise DataError(self.shown_in(str(error))) from error
-
-    def shown_in(self, text: str) -> str:
-        """A message that calls files as the user does."""
-        for path, shown in zip(self.files, self.shown, strict=True):
-            text = text.replace(path, shown)
-        return text
+            text = str(error)
+            for path, shown in zip(self.files, self.shown, strict=True):
+                text = text.replace(path, shown)
+            raise DataError(text) from error
 
     def check_unchanged(self, number: int) -> None:
         """Raise a DataError if a file that was read is not what it was at first."""
@@ -233,14 +229,6 @@ class BlockProgram(TableProgram):
         with self.as_shown():
             like = recipe_at(self.like) if self.like else None
             return Reading(self.table, self._given, like, known, detailed=detailed)
-
-    def rows_before(self, unit: int, block: Leaf) -> int:
-        """How many rows the file of a block has before it, which is read for that."""
-        table, first = self.table, 0
-        if not block.starts:
-            for _, before, batch in islice(table.scan(table.names[:1]), unit):
-                first = before + len(batch)
-        return first
 
 
 def blocks_of(reading: Reading, leaves: Sequence[Leaf], like: str = "") -> dict[str, Any]:

@@ -115,9 +115,17 @@ def ids_of(column: Any, path: AnyPath, first: int, name: str, rows: Array | None
     return found
 
 
-def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> DataError:
+class BadValue(DataError):
+    """A field that cannot be used: its row in the block, from 0 on, its column, and why."""
+
+    row, column, why = 0, "", ""
+
+
+def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> BadValue:
     """The error for the row ``first + row``, counted from 1 on."""
-    return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
+    error = BadValue(f"{path}, row {first + row + 1}, column {name}: {found}")
+    error.row, error.column, error.why = row, name, found
+    return error
 
 
 def numbers(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: str) -> Array:

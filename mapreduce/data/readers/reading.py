@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
 from mapreduce.data.readers.roles import Roles, roles
-from mapreduce.data.readers.survey import Survey
+from mapreduce.data.readers.survey import Survey, Wrong
 from mapreduce.data.readers.table import BadField, Leaf, Misread, Stretch, Table, preview
 from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
@@ -216,13 +216,11 @@ class Reading:
         numbers = np.empty((0, len(self.roles.features) - len(texts)))
         return Block(numbers, {name: pa.array([], pa.string()) for name in texts})
 
-    def survey(
-        self, leaf: Leaf, rows_before: Callable[[], int], *, looks: bool, digested: bool
-    ) -> Survey:
-        """What a block says, if kinds and task are as expected.
+    def survey(self, leaf: Leaf, number: int, *, looks: bool, digested: bool) -> Survey:
+        """What the block of a number says, if kinds and task are as expected.
 
-        ``rows_before``: Tells how many rows its file has before it, for an error. ``looks``:
-        Whether to look how labels look. ``digested``: Whether its content's digest is wanted.
+        ``looks``: Whether to look how labels look. ``digested``: Whether its content's digest is
+        wanted.
         """
         starts, kinds, label = np.array([leaf.starts]), self.kinds, self.roles.label
         self.counts = {kind: {} for kind in _COUNTS}
@@ -231,18 +229,19 @@ class Reading:
         except Misread as error:
             return Survey(Summary(0, error.kinds, {}), starts)
         except BadField as error:
-            wrong = str(error.error(leaf.path, rows_before()))
-            return Survey(Summary(0, kinds, {}, wrong), starts)
+            wrong = Wrong(number, error.row, error.column, error.why)
+            return Survey(Summary(0, kinds, {}), starts, unfit=wrong)
         kept = len(piece.block.numbers)
         found = piece.summary or Summary(kept, kinds, {})
         seen = Looks()
         if looks and label is not None:
             seen.add(self._reader.plain(label, piece.others[label]))
+        counts = np.array([piece.rows])
         try:
             rows = self._rows(leaf, piece, 0, 0)
-        except DataError:
-            wrong = self._wrong(leaf, piece, rows_before())
-            return Survey(found, starts, looks=seen, wrong=wrong)
+        except fields.BadValue as error:
+            wrong = Wrong(number, error.row, error.column, error.why)
+            return Survey(found, starts, counts, looks=seen, wrong=wrong)
         if self.like is not None:
             self._count(self.like, piece)
         tallies: list[Tally] = []
@@ -251,7 +250,7 @@ class Reading:
         return Survey(
             found,
             starts,
-            rows=np.array([piece.rows]),
+            counts,
             kept=np.array([kept]),
             keep=np.packbits(np.empty(0, bool) if piece.keep is None else piece.keep),
             sha256=np.frombuffer(
@@ -260,20 +259,12 @@ class Reading:
             looks=seen,
             tallies=(tuple(tallies),) if tallies else (),
             weight=None if rows.weights is None else float(rows.weights.sum()),
-            remarks=() if self.like else tuple(self._about_ids(piece.block.numbers)),
+            remarks=() if self.like or number else tuple(self._about_ids(piece.block.numbers)),
             counts={kind: counts for kind, counts in self.counts.items() if counts},
         )
 
-    def _wrong(self, leaf: Leaf, piece: Piece, first: int) -> str:
-        """The error of a block."""
-        try:
-            self._rows(leaf, piece, first, 0)
-        except DataError as error:
-            return str(error)
-        return ""
-
-    def settle(self, survey: Survey) -> bool:
-        """Take what a survey of all rows says; returns whether that is all there is to know.
+    def settle(self, survey: Survey, leaves: Sequence[Leaf]) -> bool:
+        """Take what a survey of all blocks says; returns whether that is all there is to know.
 
         If not, kinds or the task are others now, and all rows are to be surveyed again.
 
@@ -283,15 +274,15 @@ class Reading:
         if found.kinds != self.kinds:
             self._reader = replace(self._reader, kinds=found.kinds)
             return False
-        if found.wrong:
-            raise DataError(found.wrong)
+        if survey.unfit is not None:
+            raise survey.error(survey.unfit, leaves)
         if not self.knows_task:
             task = survey.looks.decided(self.table.paths[0], self.roles.label or "")
             self.knows_task, is_other, self._task = True, task != self._task, task
             if is_other:
                 return False
-        if survey.wrong:
-            raise DataError(survey.wrong)
+        if survey.wrong is not None:
+            raise survey.error(survey.wrong, leaves)
         self.add(survey.counts)
         self._ids = [*survey.remarks]
         if self.like is None:

@@ -1,30 +1,43 @@
 """What an import must know of all rows before it can place one: it combines along a tree."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from mapreduce.data.batch import Array
 from mapreduce.data.classes import Tally
 from mapreduce.data.readers.labels import Looks
+from mapreduce.data.readers.table import BadField, Leaf
 from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.summary import Summary
+from mapreduce.errors import DataError
 from mapreduce.reduction.message import Message
+
+
+class Wrong(NamedTuple):
+    """A field that cannot be used: the numbers of its block, and of its row there."""
+
+    block: int
+    row: int
+    column: str
+    why: str
 
 
 @dataclass(frozen=True)
 class Survey:
     """Consecutive blocks of a table.
 
-    ``summary``: Without columns, if they have other kinds than expected, or a field is wrong.
+    ``summary``: Without columns, if they have other kinds than expected, or a field does not fit.
     ``starts``: array (blocks,), bool. Whether each is the first of its file.
     ``rows``, ``kept``: array (blocks,), int64. Its rows, and those that are not left out.
     ``keep``: array (bytes,), uint8. A bit for each row of a block that leaves some out.
     ``sha256``: array (blocks, 32), uint8, the digests of contents, if they were asked for.
     ``looks``: How labels look.
-    ``wrong``: The first error but for those of the summary, if labels are what they were taken for.
+    ``unfit``: The first field that cannot be used, if columns are of the kinds that were expected.
+    ``wrong``: The first label, weight or id, if labels are what they were taken for.
     ``tallies``: Labels of classes, for each block if rows have weights.
     ``weight``: Sum of the weights.
     ``remarks``: What a user should know about the first block.
@@ -38,7 +51,8 @@ class Survey:
     keep: Array = field(default_factory=lambda: np.empty(0, np.uint8))
     sha256: Array = field(default_factory=lambda: np.empty((0, 32), np.uint8))
     looks: Looks = field(default_factory=Looks)
-    wrong: str = ""
+    unfit: Wrong | None = None
+    wrong: Wrong | None = None
     tallies: tuple[tuple[Tally, ...], ...] = ()
     weight: float | None = None
     remarks: tuple[str, ...] = ()
@@ -50,6 +64,11 @@ class Survey:
         totals = np.cumsum(self.rows) - self.rows
         firsts = np.maximum.accumulate(np.where(self.starts, totals, 0))
         return np.stack([totals - firsts, totals])
+
+    def error(self, wrong: Wrong, leaves: Sequence[Leaf]) -> DataError:
+        """The error of the first field that is wrong."""
+        field = BadField(wrong.row, wrong.column, wrong.why)
+        return field.error(leaves[wrong.block].path, int(self.before[0][wrong.block]))
 
     def numbers(self) -> Iterator[Array]:
         """The numbers of the rows of each block that are not left out."""
@@ -77,6 +96,7 @@ def combine(left: Survey, right: Survey) -> Survey:
         summary.combine(left.summary, right.summary),
         **arrays,
         looks=left.looks + right.looks,
+        unfit=left.unfit or right.unfit,
         wrong=left.wrong or right.wrong,
         tallies=tallies,
         weight=weight,
@@ -105,7 +125,9 @@ def _added(
 
 def to_message(survey: Survey) -> Message:
     found = summary.to_message(survey.summary)
-    rest = {name: getattr(survey, name) for name in ("wrong", "weight", "tallies", "remarks")}
+    rest = {
+        name: getattr(survey, name) for name in ("unfit", "wrong", "weight", "tallies", "remarks")
+    }
     meta = {**rest, "looks": survey.looks.seen, "counts": survey.counts, "summary": found.meta}
     own = {f"survey.{name}": getattr(survey, name) for name in _ARRAYS}
     return Message(meta, {**found.arrays, **own})
@@ -117,7 +139,8 @@ def from_message(message: Message) -> Survey:
         summary.from_message(replace(message, meta=meta["summary"])),
         **{name: message.arrays[f"survey.{name}"] for name in _ARRAYS},
         looks=Looks.of(meta["looks"]),
-        wrong=meta["wrong"],
+        unfit=meta["unfit"] and Wrong(*meta["unfit"]),
+        wrong=meta["wrong"] and Wrong(*meta["wrong"]),
         tallies=tuple(tuple(map(tuple, some)) for some in meta["tallies"]),
         weight=meta["weight"],
         remarks=tuple(meta["remarks"]),

@@ -86,13 +86,11 @@ class Summary:
     ``kinds``: The kind of each column, as these rows alone show it.
     ``columns``: Statistics by the columns' names; empty if the kinds differ from those that were
       expected, since all rows must be read again then.
-    ``wrong``: The first field that cannot be used, if the kinds are those that were expected.
     """
 
     rows: int
     kinds: dict[str, str]
     columns: dict[str, Column]
-    wrong: str = ""
 
 
 def numbers(
@@ -191,7 +189,7 @@ def combine(left: Summary, right: Summary) -> Summary:
     columns: dict[str, Column] = {}
     if left.columns and right.columns:
         columns = {name: _join(left.columns[name], right.columns[name]) for name in left.columns}
-    return Summary(left.rows + right.rows, joined, columns, left.wrong or right.wrong)
+    return Summary(left.rows + right.rows, joined, columns)
 
 
 def _join(left: Column, right: Column) -> Column:
@@ -258,7 +256,7 @@ def to_message(summary: Summary) -> Message:
             # JSON has no NaN, and no infinite number.
             arrays[f"{place}.floats"] = np.array([content.pop(name) for name in _FLOATS])
         columns[name] = content
-    rest = {"rows": summary.rows, "kinds": summary.kinds, "wrong": summary.wrong}
+    rest = {"rows": summary.rows, "kinds": summary.kinds}
     return Message({**rest, "columns": columns}, arrays)
 
 
@@ -278,7 +276,7 @@ def from_message(message: Message) -> Summary:
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
             given = dict(zip(_FLOATS, floats.tolist(), strict=True))
             columns[name] = Numbers(**content, **given, sketch=found, hashes=array("hashes.0"))
-    rest = {name: message.meta[name] for name in ("rows", "kinds", "wrong")}
+    rest = {name: message.meta[name] for name in ("rows", "kinds")}
     return Summary(**rest, columns=columns)
 
 

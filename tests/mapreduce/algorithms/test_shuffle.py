@@ -115,6 +115,7 @@ def odd(lines):
         ("b,1,up,1\nb,1\n", {}, "row 3001: expected 3 fields, found 4"),
         ('b,"1,up\n', {}, 'row 3001: a quote, ", is left open'),
         ("a7,1,up\n", {}, "table.csv: the id 'a7' is that of rows 8 and 3001"),
+        ("b,inf,up\n" + "c,1,\n" * 9000 + "d,inf,up\n", {}, "row 3001, column x: .* found inf"),
         ("b,1,7\n", {"task": "regression"}, "row 1, column label: expected a finite number"),
     ],
 )
