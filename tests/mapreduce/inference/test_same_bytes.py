@@ -1,6 +1,7 @@
 """The same row gets the same bytes everywhere: in any batch, order and cut of the files."""
 
 import secrets
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.readers import csv, parquet
 from mapreduce.inference import files
 from mapreduce.inference.base import Inference
+from mapreduce.inference.predictor import Predictor
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context, Workspace
 from programs import succeed
@@ -151,6 +153,20 @@ def test_with_blas_they_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr(Model, "batch_invariant", lambda self: self)
     with pytest.raises(AssertionError, match=r"alone|csv|parquet"):
         everywhere(3, tmp_path, monkeypatch)
+
+
+def test_runs_of_earlier_versions_compute_as_they_did(tmp_path):
+    chance = np.random.default_rng(0)
+    rows, labels = chance.normal(size=(60, 100)).astype(np.float32), np.arange(60) % 3
+    options = {"run": tmp_path / "run", "rounds": 2, "progress": False, "runner": "inline"}
+    config = mapreduce.train((rows, labels), "mlp:70", **options)._run.config
+    earlier = replace(config, plan=replace(config.plan, batch_invariant=False))
+    model, batch = config.plan.create_model(), Batch(rows, labels.astype(np.int32))
+    params = chance.normal(0, 0.3, model.size).astype(np.float32)
+    expected = model.probabilities(params, batch, Context(Workspace()))
+    assert (
+        Predictor(earlier, params).predict(batch)["probabilities"].tobytes() == expected.tobytes()
+    )
 
 
 @pytest.mark.long
