@@ -1,7 +1,8 @@
 """The mathematics, once: scalar functions that the loops of every device call.
 
 They are plain Python, so that they can be read, tested and stepped through; each device's modules
-compile them. Only ``+ - * /``, comparisons and moves of bits are used. IEEE 754 fixes the result of
+compile them, each by itself, so that none calls another: the caller supplies what it needs of
+another. Only ``+ - * /``, comparisons and moves of bits are used. IEEE 754 fixes the result of
 each of those, so a kernel built from them gives the same bits on every processor, which the
 ``exp`` and ``log`` of the platform's mathematical library do not promise.
 """
@@ -16,15 +17,16 @@ LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 LOG2_E = 1.44269504088896338700
 
-# exp underflows to zero below the first and overflows above the second (normal numbers only).
+# exp is zero below the first, and infinity above the second, a little early: so its power of two is
+# a normal number.
 EXP_UNDERFLOW = -708.0
 EXP_OVERFLOW = 709.0
 
 # Between 2**52 and 2**53 there are the integers alone: adding this rounds to the nearest one.
 ROUND = 1.5 * 2.0**52
 
-# The bits of ROUND, less the bias of an exponent: the integer that was rounded to is what the bits
-# of the sum have more than ROUND.
+# The bits of ROUND, less the bias of an exponent: the bits of ROUND + k less these are k + 1023,
+# which is the field of the exponent in 2**k.
 ROUND_BITS = (1023 + 52 << 52) + (1 << 51) - 1023
 
 
@@ -208,7 +210,7 @@ def tanh(x, power):
 GELU_LINEAR = 1.5957691216057308
 GELU_CUBIC = 0.07135481627260025
 
-# Below -GELU_TAIL the activation and its derivative are less than the smallest number.
+# Beyond it the gate is exactly 0 or 1; its products with infinite numbers would be NaN.
 GELU_TAIL = 40.0
 
 

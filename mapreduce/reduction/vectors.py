@@ -1,8 +1,8 @@
 """Sparse vectors, and sums of sparse and dense ones.
 
 A gradient on sparse rows has an element for each column that some row has. It stays sparse through
-the shuffle and the tree as long as that takes less memory. The kind of a sum follows from the two
-vectors that are added, so it is the same however the work was divided.
+the shuffle and the tree while few of its elements are there. Whichever kind a sum is of, its
+elements have the bits of a sum of dense vectors.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 _add_into = dispatch.get("add_into")
 
-#: A sparse vector takes less memory than a dense one up to about this share of its elements.
+#: Sums with more than this share of their elements are dense.
 DENSITY = 0.25
 
 
@@ -77,7 +77,7 @@ def add(left: Vector, right: Vector) -> Vector:
         left, right = right, left
     assert not isinstance(left, SparseVector)
     if not left.flags.writeable:
-        # A view of a record; the sum needs other memory.
+        # A view of a message that was read; the sum needs other memory.
         if not isinstance(right, SparseVector) and right.flags.writeable:
             left, right = right, left
         else:

@@ -5,8 +5,8 @@ import os
 import re
 import sys
 
-#: What a terminal would obey, or show in another order, and halves of characters that it cannot
-#: show. Line feeds and tabs are fine.
+#: What a terminal would obey, or show in another order, and surrogates, which cannot be encoded.
+#: Line feeds and tabs are fine.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -24,7 +24,7 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True, erase: boo
 
 
 def drop_output() -> None:
-    """Have Python not try again, when it ends, to write to standard output what it could not."""
+    """Send standard output to nowhere, so that Python's flush at its end does not fail again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
@@ -39,5 +39,5 @@ class Record(logging.LogRecord):
 
 
 def printable(text: str) -> str:
-    """A text without the control characters that a terminal would obey."""
+    """A text as part of one line: unlike :func:`visible`, it shows line feeds and tabs, too."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

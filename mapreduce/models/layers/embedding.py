@@ -11,14 +11,17 @@ from mapreduce.models.base import Array, Parameter
 from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
 
 
-def tokens_of(x: Array, count: int, what: str) -> Array:
-    """Features as integers in ``range(count)``, or an error that says ``what`` they were to be."""
+def tokens_of(x: Array, count: int, what: str, first: int = 0) -> Array:
+    """Features as integers in ``range(count)``, or an error that says ``what`` they were to be.
+
+    ``first`` is the place in a row of what is first in ``x``.
+    """
     wrong = ~((x >= 0) & (x < count) & (x == np.floor(x)))
     if wrong.any():
         *_, place = np.argwhere(wrong)[0].tolist()
         raise DataError(
-            f"element {place} of a row is {x[wrong][0]:g}: expected {what}, a whole number from 0 "
-            f"to {count - 1}. Import text by --format text, and do not standardise what was "
+            f"element {first + place} of a row is {x[wrong][0]}: expected {what}, a whole number "
+            f"from 0 to {count - 1}. Import text by --format text, and do not standardise what was "
             f"imported"
         )
     tokens: Array = x.astype(np.int64)
@@ -61,5 +64,5 @@ class Embedding(Layer):
     ) -> Array | None:
         tokens = call.kept["tokens"]
         call.kernel("embed_gradient")(tokens, delta, grads[0])
-        # Nothing changes between two whole numbers.
+        # Tokens are no continuous inputs: the gradient by them is zero.
         return np.zeros(tokens.shape, delta.dtype) if call.needs_input else None

@@ -149,7 +149,7 @@ class Sequential(Model):
             return batch.labels, batch.weights
         assert batch.labels is not None
         assert x is not None
-        following = tokens_of(x[:, 1:], self.classes, "a class")
+        following = tokens_of(x[:, 1:], self.classes, "a class", first=1)
         targets = np.column_stack((following, batch.labels)).reshape(-1)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
         return targets, np.repeat(weights / self.steps, self.steps)

@@ -17,6 +17,7 @@ class BlockOwner:
 
     def _part(self, completed: int, number: int) -> Part:
         arrays = dict(self._state.block(completed, number).arrays)
+        # Files call the optimizer's scalars "memory"; :meth:`State.advance` continues the history.
         params, scalars = arrays.pop("params"), arrays.pop("memory")
         arrays.pop("history", None)
         return Part(*self._state.bounds[number], params, arrays, scalars)
@@ -34,9 +35,10 @@ class BlockOwner:
         return self._stepper.scalars(completed, self._part(completed, number), mean)
 
     def step(self, completed: int, number: int, mean: VectorSum, sums: Array | None) -> None:
-        """Publish the block after a step; for ``sums`` see :meth:`Stepper.step`."""
+        """Make the block after a step, which the executor publishes; see :meth:`Stepper.step`."""
         part = self._part(completed, number)
         params, state, scalars, _ = self._stepper.step(completed, part, mean, sums)
+        # The optimizer may have skipped the round; then its buffers stay, too.
         if params is not part.params:
             params = self._stepper.update_buffers(part, params, mean.extras)
         self._state.advance(completed, number, {"params": params, **state}, mean.totals, scalars)
