@@ -247,9 +247,9 @@ def import_(
 
 def _runs_far(values: dict[str, Any]) -> bool:
     """Whether tasks run on other machines, too."""
-    from mapreduce.runners import traits
+    from mapreduce.support import traits
 
-    return not traits.of(values["runner"]).has_local_files
+    return not traits.of(values["runner"]).is_here
 
 
 def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mapreduce.runs.execution import Execution
 
 
+#: A day.
+_MOST_PATIENCE = 86_400
+
 _READING: list[tuple[str, str, dict[str, Any]]] = [
     ("--drop", "Columns to leave out.", NAMES),
     (
@@ -55,6 +58,13 @@ def _named(command: Any) -> Any:
     command = click.option("--keep", help=keep, **NAMES)(command)
     text = "Column of the file DATA that identifies its rows."
     return click.option("--id", help=text)(command)
+
+
+def _patience(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """Seconds, of which some are none."""
+    if not 0 <= value <= _MOST_PATIENCE:
+        raise click.BadParameter(f"expected 0 to {_MOST_PATIENCE} seconds, found {value:g}")
+    return value
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +192,8 @@ def predict(
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0),
+    type=float,
+    callback=_patience,
     default=30.0,
     show_default=True,
     help="Seconds without a sign of life of a worker, after which others take its part; 0 for no "

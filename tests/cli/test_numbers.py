@@ -32,6 +32,7 @@ COMMANDS = [
     ("replay", ["run"]),
     ("evaluate", ["run", "data", "-r", "inline"]),
     ("predict", ["run", "data", "predicted", "-r", "inline"]),
+    ("swarm", ["run", "numbers.csv", "swarmed"]),
     ("data import", ["numbers.csv", "out", "--format", "csv"]),
     ("data describe", ["numbers.csv", "-r", "inline"]),
     ("data split", ["numbers.csv", "parts"]),

@@ -62,9 +62,8 @@ ARGUMENTS = {
 }
 #: Few of whose lines give no output, or are links to pages that they do not have.
 WHOLE = ("bloom_join", "frequent_itemsets", "matrix_product", "page_rank")
-RUNGS = [
-    path for path in sorted(JOBS.glob("*.py")) if path.stem not in ("__init__", "inputs", "train")
-]
+OTHERS = ("__init__", "inputs", "train", "predict")
+RUNGS = [path for path in sorted(JOBS.glob("*.py")) if path.stem not in OTHERS]
 
 
 @pytest.mark.slow
