@@ -33,6 +33,8 @@ def dots(x: Array, weight: Array, out: Array) -> Array:
     """
     expect("dots", "weight", weight, x.shape[1:])
     expect("dots", "out", out, x.shape[:1])
+    if not (x.flags.c_contiguous and weight.flags.c_contiguous and out.flags.c_contiguous):
+        raise ValueError("dots: expected C-contiguous arrays")
     _dots(x.reshape(-1), weight, out)
     return out
 

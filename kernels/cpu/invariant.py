@@ -50,7 +50,7 @@ class Invariant:
         self._kept: dict[tuple[int, tuple[int, ...]], Array] = {}
 
     def affine(self, x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
-        """As :func:`kernels.cpu.dense.affine`, of arrays of float32 or of float64."""
+        """As :func:`kernels.cpu.dense.affine`, of arrays of any layout."""
         expect("affine", "bias", bias, weight.shape[1:])
         if not x.dtype == weight.dtype == out.dtype or x.dtype.char not in "fd":
             # As BLAS would.
@@ -59,8 +59,12 @@ class Invariant:
             self.affine(x.astype(kind), weight.astype(kind), bias.astype(kind), wide, relu)
             out[...] = wide
             return out
+        if not (out.flags.c_contiguous and x.flags.c_contiguous):
+            flat = np.empty(out.shape, out.dtype)
+            out[...] = self.affine(np.ascontiguousarray(x), weight, bias, flat, relu)
+            return out
         if weight.shape[1] == 1:
-            dots(x, weight.reshape(-1), out.reshape(-1))
+            dots(x, np.ascontiguousarray(weight).reshape(-1), out.reshape(-1))
         else:
             self.product(x, weight, out)
         dense.add_bias(out, bias, relu)
@@ -85,13 +89,15 @@ class Invariant:
 
     def _in_panels(self, weight: Array) -> Array:
         """The weights as the tiles read them."""
+        # Others may begin where some that are kept do, and have their shape, as transposed ones.
+        is_kept = weight.flags.c_contiguous and _address(weight) in self._held
         key = _address(weight), weight.shape
-        found = self._kept.get(key)
+        found = self._kept.get(key) if is_kept else None
         if found is None:
             columns = whole(weight.shape[1], lanes(weight.itemsize))
             found = np.empty(len(weight) * columns, weight.dtype)
             fill_panels(np.ascontiguousarray(weight), found)
-            if key[0] in self._held and weight.flags.c_contiguous:
+            if is_kept:
                 self._kept[key] = found
         return found
 
@@ -133,9 +139,10 @@ def _flat(matrix: Array) -> Array:
     """A matrix with its rows, and what is between them, one after the other; no copy."""
     if matrix.flags.c_contiguous:
         return matrix.reshape(-1)
-    if matrix.strides[1] != matrix.itemsize or matrix.strides[0] < 0:
+    stride, rest = divmod(matrix.strides[0], matrix.itemsize)
+    if matrix.strides[1] != matrix.itemsize or stride < 0 or rest:
         raise ValueError("product: expected the numbers of a row side by side")
-    size = (len(matrix) - 1) * matrix.strides[0] // matrix.itemsize + matrix.shape[1]
+    size = (len(matrix) - 1) * stride + matrix.shape[1]
     base = matrix.base
     if isinstance(base, np.ndarray) and base.flags.c_contiguous:
         # A tenth of the time.

@@ -117,6 +117,48 @@ def test_arrays_of_other_types_are_widened_as_blas_does():
         np.testing.assert_allclose(out, x @ weight, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("outputs", [1, 7, 64])
+def test_any_layout_gives_the_numbers_of_the_usual_one(outputs):
+    kernels, x, weight = Invariant(), numbers(30, 64), numbers(64, outputs)
+    bias = numbers(outputs)
+
+    def affine(x, weight, out):
+        return kernels.affine(x, weight, bias, out, False)
+
+    expected = affine(x, weight, np.empty((30, outputs), np.float32)).copy()
+    packed = np.zeros(30, [("x", np.float32, 64), ("more", np.uint8, 1)])
+    packed["x"] = x
+    many = numbers(64, 3 * outputs)
+    many[:, outputs : 2 * outputs] = weight
+    for rows in (
+        x,
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=1)[:, ::2],
+        packed["x"],
+        x[::-1][::-1],
+    ):
+        for factor in (weight, np.asfortranarray(weight), many[:, outputs : 2 * outputs]):
+            beside = np.full((30, outputs + 2), 5, np.float32)
+            for out in (np.empty((30, outputs), np.float32), beside[:, 1:-1]):
+                assert (affine(rows, factor, out) == expected).all()
+            assert (beside[:, [0, -1]] == 5).all()
+    assert (
+        affine(x, weight[::-1], np.empty_like(expected))
+        == affine(x, weight[::-1].copy(), np.empty_like(expected))
+    ).all()
+
+
+def test_weights_and_their_transposed_ones_are_told_apart():
+    kernels, params = Invariant(), numbers(144)
+    kernels.hold(params)
+    x, zero, out = numbers(5, 12), np.zeros(12, np.float32), np.empty((5, 12), np.float32)
+    weight = params.reshape(12, 12)
+    for _ in range(2):
+        for factor in (weight, weight.T):
+            found = kernels.affine(x, factor, zero, out, False)
+            np.testing.assert_allclose(found, x @ factor, rtol=1e-5, atol=1e-5)
+
+
 def test_arrays_that_do_not_match_are_refused():
     kernels, x, weight, out = (
         Invariant(),
