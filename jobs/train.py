@@ -53,10 +53,11 @@ class Train(ChainJob):
 
     def run_job(self):
         """Drive the rounds: many jobs of many steps, checkpoints and evaluations between them."""
-        values = vars(self.options)
+        values = dict(vars(self.options))
         if len(self.options.args) != 1 or not self.options.run:
             self.arg_parser.error("expected the folder of a dataset, and --run")
-        console.start({**values, "data": Path(self.options.args[0])}, type(self))
+        values |= {"data": Path(self.options.args[0]), "runner": values["runner"] or "inline"}
+        console.start(values, type(self))
 
 
 if __name__ == "__main__":

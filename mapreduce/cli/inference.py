@@ -223,8 +223,8 @@ def swarm(
     either command goes on with what the other has begun.
     """
     pin_profile(run)
-    from mapreduce.errors import UsageError
-    from mapreduce.inference import files
+    from mapreduce.errors import MissingInputError, UsageError
+    from mapreduce.inference import files, outputs
     from mapreduce.inference.swarm import driver
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
@@ -232,7 +232,9 @@ def swarm(
 
     directory = _opened(run, values)
     execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
-    if str(out).endswith((".csv", ".parquet")):
+    if not data.exists():
+        raise MissingInputError(f"{data} does not exist")
+    if outputs.is_file(out):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
         file = files.cut(directory, data, execution, {"id": id, "keep": keep, **_given(values)})

@@ -32,7 +32,7 @@ from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase, Program
-from mapreduce.errors import BadRowError, DataError, MemberError, UsageError
+from mapreduce.errors import BadRowError, DataError, MemberError, MissingInputError, UsageError
 from mapreduce.inference import outputs, raw
 from mapreduce.inference.base import executor_of, scratch
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
@@ -324,6 +324,7 @@ class PredictFile(Program):
         path = outputs.part_path(self.place, number)
         with opened(path) as file:
             found = file.metadata.metadata or {}
+            outputs.check_part(path, found, self.content)
             counts = json.loads(found.get(_COUNTS, b"{}"))
             rows = file.metadata.num_rows
         expected = self.parts[number].rows
@@ -350,6 +351,15 @@ class PredictFile(Program):
     @cached_property
     def _run(self) -> RunDir:
         return RunDir(path_of(self.run))
+
+    def load(self) -> None:
+        """Load the model; a DataError says what to do if the run has gone on meanwhile."""
+        try:
+            _ = self._predictor
+        except (DataError, MissingInputError) as error:
+            raise DataError(
+                f"{error}. If the run was trained on meanwhile, run the command again"
+            ) from error
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -396,8 +406,9 @@ class PredictFile(Program):
                         )
                         stack.enter_context(_closing(writer, path))
                     writer.write_table(table)
-            if counts := {kind: found for kind, found in reading.counts.items() if found}:
-                writer.add_key_value_metadata({_COUNTS: json.dumps(counts).encode()})
+            counts = {kind: found for kind, found in reading.counts.items() if found}
+            about = {_COUNTS: json.dumps(counts).encode()} if counts else {}
+            writer.add_key_value_metadata(about | outputs.marked(self.content))
         self._check_unchanged()
 
     def _predicted(self, rows: Rows, finished: Finished) -> Any:
@@ -505,7 +516,7 @@ def predict(
     completed = checkpoint.latest(run)
     execution.check_places(run.path, file.path, out)
     made_from = outputs.made_from(run, completed, file.sha256, device)
-    content = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    content = outputs.digest_of(made_from)
     with outputs.begun(out, made_from, len(file.parts)) as parts:
         program = PredictFile.of(run, completed, file, device, parts or out, content)
         paths = run.path, file.path, parts or out

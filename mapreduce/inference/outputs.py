@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,7 +16,7 @@ from hdfs_utils.folders import first_special, remove_ended
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, replace
 from mapreduce.data.readers.parquet import opened
-from mapreduce.errors import OutputError, UsageError
+from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 
@@ -24,6 +24,10 @@ from mapreduce.runs.directory import RunDir
 MOST_PARTS = 256
 #: What a swarm works on in a folder, and by which programs, while it is at work.
 SWARM = "_swarm.json"
+#: How the names of leases of parts begin.
+LEASE = ".lease-"
+#: In the metadata of a part: the digest of what it is made from.
+_MADE_FROM = b"gradreduce.made_from"
 #: Columns of predictions beside the ids, which cannot have one of these names.
 COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
@@ -96,8 +100,7 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
         is_whole = (out / SUCCESS).exists()
         yield None if is_whole else out
         if not is_whole:
-            remove_ended(out)
-            put_if_absent(out / SUCCESS, b"", sync=True)
+            finish(out, made_from)
 
 
 @contextlib.contextmanager
@@ -173,9 +176,12 @@ def _flat(table: Any) -> Any:
 
 def make_folder(out: AnyPath) -> None:
     """Make the folder of predictions; an OutputError if it has anything else in it."""
-    if out.exists() and not (out / PREDICTION).exists():
+    if out.exists():
+        # Listed once: others may begin at the same moment.
+        names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
         ours = {SWARM, *(path.name for path in lease.files(out))}
-        if not out.is_dir() or any(path.name not in ours for path in out.iterdir()):
+        others = (name for name in names - ours if not name.endswith(".tmp") or name[0] != ".")
+        if PREDICTION not in names and any(not name.startswith(LEASE) for name in others):
             raise OutputError(
                 f"{out} exists, and does not contain predictions. Choose another folder"
             )
@@ -189,19 +195,57 @@ def make_folder(out: AnyPath) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-def claim(out: AnyPath, made_from: dict[str, str]) -> None:
+def claim(out: AnyPath, made_from: dict[str, str], *, for_swarm: bool = False) -> None:
     """Write into the folder what its predictions are made from, or find the same there."""
     note = out / PREDICTION
     make_folder(out)
-    content = json.dumps(made_from, indent=1).encode()
     try:
-        put_if_absent(note, content, sync=True)
+        put_if_absent(note, _content(made_from), sync=True)
     except ConflictError:
-        if not any(out.glob("part-*")):
+        if not any(out.glob("part-*")) and (for_swarm or not (out / SWARM).exists()):
             # Of a command that was killed before it had written anything.
-            replace(note, content)
+            replace(note, _content(made_from))
             return
         raise OutputError(
             f"{out} contains predictions of another model or of other data, or made on another "
-            f"device. Choose another folder"
+            f"device or by another version. Choose another folder"
         ) from None
+
+
+def finish(out: AnyPath, made_from: dict[str, str]) -> None:
+    """Say that all parts are there, and remove what those have left that wrote them.
+
+    Raises OutputError (another command has begun other predictions there).
+    """
+    if (out / PREDICTION).read_bytes() != _content(made_from):
+        raise OutputError(
+            f"{out}: another command has written predictions of another model or of other data "
+            f"there at the same time. Remove the folder, then run one of them again"
+        )
+    put_if_absent(out / SUCCESS, b"", sync=True)
+    remove_ended(out)
+    for path in (out / SWARM, *out.glob(f"{LEASE}*")):
+        path.unlink(missing_ok=True)
+
+
+def digest_of(made_from: dict[str, str]) -> str:
+    """A digest of what predictions are made from."""
+    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+
+
+def _content(made_from: dict[str, str]) -> bytes:
+    return json.dumps(made_from, indent=1).encode()
+
+
+def marked(content: str) -> dict[bytes, bytes]:
+    """What the metadata of a part say: the digest of what it is made from."""
+    return {_MADE_FROM: content.encode()}
+
+
+def check_part(path: AnyPath, metadata: Mapping[bytes, bytes] | None, content: str) -> None:
+    """Raise a DataError if a part is made from something else, as its metadata say."""
+    if (metadata or {}).get(_MADE_FROM, b"").decode() != content:
+        raise DataError(
+            f"{path} holds predictions of another model or of other data: another command has "
+            f"written there at the same time. Remove the folder, then run one of them again"
+        )

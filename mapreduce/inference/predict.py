@@ -20,6 +20,7 @@ from mapreduce.data import ids
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers.opening import fitted_of
+from mapreduce.data.readers.parquet import opened
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase
@@ -42,6 +43,7 @@ class Predict(ModelProgram):
 
     out: str
     id_name: str
+    made_from: str
 
     name = "predict"
 
@@ -73,8 +75,11 @@ class Predict(ModelProgram):
         if not path.exists():
             sink = io.BytesIO()
             table = self._table(arrays)
+            table = table.replace_schema_metadata(outputs.marked(self.made_from))
             pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
             put_if_absent(path, sink.getvalue(), sync=True)
+        with opened(path) as file:
+            outputs.check_part(path, file.metadata.metadata, self.made_from)
         yield key, Message({"rows": len(arrays["row"])})
 
     def _predict(self, shard: int) -> dict[str, Array]:
@@ -127,7 +132,8 @@ def predict(
         if parts is not None:
             recipe = fitted_of(data, manifest)
             name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None))
-            program = Predict.of(run, completed, data, device, out=str(parts), id_name=name)
+            more = {"id_name": name, "made_from": outputs.digest_of(made_from)}
+            program = Predict.of(run, completed, data, device, out=str(parts), **more)
             reducers = min(execution.workers, len(first_rows(manifest)))
             tasks, paths = len(manifest.shards), (run.path, data, parts)
             executor_of(execution, *paths, tasks=tasks, reducers=reducers).advance(program)

@@ -18,9 +18,8 @@ from typing import IO
 import pyarrow as pa
 
 from hdfs_utils.errors import ConflictError
-from hdfs_utils.folders import remove_ended
 from hdfs_utils.paths import AnyPath
-from hdfs_utils.publish import SUCCESS, put_if_absent
+from hdfs_utils.publish import PREDICTION, put_if_absent
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
 from mapreduce.inference import files, outputs
 from mapreduce.inference.files import PredictFile, TableFile
@@ -62,23 +61,26 @@ def predict(
     """
     completed = checkpoint.latest(run)
     made_from = outputs.made_from(run, completed, file.sha256, device)
-    content = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    content = outputs.digest_of(made_from)
     program = PredictFile.of(run, completed, file, device, out.absolute(), content)
+    is_new = not out.exists()
     outputs.make_folder(out)
     is_first = _join(run, out, content, tell)
     try:
-        outputs.claim(out, made_from)
-    except OutputError:
-        if is_first:
-            (out / outputs.SWARM).unlink(missing_ok=True)
+        outputs.claim(out, made_from, for_swarm=True)
+        if missing(program):
+            _Workers(program, workers, patience, tell).run()
+        found = files.concluded(program, file, map(program.receipt, range(len(file.parts))))
+    except BaseException:
+        if is_first and not any(out.glob("part-*")) and not leases.found(out):
+            # Nobody is at work there, and there is nothing to go on with.
+            for name in (outputs.SWARM, PREDICTION):
+                (out / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if is_new and isinstance(out, Path):
+                    out.rmdir()
         raise
-    if not (out / SUCCESS).exists():
-        _Workers(program, workers, patience, tell).run()
-    found = files.concluded(program, file, map(program.receipt, range(len(file.parts))))
-    put_if_absent(out / SUCCESS, b"", sync=True)
-    leases.give_back(out)
-    remove_ended(out)
-    (out / outputs.SWARM).unlink(missing_ok=True)
+    outputs.finish(out, made_from)
     return found
 
 
@@ -106,9 +108,10 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{out / outputs.SWARM} is damaged: {error!r}. {_LEFT}") from error
     if found[0] != content:
+        left = "" if any(out.glob("part-*")) else f". {_LEFT}"
         raise OutputError(
             f"{out} is the folder of a swarm that predicts other data, or by another model. Choose "
-            f"another one. {_LEFT}"
+            f"another one{left}"
         )
     if differences:
         raise UsageError(

@@ -15,6 +15,7 @@ from hdfs_utils import conditional
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import create, replace
+from mapreduce.inference.outputs import LEASE
 from mapreduce.support.periodic import every
 
 #: A holder says so many times within the patience of others that it lives.
@@ -33,7 +34,7 @@ class Lease(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f".lease-{self.part:05d}-{self.generation}"
+        return f"{LEASE}{self.part:05d}-{self.generation}"
 
 
 class Leases:
@@ -67,7 +68,7 @@ class Leases:
         """Whether a lease has not changed for as long as the patience lasts."""
         try:
             content = (self._folder / lease.name).read_bytes()
-        except (FileNotFoundError, StorageError):
+        except FileNotFoundError:
             # It was given back just now.
             return False
         now = time.monotonic()
@@ -112,7 +113,8 @@ class Leases:
 
 def found(folder: AnyPath) -> list[Lease]:
     """The leases in a folder."""
-    names = (re.fullmatch(r"\.lease-(\d{5})-(\d{1,9})", path.name) for path in folder.iterdir())
+    form = re.escape(LEASE) + r"(\d{5})-(\d{1,9})"
+    names = (re.fullmatch(form, path.name) for path in folder.iterdir())
     return [Lease(int(name[1]), int(name[2])) for name in names if name]
 
 

@@ -10,6 +10,8 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import StorageError
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import built
 from mapreduce.errors import DataError, GradreduceError, Interrupted, MemberError
@@ -18,6 +20,8 @@ from mapreduce.inference.files import PredictFile
 from mapreduce.inference.swarm.leases import Leases
 from mapreduce.support import signals
 
+#: The exit code of what cannot be read or written.
+_STORAGE = 74
 #: Seconds between two looks at parts that others are at, at least.
 _LOOK_SECONDS = 0.05
 
@@ -34,7 +38,8 @@ class Done:
 
 def missing(program: PredictFile) -> list[int]:
     """The parts that are not there yet."""
-    names = {path.name for path in program.place.iterdir()}
+    with storage_errors("read", program.place):
+        names = {path.name for path in program.place.iterdir()}
     every = range(len(program.parts))
     return [at for at in every if outputs.part_path(program.place, at).name not in names]
 
@@ -79,11 +84,14 @@ def main(argument: str) -> int:
     assert isinstance(program, PredictFile)
     try:
         with signals.interrupting():
+            program.load()
             work(program, given["worker"], given["patience"], done)
     except Interrupted as error:
         done.exit_code = error.exit_code
-    except GradreduceError as error:
+    except (GradreduceError, StorageError) as error:
         done.error, done.exit_code = str(error), error.exit_code
+    except OSError as error:
+        done.error, done.exit_code = str(error), _STORAGE
     print(json.dumps(asdict(done)), flush=True)
     return done.exit_code
 

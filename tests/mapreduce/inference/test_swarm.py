@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import random
 import secrets
+import shutil
 import signal
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.csv
 import pytest
 
@@ -15,12 +17,13 @@ import mapreduce
 import programs
 from hdfs_utils.paths import path_of
 from mapreduce.data.readers import csv
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
 from mapreduce.inference import files, outputs
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.swarm import driver, leases
 from mapreduce.inference.swarm.leases import Lease, Leases
-from mapreduce.inference.swarm.worker import Done, missing, work
+from mapreduce.inference.swarm.worker import Done, main, missing, work
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from programs import gradreduce, succeed
@@ -125,7 +128,8 @@ class Herd:
 def program_of(trained, file, out):
     run = RunDir(trained / "run")
     outputs.claim(out, outputs.made_from(run, 3, file.sha256, "cpu"))
-    return PredictFile.of(run, 3, file, "cpu", out, "content")
+    content = outputs.digest_of(outputs.made_from(run, 3, file.sha256, "cpu"))
+    return PredictFile.of(run, 3, file, "cpu", out, content)
 
 
 def kills(seed, trained, file, out, folder, monkeypatch, patience=PATIENCE):
@@ -240,6 +244,55 @@ def test_who_does_not_fit_is_refused(trained, file, tmp_path):
     assert swarm(trained, file, out)[0] == (1500, [])
     with pytest.raises(OutputError, match="predictions of another model or of other data"):
         swarm(trained, replace(file, sha256="0"), out)
+
+
+def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
+    table = table_of(5, 1, False).to_pydict()
+    table["x03"][2] = "wrong"
+    pyarrow.csv.write_csv(
+        pa.table({**table, "x03": [*map(str, table["x03"])]}), tmp_path / "bad.csv"
+    )
+    bad = files.cut(RunDir(trained / "run"), tmp_path / "bad.csv", INLINE, {})
+    with pytest.raises(DataError, match="row 3"):
+        swarm(trained, bad, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file, tmp_path):
+    out, run = tmp_path / "out", RunDir(trained / "run")
+    program = program_of(trained, file, out)
+    driver._join(run, out, program.content, print)
+    [*program.map(LeafRange(0, 0, 2))]
+    (out / Lease(5, 1).name).write_text("gone 3")
+    # One of another model keeps away.
+    with pytest.raises(OutputError, match="of another model or of other data"):
+        outputs.claim(out, {"model_sha256": "other"})
+    files.predict(run, file, out, INLINE)
+    assert content(out) == content(trained / "expected")
+
+
+def test_parts_of_others_are_seen(trained, file, tmp_path):
+    program = program_of(trained, file, tmp_path / "out")
+    other = replace(program, content="other")
+    [*other.map(LeafRange(0, 1, 2))]
+    with pytest.raises(DataError, match=r"part-00001.parquet holds predictions of another model"):
+        swarm(trained, file, tmp_path / "out")
+    made_from = outputs.made_from(RunDir(trained / "run"), 3, file.sha256, "cpu")
+    (tmp_path / "out" / "_prediction.json").write_text("{}")
+    with pytest.raises(OutputError, match="at the same time"):
+        outputs.finish(tmp_path / "out", made_from)
+
+
+def test_a_worker_says_what_it_could_not_read(trained, file, tmp_path, capfd):
+    program = program_of(trained, file, tmp_path / "out")
+    given = {"program": program.describe(), "worker": "a", "patience": 1.0}
+    shutil.rmtree(tmp_path / "out")
+    assert main(json.dumps(given)) == 74
+    told = json.loads(capfd.readouterr().out)
+    assert f"cannot read {tmp_path / 'out'}" in told["error"]
+    given["program"] = replace(program, completed=99).describe()
+    assert main(json.dumps(given)) == 65
+    assert "trained on meanwhile" in json.loads(capfd.readouterr().out)["error"]
 
 
 def test_workers_that_all_end_too_early(trained, file, tmp_path, monkeypatch):
