@@ -190,6 +190,26 @@ def peer_seconds(peer: str, shape: str, source: Path) -> str:
     return f"{after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.2f}"
 
 
+def measured(shape: str, command: list[str]) -> tuple[float, float]:
+    """Processor seconds of a command, and MiB of the largest of its processes."""
+    # A process that has imported little: those that it starts begin with its memory.
+    program = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
+        "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+        "print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command],
+        env={**os.environ, "SHAPE": shape},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, largest = map(float, done.stdout.split())
+    return seconds, largest / 1024
+
+
 def growth(quick: bool) -> Table:
     """Processor time and memory of the jobs with most keys against rows and ``--memory``."""
     rows = 2_000 if quick else 600_000
@@ -197,14 +217,8 @@ def growth(quick: bool) -> Table:
         f"Many keys: growth from {rows:,} rows",
         "Visits and Identity of `benchmarks/stock/shapes.py`, `--workers 2`. The largest "
         f"process shall have at most half of `--memory` and {BESIDE} MiB; time beside that of the "
-        f"same rows ten times as often, at most {MOST_GROWTH} of linear.",
+        f"first rows, the median of three runs, at most {MOST_GROWTH} of linear.",
         "| shape | `--memory`, MB | rows, times | processor time, s | of linear | largest, MiB |",
-    )
-    # A process that has imported little: those that it starts begin with its memory.
-    program = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
-        "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-        "print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
     )
     first: dict[tuple[str, int], float] = {}
     for times in TIMES:
@@ -213,18 +227,12 @@ def growth(quick: bool) -> Table:
             for shape in ("Visits", "Identity"):
                 for memory in MEMORIES:
                     options = ["-r", "parallel", "--workers", "2", "--memory", str(memory)]
-                    source = path / INPUTS.get(shape, "visits")
-                    done = subprocess.run(
-                        [sys.executable, "-c", program, *COMMAND, *options, str(source)],
-                        env={**os.environ, "SHAPE": shape},
-                        cwd=ROOT,
-                        capture_output=True,
-                        text=True,
-                        check=True,
-                    )
-                    seconds, largest = map(float, done.stdout.split())
+                    command = [*COMMAND, *options, str(path / INPUTS.get(shape, "visits"))]
+                    # All others are compared with the first.
+                    runs = [measured(shape, command) for _ in range(3 if times == 1 else 1)]
+                    seconds = statistics.median(seconds for seconds, _ in runs)
+                    mib = max(largest for _, largest in runs)
                     linear = seconds / (first.setdefault((shape, memory), seconds) * times)
-                    mib = largest / 1024
                     if not quick and (linear > MOST_GROWTH or mib > memory / 2 + BESIDE):
                         table.missed.append(f"{shape} {times} times, --memory {memory}")
                     table.rows.append(
