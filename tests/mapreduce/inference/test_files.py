@@ -459,7 +459,7 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     # Its workers end, too.
     programs.wait_until(lambda: not programs.processes_of(str(source)))
     part = min(tmp_path.glob(parts))
-    kept = pq.read_table(part)
+    kept = pq.read_table(part).replace_schema_metadata(pq.read_metadata(part).metadata)
     place = kept.schema.get_field_index("prediction")
     pq.write_table(kept.set_column(place, "prediction", pa.array(["kept"] * len(kept))), part)
     process, most = programs.start(*command[:-1], 2), 0
