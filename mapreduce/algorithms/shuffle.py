@@ -5,9 +5,10 @@ has counted the rows of all blocks, a mapper knows the shard of each of its rows
 a shard sorts what it gets: the same bytes as :func:`mapreduce.data.importer.import_rows` writes.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
-from hdfs_utils.publish import mapped, put_if_absent, write_new
+from hdfs_utils.publish import mapped, new_file, put_if_absent, write_new
 from mapreduce.algorithms.summarise import surveyed
 from mapreduce.algorithms.tables import (
     BlockProgram,
@@ -89,7 +90,10 @@ class PlacedProgram(BlockProgram):
 
 @dataclass(frozen=True)
 class NameRows(PlacedProgram):
-    """Writes the file of the rows' ids, all of which one task gets; the block lists it."""
+    """Writes the file of the rows' ids, all of which one task gets.
+
+    The block lists it, or says what is wrong.
+    """
 
     name = "name-rows"
 
@@ -120,7 +124,11 @@ class NameRows(PlacedProgram):
                     batch = _unpacked(path.read_bytes(), ids.SCHEMA)
                     named.append(batch.column(0).to_numpy(), batch.column(1))
             files = ", ".join(path_of(shown).name for shown in self.shown)
-            listed = named.finish(files)
+            try:
+                listed = named.finish(files)
+            except DataError as error:
+                yield key, Message({"wrong": str(error)})
+                return
             assert listed is not None
             put_if_absent(path_of(self.out) / ids.FILE, mapped(Path(folder, ids.FILE)), sync=True)
         yield key, Message(asdict(listed))
@@ -202,16 +210,16 @@ class Shuffle(PlacedProgram):
         # All keys differ.
         places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
         rows, numbers = importer.rows_of(self._form, table, places, None)
-        name = importer.shard_name(key[0])
-        with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-            entry = write_shard(Path(folder, name), rows, numbers, self._finished.row_bytes)
-            put_if_absent(path_of(self.out) / name, mapped(Path(folder, name)), sync=True)
+        path = path_of(self.out) / importer.shard_name(key[0])
+        # Another attempt at this task may be quicker: it writes the same.
+        with contextlib.suppress(FileExistsError), new_file(path) as temporary:
+            entry = write_shard(temporary, rows, numbers, self._finished.row_bytes)
         features = rows.features
         entries = None
         if isinstance(features, Csr):
             entries = int(features.indptr[-1] - features.indptr[0])
         kind = {"dtype": features.dtype.name, "entries": entries}
-        yield key, Message({"entry": asdict(entry), **kind})
+        yield key, Message({"entry": asdict(replace(entry, file=path.name)), **kind})
 
 
 def _packed(unit: int, batch: Any) -> Message:
@@ -239,6 +247,8 @@ def name_rows(
     fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
     executor = chain_for(reading, execution, len(leaves), 1, place)
     (block,) = executor.advance(NameRows(**fields)).blocks
+    if "wrong" in block.meta:
+        raise DataError(block.meta["wrong"])
     (place / _PLAN).unlink()
     return build(ListedIds, block.meta)
 

@@ -22,7 +22,7 @@ from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.executor import total
 from mapreduce.engine.program import Program
 from mapreduce.engine.sums import Monoid, Sum
-from mapreduce.errors import DataError
+from mapreduce.errors import DataError, MissingInputError
 from mapreduce.executors.chain import Chain
 from mapreduce.reduction.message import Message
 from mapreduce.runs.execution import Execution
@@ -111,11 +111,11 @@ class TableProgram(Program):
         """Let errors call files as the user does: tasks work in folders of their own."""
         try:
             yield
-        except DataError as error:
+        except (DataError, MissingInputError) as error:
             text = str(error)
             for path, shown in zip(self.files, self.shown, strict=True):
                 text = text.replace(path, shown)
-            raise DataError(text) from error
+            raise type(error)(text) from error
 
     def check_unchanged(self, number: int) -> None:
         """Raise a DataError if a file that was read is not what it was at first."""
@@ -193,7 +193,9 @@ def chain_for(
     """Jobs over a table's files and other paths: as many tasks as workers, or more for much."""
     paths = (*reading.table.paths, *others)
     execution.check_places(*paths)
-    tasks = min(units, max(execution.workers, units // _TASK_BLOCKS))
+    # As many for each worker.
+    waves = -(-units // (_TASK_BLOCKS * execution.workers))
+    tasks = min(units, waves * execution.workers)
     return Chain(execution.for_paths(*paths), tasks, min(reducers, execution.workers))
 
 

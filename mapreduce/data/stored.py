@@ -127,7 +127,7 @@ def divided(
 ) -> list[tuple[int, Any]]:
     """Record batches of the rows of each of ``count`` owners that has some; owners are (rows,)."""
     # NumPy sorts short integers by counting them.
-    places = np.argsort(owners.astype(np.min_scalar_type(count)), kind="stable")
+    places = np.argsort(owners.astype(np.min_scalar_type(count - 1)), kind="stable")
     batch = form.batch({n: column[places] for n, column in columns.items()}, features, places)
     ends = np.cumsum(np.bincount(owners, minlength=count)).tolist()
     return [

@@ -86,6 +86,14 @@ def test_the_bytes_of_an_import_here(small, tmp_path, fields):
     assert told[0] == told[1]
 
 
+def test_shards_of_one_label(small, tmp_path):
+    reading = Reading(opening.open_table([small], "csv", RECIPE), RECIPE)
+    shuffle.import_table(reading, tmp_path / "jobs", 7, INLINE, by_label=True)
+    source = opening.table([small], "csv", RECIPE)
+    importer.import_rows(source, tmp_path / "here", 7, by_label=True)
+    assert content(tmp_path / "jobs") == content(tmp_path / "here")
+
+
 def test_by_the_recipe_of_other_data(small, tmp_path):
     first, _ = here(small, RECIPE, tmp_path / "train")
     like = opening.fitted_of(tmp_path / "train", first)
