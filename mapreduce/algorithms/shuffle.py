@@ -59,10 +59,9 @@ class _Plan(NamedTuple):
     ranks: dict[int | str, int]
 
     def write(self, path: AnyPath) -> None:
-        arrays = {"before": self.before, "cuts": self.cuts}
-        write_new(
-            path, *encode_parts(Message({"ranks": [*self.ranks.items()]}, arrays)), sync=False
-        )
+        meta = {"ranks": [*self.ranks.items()]}
+        message = Message(meta, {"before": self.before, "cuts": self.cuts})
+        write_new(path, *encode_parts(message), sync=False)
 
     @classmethod
     def read(cls, path: AnyPath) -> "_Plan":
@@ -116,9 +115,8 @@ class NameRows(PlacedProgram):
         with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
             # They come in any order, and memory may not hold all of them.
             for message in messages:
-                Path(folder, f"{message.meta['block']:08d}").write_bytes(
-                    message.arrays["rows"].data
-                )
+                path = Path(folder, f"{message.meta['block']:08d}")
+                path.write_bytes(message.arrays["rows"].data)
             with ids.Writer(Path(folder, ids.FILE)) as named:
                 for path in sorted(Path(folder).glob("[0-9]*")):
                     batch = _unpacked(path.read_bytes(), ids.SCHEMA)

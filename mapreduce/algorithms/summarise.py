@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.algorithms.tables import (
     BlockProgram,
     blocks_of,
@@ -76,6 +76,8 @@ def surveyed(
 
     Raises UsageError, DataError (see :meth:`mapreduce.data.readers.reading.Reading.settle`).
     """
+    if like:
+        execution.check_places(path_of(like))
     leaves = leaves_of(reading, execution)
     while True:
         program = Summarise(

@@ -84,9 +84,9 @@ class Blocks:
 class TableProgram(Program):
     """A program over the files of a table.
 
-    ``files`` are their paths, ``shown`` how errors call them, and ``stamps`` what they were when
-    they were opened (:func:`hdfs_utils.paths.stamp_of`). ``format`` and ``recipe`` say how to
-    read them. ``token`` is unlike that of any other job.
+    ``files`` are their paths, ``shown`` how errors call them, and ``stamps`` what they were at
+    first (:attr:`mapreduce.data.readers.reading.Reading.stamps`). ``format`` and ``recipe`` say how
+    to read them. ``token`` is unlike that of any other job.
     """
 
     files: tuple[str, ...]
@@ -137,7 +137,7 @@ def described_by(reading: Reading) -> dict[str, Any]:
     return {
         "files": tuple(str(path.absolute()) for path in table.paths),
         "shown": tuple(map(str, table.paths)),
-        "stamps": tuple(map(stamp_of, table.paths)),
+        "stamps": reading.stamps,
         "format": table.format,
         "recipe": json.dumps(content),
         "token": secrets.token_hex(8),

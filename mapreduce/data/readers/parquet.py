@@ -87,13 +87,14 @@ class ParquetTable:
         """Some columns, in batches of at most so many rows that lie in one row group."""
         paths = self.paths if stretch is None else [self.paths[stretch.file]]
         for path in paths:
-            starts = True
+            starts = stretch is None or not stretch.start
             with opened(path) as file:
                 groups = range(file.num_row_groups)
                 for group in groups if stretch is None else groups[stretch.start : stretch.stop]:
+                    at: int | None = group
                     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
-                        yield Leaf(path, starts, batch)
-                        starts = False
+                        yield Leaf(path, starts, batch, at)
+                        starts, at = False, None
 
     def pieces(self) -> Sequence[Stretch]:
         return [whole(number) for number in range(len(self.paths))]

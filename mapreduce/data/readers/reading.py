@@ -4,12 +4,13 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from hdfs_utils.paths import AnyPath, size_of
+from hdfs_utils.paths import AnyPath, size_of, stamp_of
 from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.classes import Tally, tallied
@@ -189,6 +190,11 @@ class Reading:
             typed=table.is_typed,
             remarks=self.remarks,
         )
+
+    @cached_property
+    def stamps(self) -> tuple[str, ...]:
+        """What the files were when somebody first asked; see :func:`hdfs_utils.paths.stamp_of`."""
+        return tuple(map(stamp_of, self.table.paths))
 
     @property
     def kinds(self) -> dict[str, str]:

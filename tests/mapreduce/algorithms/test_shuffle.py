@@ -156,19 +156,21 @@ def test_what_is_to_be_learnt_follows_from_all_labels(small, tmp_path, labels):
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("program", [tables.FindBlocks, shuffle.Shuffle])
+@pytest.mark.parametrize("before", [(tables, "marks_of"), (importer, "finish")])
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_file_that_changes_meanwhile(small, tmp_path, monkeypatch, program, gone):
-    units = program.units
+def test_a_file_that_changes_between_jobs(small, tmp_path, monkeypatch, before, gone):
+    following = getattr(*before)
 
-    def changing(self, completed):
+    def changing(*given):
+        """It has as many rows as ever."""
         if gone:
-            small.unlink(missing_ok=True)
+            small.unlink()
         else:
-            small.write_text(small.read_text() + "\n")
-        return units(self, completed)
+            small.write_text(small.read_text().replace("stay", "went"))
+        monkeypatch.setattr(*before, following)
+        return following(*given)
 
-    monkeypatch.setattr(program, "units", changing)
+    monkeypatch.setattr(*before, changing)
     message = f"{small} does not exist" if gone else f"{small} changed while it was read"
     with pytest.raises(Exception, match=message):
         by_jobs(small, RECIPE, tmp_path / "out")

@@ -176,7 +176,7 @@ def test_blocks_are_read_from_a_mark_on(tmp_path, monkeypatch, kind, most):
     whole = [*table.leaves()]
     count, marks = tables.marks_of(table.leaves())
     assert count == len(whole) > 20
-    assert len(marks) <= most and bool(marks) == (kind != "parquet")
+    assert 0 < len(marks) <= most
     blocks, chance = tables.Blocks(table, marks), random.Random(0)
     for wanted in [0, *(chance.randrange(count) for _ in range(40)), *range(5, count)]:
         found = blocks[wanted]
