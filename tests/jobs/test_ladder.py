@@ -20,6 +20,7 @@ from jobs import inputs
 from jobs.train import Train
 from mapreduce.cli.main import main
 from mapreduce.launch.run import load_job
+from programs import gradreduce
 from quick import each, first_of
 
 RUNGS = sorted(path for path in JOBS.glob("[a-z]*.py") if path.stem != "inputs")
@@ -183,11 +184,11 @@ def test_a_job_predicts_as_a_process_does(network, runner, capfdbinary, monkeypa
     assert dict(job("predict")([]).parse_output([printed])) == Counter(said)
 
 
-def test_a_run_that_is_not_there_is_named(tmp_path, capfd, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = ["--no-conf", "--run", "nope", str(JOBS / "data/digits.tsv")]
-    assert main(["run", str(JOBS / "predict.py"), *arguments]) != 0
-    assert "nope is not a directory" in capfd.readouterr().err
+def test_a_run_that_is_not_there_is_named(tmp_path):
+    arguments = ["--no-conf", "--run", "nope", JOBS / "data/digits.tsv"]
+    done = gradreduce("run", JOBS / "predict.py", *arguments, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "nope is not a directory" in done.stderr
 
 
 def test_train_shows_its_options_and_takes_those_without_a_value(capsys):
