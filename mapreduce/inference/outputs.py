@@ -217,11 +217,14 @@ def finish(out: AnyPath, made_from: dict[str, str]) -> None:
 
     Raises OutputError (another command has begun other predictions there).
     """
-    if (out / PREDICTION).read_bytes() != _content(made_from):
+    try:
+        # It may be gone: one that had written nothing has tidied up.
+        put_if_absent(out / PREDICTION, _content(made_from), sync=True)
+    except ConflictError:
         raise OutputError(
             f"{out}: another command has written predictions of another model or of other data "
             f"there at the same time. Remove the folder, then run one of them again"
-        )
+        ) from None
     put_if_absent(out / SUCCESS, b"", sync=True)
     remove_ended(out)
     for path in (out / SWARM, *out.glob(f"{LEASE}*")):

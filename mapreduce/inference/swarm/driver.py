@@ -68,6 +68,11 @@ def predict(
     is_first = _join(run, out, content, tell)
     try:
         outputs.claim(out, made_from, for_swarm=True)
+    except OutputError:
+        if is_first:
+            (out / outputs.SWARM).unlink(missing_ok=True)
+        raise
+    try:
         if missing(program):
             _Workers(program, workers, patience, tell).run()
         found = files.concluded(program, file, map(program.receipt, range(len(file.parts))))
@@ -92,7 +97,9 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
     config = run.config
     own = {"gradreduce": _version(), "pyarrow": pa.__version__}
     profile = numeric.describe()
-    versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba", "python")}}
+    # No byte depends on Python itself.
+    del profile["python"]
+    versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba")}}
     versions |= config.plan.create_model().libraries
     ours = {"content": content, "versions": versions, "profile": profile}
     with contextlib.suppress(ConflictError):

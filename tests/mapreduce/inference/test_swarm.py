@@ -244,6 +244,7 @@ def test_who_does_not_fit_is_refused(trained, file, tmp_path):
     assert swarm(trained, file, out)[0] == (1500, [])
     with pytest.raises(OutputError, match="predictions of another model or of other data"):
         swarm(trained, replace(file, sha256="0"), out)
+    assert content(out) == content(trained / "expected")
 
 
 def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
