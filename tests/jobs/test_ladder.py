@@ -170,6 +170,8 @@ def network(tmp_path_factory):
     return folder / "run"
 
 
+# mrjob unpacks a folder for tasks as Python 3.14 will not by default.
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
 @pytest.mark.parametrize("runner", first_of("inline", "parallel", "local"))
 def test_a_job_predicts_as_a_process_does(network, runner, capfdbinary, monkeypatch):
     path = JOBS / "data/digits.tsv"
