@@ -27,6 +27,11 @@ class Forwards:
 
     found: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.found)
+
     def verdict(self) -> str:
         """Which limits do not hold."""
         missed = [
