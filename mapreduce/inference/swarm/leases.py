@@ -71,6 +71,9 @@ class Leases:
         except FileNotFoundError:
             # It was given back just now.
             return False
+        except (OSError, StorageError):
+            # As S3 fails while its holder writes it; one that stays so is nobody's.
+            content = b""
         now = time.monotonic()
         before, since = self._seen.get(lease, (content, now))
         self._seen[lease] = (content, since if before == content else now)

@@ -196,6 +196,13 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
     with others[0].held(Lease(4, 2)):
         assert (tmp_path / Lease(4, 2).name).exists()
     assert sorted(leases.found(tmp_path)) == [Lease(4, 1), Lease(7, 1), Lease(7, 2)]
+    # What cannot be read for so long is nobody's, either.
+    (tmp_path / Lease(9, 1).name).mkdir()
+    assert others[1].take([9]) is None
+    clock = 29
+    assert others[1].take([9]) == Lease(9, 2)
+    for path in (tmp_path / Lease(9, 1).name).parent.glob(f"{leases.LEASE}00009-*"):
+        path.rmdir() if path.is_dir() else path.unlink()
     leases.give_back(tmp_path, "a")
     assert sorted(leases.found(tmp_path)) == [Lease(7, 1), Lease(7, 2)]
     leases.give_back(tmp_path)
