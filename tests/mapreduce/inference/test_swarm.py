@@ -334,7 +334,7 @@ def test_commands(trained, tmp_path):
 def test_a_command_that_is_stopped_leaves_what_it_has_done(trained, tmp_path, number):
     path, out = tmp_path / "new.csv", tmp_path / "out"
     pyarrow.csv.write_csv(table_of(80_000, 2, False), path)
-    command = ["swarm", trained / "run", path, out, "--workers", 2]
+    command = ["swarm", trained / "run", path, out, "--workers", 1]
     process = programs.start(*command)
     programs.wait_until(lambda: any(out.glob("part-*")) or process.poll() is not None)
     process.send_signal(number)
