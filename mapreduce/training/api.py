@@ -204,20 +204,28 @@ class Run:
             raise UsageError(
                 f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
             )
+        if memory.is_table(data):
+            # Once: a data frame is copied.
+            data = memory.table(data)
         is_near = here or (not execution and not isinstance(data, _PATHS) and near.is_small(data))
         # What was used in this process may not be forked after it.
         is_near = is_near and models.find(self.plan.model).forks_after_gradient
+        if is_near and is_array and id is None and not keep and run.recipe is None:
+            # Nothing is written, not even a temporary folder.
+            with _quiet(run.config.numeric_profile), signals.interrupting():
+                given = _checked(execution, (flags.DEVICE,))
+                device = plan_settings.device_of(given.get("device", flags.DEVICE.default))
+                found = near.predict(self._kept.loaded(run, device), data)
+            return _returned(found, probabilities, is_array)
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             if here:
                 how = replace(how, executor="here")
             loaded = self._kept.loaded(run, device) if is_near else None
             run = run if loaded is None else loaded.run
-            if loaded is not None and is_array and id is None and not keep and run.recipe is None:
-                return _returned(near.predict(loaded, data), probabilities, is_array)
             out = place / "out"
             path: AnyPath | None = None
             if run.recipe is not None and memory.is_table(data):
-                path = stack.enter_context(_as_file(memory.table(data), "the table"))
+                path = stack.enter_context(_as_file(data, "the table"))
             elif run.recipe is not None and _is_file(data):
                 path = _path(data)
             keep = (keep,) if isinstance(keep, str) else tuple(keep)
