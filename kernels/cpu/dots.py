@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from kernels.cpu import jit
 from kernels.cpu.shapes import expect
-from kernels.cpu.tiles import lanes
+from kernels.cpu.tiles import lanes, multiply_add
 
 Array = npt.NDArray[np.floating]
 
@@ -89,13 +89,7 @@ class _Sums:
         self.builder, self.itemsize, self.turns = builder, itemsize, turns
         self.lanes = lanes(itemsize)
         self.vectors = LANES // self.lanes
-        scalar = ir.FloatType() if itemsize == 4 else ir.DoubleType()
-        self.vector = ir.VectorType(scalar, self.lanes)
-        self.multiply_add = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(self.vector, [self.vector] * 3),
-            f"llvm.fmuladd.v{self.lanes}f{8 * itemsize}",
-        )
+        self.vector, self.multiply_add = multiply_add(builder, itemsize)
 
     def write(self, data: list[Any], x_at: Any, stride: Any, out_at: Any, rows: int) -> None:
         builder, (x, weight, out) = self.builder, data

@@ -33,6 +33,15 @@ def lanes(itemsize: int) -> int:
     return _VECTOR_BYTES // itemsize
 
 
+def multiply_add(builder: ir.IRBuilder, itemsize: int) -> tuple[ir.VectorType, Any]:
+    """The type of a vector, and the function that multiplies two and adds a third."""
+    scalar = ir.FloatType() if itemsize == 4 else ir.DoubleType()
+    kind = ir.VectorType(scalar, lanes(itemsize))
+    name = f"llvm.fmuladd.v{kind.count}f{8 * itemsize}"
+    signature = ir.FunctionType(kind, [kind] * 3)
+    return kind, cgutils.get_or_insert_function(builder.module, signature, name)
+
+
 def splat(builder: ir.IRBuilder, number: Any, kind: ir.VectorType) -> Any:
     """Write code for a vector of equal numbers."""
     none, index = kind(ir.Undefined), ir.IntType(32)
@@ -104,14 +113,8 @@ class _Tile:
         self.builder = builder
         self.values = values
         self.lanes = lanes(itemsize)
-        scalar = ir.FloatType() if itemsize == 4 else ir.DoubleType()
-        self.vector = ir.VectorType(scalar, self.lanes)
         self.itemsize = itemsize
-        self.multiply_add = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(self.vector, [self.vector] * 3),
-            f"llvm.fmuladd.v{self.lanes}f{8 * itemsize}",
-        )
+        self.vector, self.multiply_add = multiply_add(builder, itemsize)
 
     def generate(self) -> None:
         builder, end = self.builder, self.builder.append_basic_block("end")

@@ -80,6 +80,18 @@ class Blocks:
             yield from self._table.leaves(Stretch(file, at, sys.maxsize, 0))
 
 
+@contextlib.contextmanager
+def shown_as(files: Iterable[str], names: Iterable[str]) -> Iterator[None]:
+    """Let errors call files as the user does: tasks work in folders of their own."""
+    try:
+        yield
+    except (DataError, MissingInputError) as error:
+        text = str(error)
+        for path, name in zip(files, names, strict=True):
+            text = text.replace(path, name)
+        raise type(error)(text) from error
+
+
 @dataclass(frozen=True)
 class TableProgram(Program):
     """A program over the files of a table.
@@ -108,14 +120,9 @@ class TableProgram(Program):
 
     @contextlib.contextmanager
     def as_shown(self) -> Iterator[None]:
-        """Let errors call files as the user does: tasks work in folders of their own."""
-        try:
+        """See :func:`shown_as`."""
+        with shown_as(self.files, self.shown):
             yield
-        except (DataError, MissingInputError) as error:
-            text = str(error)
-            for path, shown in zip(self.files, self.shown, strict=True):
-                text = text.replace(path, shown)
-            raise type(error)(text) from error
 
     def check_unchanged(self, number: int) -> None:
         """Raise a DataError if a file that was read is not what it was at first."""

@@ -20,6 +20,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of, stamp_of
 from hdfs_utils.publish import new_file
 from mapreduce.algorithms import shuffle
 from mapreduce.algorithms.summarise import surveyed
+from mapreduce.algorithms.tables import shown_as
 from mapreduce.data import fields, ids
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
@@ -309,7 +310,7 @@ class PredictFile(Program):
             if not path.exists():
                 # Another attempt at this task may be quicker.
                 with (
-                    self._as_shown(),
+                    shown_as([self.file], [self.shown]),
                     contextlib.suppress(FileExistsError),
                     new_file(path) as temporary,
                 ):
@@ -334,14 +335,6 @@ class PredictFile(Program):
                 f"Remove it, then run the command again"
             )
         return Message({"rows": rows, "counts": counts})
-
-    @contextlib.contextmanager
-    def _as_shown(self) -> Iterator[None]:
-        """Let errors call the file as the user does: tasks work in folders of their own."""
-        try:
-            yield
-        except DataError as error:
-            raise DataError(str(error).replace(self.file, self.shown)) from error
 
     @property
     def place(self) -> AnyPath:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import PREDICTION, put_if_absent
-from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
+from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, UsageError
 from mapreduce.inference import files, outputs
 from mapreduce.inference.files import PredictFile, TableFile
 from mapreduce.inference.swarm import leases, worker
@@ -192,7 +192,9 @@ class _Workers:
         processes: list[subprocess.Popen[bytes]] = []
         try:
             with signals.deferred():
-                processes += [self._start(number) for number in range(self._count)]
+                # One after the other: those before one that cannot be started have to end.
+                for number in range(self._count):
+                    processes.append(self._start(number))
             yield processes
         except BaseException:
             self._tell(f"{self._progress()}: the same command goes on with the others")
@@ -252,9 +254,7 @@ class _Workers:
         """The error of workers that ended too early."""
         for done in self._done.values():
             if done.error:
-                error = GradreduceError(f"{done.error}. {self._progress()}")
-                error.exit_code = done.exit_code
-                return error
+                return JobError(f"{done.error}. {self._progress()}", done.exit_code)
         codes = ", ".join(str(done.exit_code) for done in self._done.values())
         return GradreduceError(
             f"all workers of this machine have ended, with the exit codes {codes}, before all was "

@@ -121,10 +121,10 @@ def found(folder: AnyPath) -> list[Lease]:
     return [Lease(int(name[1]), int(name[2])) for name in names if name]
 
 
-def give_back(folder: AnyPath, worker: str = "") -> None:
-    """Remove the leases of a worker that has ended; by default those of all."""
+def give_back(folder: AnyPath, worker: str) -> None:
+    """Remove the leases of a worker that has ended."""
     for lease in found(folder):
         path = folder / lease.name
         with contextlib.suppress(OSError, StorageError):
-            if not worker or path.read_bytes().startswith(f"{worker} ".encode()):
+            if path.read_bytes().startswith(f"{worker} ".encode()):
                 path.unlink(missing_ok=True)

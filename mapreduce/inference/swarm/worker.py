@@ -20,8 +20,6 @@ from mapreduce.inference.files import PredictFile
 from mapreduce.inference.swarm.leases import Leases
 from mapreduce.support import signals
 
-#: The exit code of what cannot be read or written.
-_STORAGE = 74
 #: Seconds between two looks at parts that others are at, at least.
 _LOOK_SECONDS = 0.05
 
@@ -91,7 +89,7 @@ def main(argument: str) -> int:
     except (GradreduceError, StorageError) as error:
         done.error, done.exit_code = str(error), error.exit_code
     except OSError as error:
-        done.error, done.exit_code = str(error), _STORAGE
+        done.error, done.exit_code = str(error), StorageError.exit_code
     print(json.dumps(asdict(done)), flush=True)
     return done.exit_code
 

@@ -205,7 +205,7 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
         path.rmdir() if path.is_dir() else path.unlink()
     leases.give_back(tmp_path, "a")
     assert sorted(leases.found(tmp_path)) == [Lease(7, 1), Lease(7, 2)]
-    leases.give_back(tmp_path)
+    leases.give_back(tmp_path, "b")
     assert content(tmp_path) == {}
 
 
