@@ -177,10 +177,7 @@ def predict(
                 completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)
                 places = folder.absolute(), out.absolute()
                 rows = job.predict(directory, completed, *places, execution, id, device)
-    if as_json:
-        print_json({"rows": rows, "out": str(out)})
-    else:
-        echo(f"{out}: {rows:,} predictions")
+    _say(rows, out, as_json)
 
 
 @click.command(cls=GroupedCommand)
@@ -254,10 +251,7 @@ def swarm(
         )
     for note in notes:
         _warn(f"{data}: {note}")
-    if as_json:
-        print_json({"rows": rows, "out": str(out)})
-    else:
-        echo(f"{out}: {rows:,} predictions")
+    _say(rows, out, as_json)
 
 
 @click.command(cls=GroupedCommand)
@@ -320,6 +314,14 @@ def _evaluated(
             )
     check_data(str(place), config.plan.eval_sha256)
     return place
+
+
+def _say(rows: int, out: AnyPath, as_json: bool) -> None:
+    """Say how many predictions were written."""
+    if as_json:
+        print_json({"rows": rows, "out": str(out)})
+    else:
+        echo(f"{out}: {rows:,} predictions")
 
 
 def _told(quiet: bool) -> Callable[[str], None]:
