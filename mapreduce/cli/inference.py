@@ -176,7 +176,9 @@ def predict(
                 named = {**values, "out": out}
                 completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)
                 places = folder.absolute(), out.absolute()
-                rows = job.predict(directory, completed, *places, execution, id, device)
+                rows = job.predict(
+                    directory, completed, *places, execution, id, device, _told(values["quiet"])
+                )
     _say(rows, out, as_json)
 
 
@@ -212,16 +214,18 @@ def swarm(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Predict the file DATA with the model of RUN into the folder OUT, by workers that come and go.
+    """Predict DATA with the model of RUN into the folder OUT, by workers that come and go.
 
-    The same command, on this machine or on another that sees RUN, DATA and OUT, adds workers at any
-    time. Each takes parts of the file that nobody is at, and ends when there are none. A worker may
-    be killed: another takes its part. OUT is the same as that of gradreduce predict, to the byte;
-    either command goes on with what the other has begun.
+    DATA is a dataset, or a file of a table. The same command, on this machine or on another that
+    sees RUN, DATA and OUT, adds workers at any time. Each takes parts of the file, or shards of the
+    dataset, that nobody is at, and ends when there are none. A worker may be killed: another takes
+    its part. OUT is the same as that of gradreduce predict, to the byte; either command goes on
+    with what the other has begun.
     """
     pin_profile(run)
     from mapreduce.errors import MissingInputError, UsageError
-    from mapreduce.inference import files, outputs
+    from mapreduce.inference import files, outputs, raw
+    from mapreduce.inference.base import prepare
     from mapreduce.inference.swarm import driver
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
@@ -229,26 +233,30 @@ def swarm(
 
     directory = _opened(run, values)
     execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
+    given = {"id": id, "keep": keep, **_given(values)}
+    how: dict[str, Any] = {
+        "workers": workers or available_cores(),
+        "patience": patience,
+        "device": device,
+        "tell": _told(values["quiet"]),
+    }
     if not data.exists():
         raise MissingInputError(f"{data} does not exist")
     if outputs.is_file(out):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
-        file = files.cut(directory, data, execution, {"id": id, "keep": keep, **_given(values)})
-        if file is None:
+        if file := files.cut(directory, data, execution, given):
+            rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
+        elif data.is_file():
             raise UsageError(
-                f"{data}: expected a file of CSV or Parquet, whose rows with ids are all kept. For "
-                f"other data take 'gradreduce predict'"
+                f"{data}: expected a dataset, or a file of CSV or Parquet whose rows with ids are "
+                f"all kept. For other data take 'gradreduce predict'"
             )
-        rows, notes = driver.predict(
-            directory,
-            file,
-            out.absolute(),
-            workers=workers or available_cores(),
-            patience=patience,
-            device=device,
-            tell=_told(values["quiet"]),
-        )
+        else:
+            raw.refuse(data, given)
+            completed = prepare(directory, data, execution, False, out, device=device)
+            places = data.absolute(), out.absolute()
+            rows, notes = driver.predict_dataset(directory, completed, *places, **how), []
     for note in notes:
         _warn(f"{data}: {note}")
     _say(rows, out, as_json)

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -32,16 +32,16 @@ from mapreduce.data.readers.table import Stretch, Table, preview
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Layout, Pair, Phase, Program
-from mapreduce.errors import BadRowError, DataError, MemberError, MissingInputError, UsageError
-from mapreduce.inference import outputs, raw
+from mapreduce.engine.program import Layout, Pair, Phase
+from mapreduce.errors import BadRowError, DataError, MemberError, UsageError
+from mapreduce.inference import outputs, raw, unit_files
 from mapreduce.inference.base import executor_of, scratch
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
+from mapreduce.inference.unit_files import Tell, UnitFiles
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-from mapreduce.support.periodic import every
 from mapreduce.support.suggest import did_you_mean
 
 #: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
@@ -51,8 +51,6 @@ _PART_ROWS = 1 << 16
 _VERSION = 1
 #: Bytes of features at once.
 _CHUNK_BYTES = 16 << 20
-#: Seconds between two lines that tell how far it is.
-_TELL_SECONDS = 5.0
 #: Bytes of a row group of predictions in memory.
 _GROUP_BYTES = 16 << 20
 #: Where a part says how many of its fields a user should know about.
@@ -242,7 +240,7 @@ def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
 
 
 @dataclass(frozen=True)
-class PredictFile(Program):
+class PredictFile(UnitFiles):
     """Predicts the parts of a file, and publishes each; a block says how many rows it has.
 
     Columns: see :class:`mapreduce.inference.predict.Predict`.
@@ -251,7 +249,7 @@ class PredictFile(Program):
     ``file``, ``shown``, ``stamp``, ``format``, ``recipe``, ``parts``, ``ids``: See
       :class:`TableFile`, and for ``keep``.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
-    ``content``: Digest of the model and the file.
+    ``made_from``: Digest of the model and the file.
     """
 
     run: str
@@ -267,9 +265,10 @@ class PredictFile(Program):
     keep: tuple[str, ...]
     out: str
     id_name: str
-    content: str
+    made_from: str
 
     name = "predict-file"
+    done = "parts are written"
 
     @classmethod
     def of(
@@ -279,7 +278,7 @@ class PredictFile(Program):
         file: TableFile,
         device: str,
         out: AnyPath | str,
-        content: str,
+        made_from: str,
     ) -> Self:
         return cls(
             run=str(run.path),
@@ -295,7 +294,7 @@ class PredictFile(Program):
             keep=file.keep,
             out=str(out),
             id_name=outputs.id_name(file.recipe.id),
-            content=content,
+            made_from=made_from,
         )
 
     def units(self, completed: int) -> int:
@@ -304,17 +303,25 @@ class PredictFile(Program):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return ()
 
+    def path(self, number: int) -> AnyPath:
+        """See :meth:`UnitFiles.path`."""
+        return outputs.part_path(self.place, number)
+
+    def make(self, number: int) -> None:
+        """See :meth:`UnitFiles.make`."""
+        path = self.path(number)
+        if not path.exists():
+            # Another attempt at this task may be quicker.
+            with (
+                shown_as([self.file], [self.shown]),
+                contextlib.suppress(FileExistsError),
+                new_file(path) as temporary,
+            ):
+                self._write(number, str(temporary))
+
     def map(self, part: LeafRange) -> Iterator[Pair]:
         for number in range(part.start, part.stop):
-            path = outputs.part_path(self.place, number)
-            if not path.exists():
-                # Another attempt at this task may be quicker.
-                with (
-                    shown_as([self.file], [self.shown]),
-                    contextlib.suppress(FileExistsError),
-                    new_file(path) as temporary,
-                ):
-                    self._write(number, str(temporary))
+            self.make(number)
             yield (number,), self.receipt(number)
 
     def receipt(self, number: int) -> Message:
@@ -322,10 +329,10 @@ class PredictFile(Program):
 
         Raises DataError (it holds those of other rows).
         """
-        path = outputs.part_path(self.place, number)
+        path = self.path(number)
         with opened(path) as file:
             found = file.metadata.metadata or {}
-            outputs.check_part(path, found, self.content)
+            outputs.check_part(path, found, self.made_from)
             counts = json.loads(found.get(_COUNTS, b"{}"))
             rows = file.metadata.num_rows
         expected = self.parts[number].rows
@@ -336,23 +343,12 @@ class PredictFile(Program):
             )
         return Message({"rows": rows, "counts": counts})
 
-    @property
-    def place(self) -> AnyPath:
-        """The folder of the parts."""
-        return path_of(self.out)
-
     @cached_property
     def _run(self) -> RunDir:
         return RunDir(path_of(self.run))
 
-    def load(self) -> None:
-        """Load the model; a DataError says what to do if the run has gone on meanwhile."""
-        try:
-            _ = self._predictor
-        except (DataError, MissingInputError) as error:
-            raise DataError(
-                f"{error}. If the run was trained on meanwhile, run the command again"
-            ) from error
+    def _load(self) -> object:
+        return self._predictor
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -401,7 +397,7 @@ class PredictFile(Program):
                     writer.write_table(table)
             counts = {kind: found for kind, found in reading.counts.items() if found}
             about = {_COUNTS: json.dumps(counts).encode()} if counts else {}
-            writer.add_key_value_metadata(about | outputs.marked(self.content))
+            writer.add_key_value_metadata(about | outputs.marked(self.made_from))
         self._check_unchanged()
 
     def _predicted(self, rows: Rows, finished: Finished) -> Any:
@@ -498,7 +494,7 @@ def predict(
     out: AnyPath,
     execution: Execution,
     device: str = "cpu",
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = lambda text: None,
 ) -> tuple[int, list[str]]:
     """Predict a file into a folder of Parquet files, or into one file.
 
@@ -509,28 +505,12 @@ def predict(
     completed = checkpoint.latest(run)
     execution.check_places(run.path, file.path, out)
     made_from = outputs.made_from(run, completed, file.sha256, device)
-    content = outputs.digest_of(made_from)
     with outputs.begun(out, made_from, len(file.parts)) as parts:
-        program = PredictFile.of(run, completed, file, device, parts or out, content)
+        digest = outputs.digest_of(made_from)
+        program = PredictFile.of(run, completed, file, device, parts or out, digest)
         paths = run.path, file.path, parts or out
         executor = executor_of(execution, *paths, tasks=len(file.parts))
-
-        def written() -> str:
-            count = sum(1 for _ in program.place.glob("part-*.parquet"))
-            return f"{count:,} of {len(file.parts):,} parts are written" if count else ""
-
-        try:
-            with every(_TELL_SECONDS, lambda: tell(written() or "no part is written yet"), "parts"):
-                found = executor.advance(program).blocks
-        except BaseException as error:
-            if done := written():
-                tell(
-                    f"{done}, and kept in {program.place}: the same command goes on with the others"
-                )
-            if getattr(error, "exit_code", 0) == DataError.exit_code:
-                # A runner's own error says it of a task in another process.
-                raise DataError(str(error)) from error
-            raise
+        found = unit_files.advance(program, executor, tell).blocks
         return concluded(program, file, found)
 
 
@@ -547,6 +527,6 @@ def concluded(
         file.reading.add(block.meta["counts"])
     if not rows:
         for number in range(len(file.parts)):
-            outputs.part_path(program.place, number).unlink(missing_ok=True)
+            program.path(number).unlink(missing_ok=True)
         raise DataError(f"{file.shown}: expected at least one row, found none")
     return rows, file.reading.notes()

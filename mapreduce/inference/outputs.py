@@ -26,6 +26,8 @@ MOST_PARTS = 256
 SWARM = "_swarm.json"
 #: How the names of leases of parts begin.
 LEASE = ".lease-"
+#: How the names of pieces begin: what is predicted of shards, until it stands in the parts.
+PIECE = ".piece-"
 #: In the metadata of a part: the digest of what it is made from.
 _MADE_FROM = b"gradreduce.made_from"
 #: Columns of predictions beside the ids, which cannot have one of these names.
@@ -48,6 +50,22 @@ def made_from(run: RunDir, completed: int, sha256: str, device: str) -> dict[str
 def part_path(out: AnyPath, number: int) -> AnyPath:
     """The file of a part."""
     return out / f"part-{number:05d}.parquet"
+
+
+def piece_path(out: AnyPath, number: int) -> AnyPath:
+    """The file of a piece."""
+    return out / f"{PIECE}{number:05d}"
+
+
+def _work(out: AnyPath) -> Iterator[AnyPath]:
+    """What may be gone on with: parts and pieces."""
+    for names in ("part-*", f"{PIECE}*"):
+        yield from out.glob(names)
+
+
+def has_work(out: AnyPath) -> bool:
+    """Whether there is something to go on with."""
+    return any(_work(out))
 
 
 def is_file(out: AnyPath) -> bool:
@@ -99,7 +117,9 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
     with _claimed(out, made_from):
         is_whole = (out / SUCCESS).exists()
         yield None if is_whole else out
-        if not is_whole:
+        if is_whole:
+            tidy(out)
+        else:
             finish(out, made_from)
 
 
@@ -117,7 +137,7 @@ def _in_use(folder: AnyPath) -> Iterator[None]:
         try:
             yield
         finally:
-            if not any(folder.glob("part-*")):
+            if not has_work(folder):
                 _remove(folder)
 
 
@@ -130,7 +150,7 @@ def _claimed(out: AnyPath, made_from: dict[str, str]) -> Iterator[None]:
         yield
     except BaseException:
         with storage_errors("tidy up", out):
-            if not any(out.glob("part-*")):
+            if not has_work(out):
                 (out / PREDICTION).unlink(missing_ok=True)
                 if is_new:
                     _remove(out)
@@ -145,7 +165,8 @@ def _remove(folder: AnyPath) -> None:
             folder.rmtree()
         return
     with contextlib.suppress(FileNotFoundError), storage_errors("remove", folder):
-        ours = [folder / PREDICTION, *folder.glob("part-*.parquet"), *folder.glob(".part-*.tmp")]
+        ours = [folder / PREDICTION, *_work(folder), *folder.glob(".part-*.tmp")]
+        ours += folder.glob(f".{PIECE}*.tmp")
         for path in [*ours, *lease.files(folder)]:
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -202,7 +223,7 @@ def claim(out: AnyPath, made_from: dict[str, str], *, for_swarm: bool = False) -
     try:
         put_if_absent(note, _content(made_from), sync=True)
     except ConflictError:
-        if not any(out.glob("part-*")) and (for_swarm or not (out / SWARM).exists()):
+        if not has_work(out) and (for_swarm or not (out / SWARM).exists()):
             # Of a command that was killed before it had written anything.
             replace(note, _content(made_from))
             return
@@ -226,8 +247,13 @@ def finish(out: AnyPath, made_from: dict[str, str]) -> None:
             f"there at the same time. Remove the folder, then run one of them again"
         ) from None
     put_if_absent(out / SUCCESS, b"", sync=True)
+    tidy(out)
+
+
+def tidy(out: AnyPath) -> None:
+    """Remove what those have left that wrote parts which are all there."""
     remove_ended(out)
-    for path in (out / SWARM, *out.glob(f"{LEASE}*")):
+    for path in (out / SWARM, *out.glob(f"{LEASE}*"), *out.glob(f"{PIECE}*")):
         path.unlink(missing_ok=True)
 
 
@@ -247,7 +273,12 @@ def marked(content: str) -> dict[bytes, bytes]:
 
 def check_part(path: AnyPath, metadata: Mapping[bytes, bytes] | None, content: str) -> None:
     """Raise a DataError if a part is made from something else, as its metadata say."""
-    if (metadata or {}).get(_MADE_FROM, b"").decode() != content:
+    check_made_from(path, (metadata or {}).get(_MADE_FROM, b"").decode(), content)
+
+
+def check_made_from(path: AnyPath, found: str, content: str) -> None:
+    """Raise a DataError if a file is made from something else than it should be."""
+    if found != content:
         raise DataError(
             f"{path} holds predictions of another model or of other data: another command has "
             f"written there at the same time. Remove the folder, then run one of them again"

@@ -1,12 +1,14 @@
 """Prediction: Parquet files with a row for each example, in the order of the data's source.
 
-A dataset's rows are shuffled: a map task predicts a shard, and the reducers put ranges of the
-source's rows together.
+A dataset's rows are shuffled: a map task predicts a shard into a file, the piece, which an attempt
+that comes later finds; and the reducers put ranges of the source's rows together.
 """
 
+import contextlib
 import io
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.paths import AnyPath, path_of
-from hdfs_utils.publish import put_if_absent
+from hdfs_utils.publish import SUCCESS, create
 from mapreduce.data import ids
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest
@@ -24,16 +26,21 @@ from mapreduce.data.readers.parquet import opened
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase
-from mapreduce.inference import outputs
+from mapreduce.errors import DataError, WireError
+from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import ModelProgram, executor_of
 from mapreduce.inference.predictor import SLICE_ROWS, columns
-from mapreduce.reduction.message import Message
+from mapreduce.inference.unit_files import Tell, UnitFiles
+from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
+#: Bytes of predictions at once, of a process that makes the parts of all pieces.
+_JOIN_BYTES = 128 << 20
+
 
 @dataclass(frozen=True)
-class Predict(ModelProgram):
+class Predict(ModelProgram, UnitFiles):
     """Predicts shards, and publishes ranges of rows as Parquet files in the folder ``out``.
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
@@ -46,27 +53,62 @@ class Predict(ModelProgram):
     made_from: str
 
     name = "predict"
+    done = "shards are predicted"
 
     def units(self, completed: int) -> int:
         return len(self.dataset.manifest.shards)
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
-        return (Phase("write", len(first_rows(self.dataset.manifest))),)
+        return (Phase("write", len(self.starts)),)
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of each part."""
+        return first_rows(self.dataset.manifest)
+
+    def path(self, number: int) -> AnyPath:
+        """See :meth:`UnitFiles.path`."""
+        return outputs.piece_path(self.place, number)
+
+    def _load(self) -> object:
+        return self.inference
+
+    def make(self, number: int) -> None:
+        """See :meth:`UnitFiles.make`."""
+        path = self.path(number)
+        if not path.exists():
+            arrays = self._predict(number)
+            arrays = _at(arrays, np.argsort(arrays["row"], kind="stable"))
+            piece = encode_parts(Message({"made_from": self.made_from}, arrays))
+            # Another attempt at this task may be quicker.
+            with contextlib.suppress(FileExistsError):
+                create(path, *piece, sync=True)
+
+    def _piece(self, number: int) -> Message:
+        path = self.path(number)
+        try:
+            found = read_message(path)
+        except WireError as error:
+            raise DataError(f"{error}. Remove it, then run the command again") from error
+        outputs.check_made_from(path, str(found.meta.get("made_from")), self.made_from)
+        return found
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
-        starts = first_rows(self.dataset.manifest)
         for shard in range(part.start, part.stop):
-            arrays = self._predict(shard)
-            order = np.argsort(arrays["row"], kind="stable")
-            cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
-            for number, (start, stop) in enumerate(pairwise([0, *cuts, len(order)])):
-                if start < stop:
-                    places = order[start:stop]
-                    yield (number,), Message({"shard": shard}, _at(arrays, places))
+            self.make(shard)
+            yield from self._cut(shard, self._piece(shard).arrays)
+
+    def _cut(self, shard: int, arrays: Mapping[str, Array]) -> Iterator[Pair]:
+        """What each part has of a piece."""
+        rows = arrays["row"]
+        cuts = np.searchsorted(rows, self.starts[1:]).tolist()
+        for number, (start, stop) in enumerate(pairwise([0, *cuts, len(rows)])):
+            if start < stop:
+                yield (number,), Message({"shard": shard}, _at(arrays, slice(start, stop)))
 
     def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Publish a part; its block is the number of its rows."""
-        path = outputs.part_path(path_of(self.out), key[0])
+        path = outputs.part_path(self.place, key[0])
         # A repeated task may send a piece again, and pieces come in any order.
         sent = {message.meta["shard"]: message.arrays for message in messages}
         pieces = [sent[shard] for shard in sorted(sent)]
@@ -77,10 +119,45 @@ class Predict(ModelProgram):
             table = self._table(arrays)
             table = table.replace_schema_metadata(outputs.marked(self.made_from))
             pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
-            put_if_absent(path, sink.getvalue(), sync=True)
+            with contextlib.suppress(FileExistsError):
+                create(path, sink.getvalue(), sync=True)
+        yield key, Message({"rows": self._check(key[0])})
+
+    def _check(self, number: int) -> int:
+        """The rows of a part that is there; a DataError if it is made from something else."""
+        path = outputs.part_path(self.place, number)
         with opened(path) as file:
             outputs.check_part(path, file.metadata.metadata, self.made_from)
-        yield key, Message({"rows": len(arrays["row"])})
+            return int(file.metadata.num_rows)
+
+    def join(self) -> int:
+        """Make the parts of pieces that are all there, in this process; returns the rows."""
+        numbers = range(len(self.starts))
+        while left := [at for at in numbers if not outputs.part_path(self.place, at).exists()]:
+            try:
+                self._join(left)
+            except FileNotFoundError:
+                # Another command has made the parts, and tidied up.
+                if not (self.place / SUCCESS).exists():
+                    raise
+        return sum(map(self._check, numbers))
+
+    def _join(self, left: list[int]) -> None:
+        """Make the first of some parts, as many as fit in memory."""
+        manifest, sent = self.dataset.manifest, dict[int, list[Message]]()
+        for shard in range(self.units(0)):
+            arrays = self._piece(shard).arrays
+            if not sent:
+                row_bytes = sum(array.nbytes for array in arrays.values()) / len(arrays["row"])
+                part_bytes = row_bytes * manifest.rows / len(self.starts)
+                sent = {number: [] for number in left[: max(1, int(_JOIN_BYTES / part_bytes))]}
+            for (number, *_), message in self._cut(shard, arrays):
+                if number in sent:
+                    # Without the rest of its piece.
+                    own = {name: array.copy() for name, array in message.arrays.items()}
+                    sent[number].append(Message(message.meta, own))
+        for number, messages in sent.items():
+            deque(self.write(0, (number,), messages), maxlen=0)
 
     def _predict(self, shard: int) -> dict[str, Array]:
         inference = self.inference
@@ -100,7 +177,7 @@ class Predict(ModelProgram):
         return pa.table({**first, **columns(RunDir(path_of(self.run)).config, found)})
 
 
-def _at(arrays: dict[str, Array], places: Array) -> dict[str, Array]:
+def _at(arrays: Mapping[str, Array], places: Array | slice) -> dict[str, Array]:
     return {name: array[places] for name, array in arrays.items()}
 
 
@@ -108,6 +185,26 @@ def first_rows(manifest: Manifest) -> list[int]:
     """The first row of each part, which has as many rows as one or more shards."""
     step = -(-len(manifest.shards) // outputs.MOST_PARTS)
     return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
+
+
+def begin(
+    run: RunDir,
+    completed: int,
+    data: AnyPath,
+    out: AnyPath,
+    id_name: str | None = None,
+    device: str = "cpu",
+) -> tuple[Predict, dict[str, str]]:
+    """The program that predicts a dataset into a folder, and what the predictions are made from.
+
+    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe.
+    """
+    manifest = Dataset(data).manifest
+    made_from = outputs.made_from(run, completed, manifest.sha256, device)
+    recipe = fitted_of(data, manifest)
+    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None))
+    more = {"out": str(out), "id_name": name, "made_from": outputs.digest_of(made_from)}
+    return Predict.of(run, completed, data, device, **more), made_from
 
 
 def predict(
@@ -118,23 +215,20 @@ def predict(
     execution: Execution,
     id_name: str | None = None,
     device: str = "cpu",
+    tell: Tell = lambda text: None,
 ) -> int:
     """Predict a dataset into a folder of Parquet files, or into one file; returns the rows.
 
-    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
-    files and the rows in them are in the order of the data's source. Files of an attempt that was
-    stopped are kept, but those of another model or other data are an OutputError. ``_SUCCESS`` is
-    written last.
+    The files and the rows in them are in the order of the data's source. What an attempt that was
+    stopped has predicted is kept, but that of another model or other data is an OutputError.
+    ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
     """
-    manifest = Dataset(data).manifest
-    made_from = outputs.made_from(run, completed, manifest.sha256, device)
-    with outputs.begun(out, made_from, len(first_rows(manifest))) as parts:
+    program, made_from = begin(run, completed, data, out, id_name, device)
+    with outputs.begun(out, made_from, len(program.starts)) as parts:
         if parts is not None:
-            recipe = fitted_of(data, manifest)
-            name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None))
-            more = {"id_name": name, "made_from": outputs.digest_of(made_from)}
-            program = Predict.of(run, completed, data, device, out=str(parts), **more)
-            reducers = min(execution.workers, len(first_rows(manifest)))
-            tasks, paths = len(manifest.shards), (run.path, data, parts)
-            executor_of(execution, *paths, tasks=tasks, reducers=reducers).advance(program)
-    return manifest.rows
+            program = replace(program, out=str(parts))
+            reducers = min(execution.workers, len(program.starts))
+            tasks, paths = program.units(0), (run.path, data, parts)
+            executor = executor_of(execution, *paths, tasks=tasks, reducers=reducers)
+            unit_files.advance(program, executor, tell)
+    return program.dataset.manifest.rows

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,10 +21,11 @@ from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import PREDICTION, put_if_absent
 from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, UsageError
-from mapreduce.inference import files, outputs
-from mapreduce.inference.files import PredictFile, TableFile
+from mapreduce.inference import outputs, predict
+from mapreduce.inference.files import PredictFile, TableFile, concluded
 from mapreduce.inference.swarm import leases, worker
-from mapreduce.inference.swarm.worker import Done, missing
+from mapreduce.inference.swarm.worker import Done
+from mapreduce.inference.unit_files import Tell, UnitFiles
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import numeric, parents, signals
@@ -35,37 +36,34 @@ _TELL_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 #: Seconds for which workers that are to stop may tidy up.
 _ENDING_SECONDS = 10.0
 
-Tell = Callable[[str], None]
+Made = TypeVar("Made")
 
 
-def predict(
+def make(
+    program: UnitFiles,
     run: RunDir,
-    file: TableFile,
-    out: AnyPath,
+    made_from: dict[str, str],
+    conclude: Callable[[], Made],
     *,
     workers: int,
     patience: float,
-    device: str = "cpu",
     tell: Tell = lambda text: None,
-) -> tuple[int, list[str]]:
-    """Predict a file into a folder, together with all workers that come.
+) -> Made:
+    """Make the units of a program, together with all workers that come.
 
-    Returns the rows of all, and what a user should know about the file.
+    Returns what ``conclude`` does, which is called once all units are there.
 
-    ``workers``: How many this process starts. ``patience``: Seconds after which a part whose worker
+    ``workers``: How many this process starts. ``patience``: Seconds after which a unit whose worker
     has shown no sign of life is taken by another; 0 for no leases.
 
-    Raises DataError (parts that could not be predicted, of which it names one; the others are
-    there), OutputError (the folder has other predictions), UsageError (the others are of another
-    version), GradreduceError (the workers here have ended before all was done).
+    Raises DataError (units that could not be made, of which it names one; the others are there),
+    OutputError (the folder has other predictions), UsageError (the others are of another version),
+    GradreduceError (the workers here have ended before all was done).
     """
-    completed = checkpoint.latest(run)
-    made_from = outputs.made_from(run, completed, file.sha256, device)
-    content = outputs.digest_of(made_from)
-    program = PredictFile.of(run, completed, file, device, out.absolute(), content)
+    out = program.place
     is_new = not out.exists()
     outputs.make_folder(out)
-    is_first = _join(run, out, content, tell)
+    is_first = _join(run, out, program.made_from, tell)
     try:
         outputs.claim(out, made_from, for_swarm=True)
     except OutputError:
@@ -73,11 +71,11 @@ def predict(
             (out / outputs.SWARM).unlink(missing_ok=True)
         raise
     try:
-        if missing(program):
+        if program.missing():
             _Workers(program, workers, patience, tell).run()
-        found = files.concluded(program, file, map(program.receipt, range(len(file.parts))))
+        found = conclude()
     except BaseException:
-        if is_first and not any(out.glob("part-*")) and not leases.found(out):
+        if is_first and not outputs.has_work(out) and not leases.found(out):
             # Nobody is at work there, and there is nothing to go on with.
             for name in (outputs.SWARM, PREDICTION):
                 (out / name).unlink(missing_ok=True)
@@ -89,7 +87,33 @@ def predict(
     return found
 
 
-def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
+def predict_file(
+    run: RunDir, file: TableFile, out: AnyPath, *, device: str = "cpu", **swarm: Any
+) -> tuple[int, list[str]]:
+    """Predict a file into a folder, as :func:`make` does, which takes the other options.
+
+    Returns the rows of all, and what a user should know about the file.
+    """
+    completed = checkpoint.latest(run)
+    made_from = outputs.made_from(run, completed, file.sha256, device)
+    digest = outputs.digest_of(made_from)
+    program = PredictFile.of(run, completed, file, device, out.absolute(), digest)
+
+    def conclude() -> tuple[int, list[str]]:
+        return concluded(program, file, map(program.receipt, range(len(file.parts))))
+
+    return make(program, run, made_from, conclude, **swarm)
+
+
+def predict_dataset(
+    run: RunDir, completed: int, data: AnyPath, out: AnyPath, *, device: str = "cpu", **swarm: Any
+) -> int:
+    """Predict a dataset into a folder, as :func:`make` does; returns the rows."""
+    program, made_from = predict.begin(run, completed, data, out, device=device)
+    return make(program, run, made_from, program.join, **swarm)
+
+
+def _join(run: RunDir, out: AnyPath, digest: str, tell: Tell) -> bool:
     """Begin a swarm in a folder, or see that the one there does the same in the same way.
 
     Returns whether it is the first there.
@@ -101,7 +125,7 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
     del profile["python"]
     versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba")}}
     versions |= config.plan.create_model().libraries
-    ours = {"content": content, "versions": versions, "profile": profile}
+    ours = {"content": digest, "versions": versions, "profile": profile}
     with contextlib.suppress(ConflictError):
         return put_if_absent(out / outputs.SWARM, json.dumps(ours).encode(), sync=True)
     try:
@@ -114,8 +138,8 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
         return False
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{out / outputs.SWARM} is damaged: {error!r}. {_LEFT}") from error
-    if found[0] != content:
-        left = "" if any(out.glob("part-*")) else f". {_LEFT}"
+    if found[0] != digest:
+        left = "" if outputs.has_work(out) else f". {_LEFT}"
         raise OutputError(
             f"{out} is the folder of a swarm that predicts other data, or by another model. Choose "
             f"another one{left}"
@@ -135,7 +159,7 @@ def _join(run: RunDir, out: AnyPath, content: str, tell: Tell) -> bool:
 
 def _version() -> str:
     """The version of the toolkit, and a digest of its files, which may have been changed since."""
-    digest, package = hashlib.sha256(), Path(files.__file__).parents[1]
+    digest, package = hashlib.sha256(), Path(outputs.__file__).parents[1]
     for folder in (package.with_name("kernels"), package):
         for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
@@ -151,11 +175,11 @@ _LEFT = (
 class _Workers:
     """The workers that this process has started."""
 
-    def __init__(self, program: PredictFile, count: int, patience: float, tell: Tell) -> None:
+    def __init__(self, program: UnitFiles, count: int, patience: float, tell: Tell) -> None:
         self._program, self._tell = program, tell
         self._patience, self._token = patience, f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._description = program.describe()
-        self._count = min(count, len(program.parts))
+        self._count = min(count, program.units(0))
         #: What is left of each worker that has ended, and where each says it.
         self._done: dict[int, Done] = {}
         self._said: list[IO[bytes]] = []
@@ -175,14 +199,16 @@ class _Workers:
                         self._end(number, process, time.monotonic() - started)
                 if time.monotonic() - told > _TELL_SECONDS:
                     told = time.monotonic()
-                    self._tell(self._progress())
+                    self._tell(self._program.progress())
         failed = {
             int(part): text for done in self._done.values() for part, text in done.failed.items()
         }
-        left = missing(self._program)
+        left = self._program.missing()
         for part in sorted({*left} & {*failed}):
             more = f" ({len(failed)} parts could not be predicted; this is the first)"
-            raise DataError(failed[part] + more * (len(failed) > 1) + f". {self._progress()}")
+            raise DataError(
+                failed[part] + more * (len(failed) > 1) + f". {self._program.progress()}"
+            )
         if left:
             raise self._ended()
 
@@ -197,7 +223,7 @@ class _Workers:
                     processes.append(self._start(number))
             yield processes
         except BaseException:
-            self._tell(f"{self._progress()}: the same command goes on with the others")
+            self._tell(f"{self._program.progress()}: the same command goes on with the others")
             raise
         finally:
             for process in processes:
@@ -245,18 +271,13 @@ class _Workers:
             count = f"{len(done.parts):,} part{'s' * (len(done.parts) != 1)}"
             self._tell(f"worker {number + 1}: {count} in {seconds:.1f} s")
 
-    def _progress(self) -> str:
-        parts = len(self._program.parts)
-        written = parts - len(missing(self._program))
-        return f"{written:,} of {parts:,} parts are written in {self._program.place}"
-
     def _ended(self) -> GradreduceError:
         """The error of workers that ended too early."""
         for done in self._done.values():
             if done.error:
-                return JobError(f"{done.error}. {self._progress()}", done.exit_code)
+                return JobError(f"{done.error}. {self._program.progress()}", done.exit_code)
         codes = ", ".join(str(done.exit_code) for done in self._done.values())
         return GradreduceError(
             f"all workers of this machine have ended, with the exit codes {codes}, before all was "
-            f"done: {self._progress()}. Run the command again to go on with the others"
+            f"done: {self._program.progress()}. Run the command again to go on with the others"
         )

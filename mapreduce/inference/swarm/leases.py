@@ -116,7 +116,7 @@ class Leases:
 
 def found(folder: AnyPath) -> list[Lease]:
     """The leases in a folder."""
-    form = re.escape(LEASE) + r"(\d{5})-(\d{1,9})"
+    form = re.escape(LEASE) + r"(\d{5,9})-(\d{1,9})"
     names = (re.fullmatch(form, path.name) for path in folder.iterdir())
     return [Lease(int(name[1]), int(name[2])) for name in names if name]
 

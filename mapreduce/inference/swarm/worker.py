@@ -7,17 +7,13 @@ import json
 import random
 import sys
 import time
-from collections import deque
 from dataclasses import asdict, dataclass, field
 
-from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import StorageError
-from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import built
 from mapreduce.errors import DataError, GradreduceError, Interrupted, MemberError
-from mapreduce.inference import outputs
-from mapreduce.inference.files import PredictFile
 from mapreduce.inference.swarm.leases import Leases
+from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.support import signals
 
 #: Seconds between two looks at parts that others are at, at least.
@@ -34,24 +30,17 @@ class Done:
     exit_code: int = 0
 
 
-def missing(program: PredictFile) -> list[int]:
-    """The parts that are not there yet."""
-    with storage_errors("read", program.place):
-        names = {path.name for path in program.place.iterdir()}
-    every = range(len(program.parts))
-    return [at for at in every if outputs.part_path(program.place, at).name not in names]
-
-
-def work(program: PredictFile, worker: str, patience: float, done: Done) -> None:
+def work(program: UnitFiles, worker: str, patience: float, done: Done) -> None:
     """Predict parts until none is left; ``done`` is told of each.
 
     ``patience``: See :class:`Leases`; 0 for no leases, so that several may be at one part.
     """
     leases = Leases(program.place, worker, patience) if patience else None
     # Workers that begin in different places seldom want the same part.
-    begin = random.SystemRandom().randrange(len(program.parts))
-    while left := [part for part in missing(program) if str(part) not in done.failed]:
-        left.sort(key=lambda part: (part - begin) % len(program.parts))
+    count = program.units(0)
+    begin = random.SystemRandom().randrange(count)
+    while left := [part for part in program.missing() if str(part) not in done.failed]:
+        left.sort(key=lambda part: (part - begin) % count)
         if leases is None:
             _predict(program, left[0], done)
             continue
@@ -63,12 +52,12 @@ def work(program: PredictFile, worker: str, patience: float, done: Done) -> None
             _predict(program, lease.part, done)
 
 
-def _predict(program: PredictFile, part: int, done: Done) -> None:
-    if outputs.part_path(program.place, part).exists():
+def _predict(program: UnitFiles, part: int, done: Done) -> None:
+    if program.path(part).exists():
         # Another worker has finished it since.
         return
     try:
-        deque(program.map(LeafRange(0, part, part + 1)), maxlen=0)
+        program.make(part)
     except (DataError, MemberError) as error:
         done.failed[str(part)] = str(error)
     else:
@@ -79,7 +68,7 @@ def main(argument: str) -> int:
     """Work on what a swarm's command describes; returns an exit code."""
     given, done = json.loads(argument), Done()
     program = built(given["program"])
-    assert isinstance(program, PredictFile)
+    assert isinstance(program, UnitFiles)
     try:
         with signals.interrupting():
             program.load()

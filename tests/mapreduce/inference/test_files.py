@@ -151,7 +151,7 @@ def test_what_is_done_is_kept_until_the_rest_is(
     assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    kept = f"{len(now)} of 11 parts are written, and kept in {hidden}: the same command goes on"
+    kept = f"{len(now)} of 11 parts are written in {hidden}: the same command goes on"
     assert said[-2].startswith(kept)
     assert said[-1].startswith(f"error: {source}, row 1500, column size: expected a number, found")
     # Those of another file are not taken.

@@ -16,14 +16,17 @@ import pytest
 import mapreduce
 import programs
 from hdfs_utils.paths import path_of
+from mapreduce.data import shards
 from mapreduce.data.readers import csv
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
-from mapreduce.inference import files, outputs
+from mapreduce.inference import files, outputs, raw
+from mapreduce.inference import predict as predict_module
 from mapreduce.inference.files import PredictFile
+from mapreduce.inference.predict import Predict, begin, predict
 from mapreduce.inference.swarm import driver, leases
 from mapreduce.inference.swarm.leases import Lease, Leases
-from mapreduce.inference.swarm.worker import Done, main, missing, work
+from mapreduce.inference.swarm.worker import Done, main, work
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from programs import gradreduce, succeed
@@ -46,6 +49,12 @@ def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         small_parts(patch)
         files.predict(RunDir(folder / "run"), file_of(folder), folder / "expected", INLINE)
+        patch.setattr(shards, "ROW_UNIT", 64)
+        patch.setattr(shards, "BATCH_BYTES", 8)
+        patch.setattr(shards, "SHARD_BYTES", 8)
+        place = folder / "new.csv", folder / "data"
+        raw.make(RunDir(folder / "run"), *place, print, INLINE, labelled=False, given={})
+    predict(RunDir(folder / "run"), 3, folder / "data", folder / "expected-of-data", INLINE)
     return folder
 
 
@@ -67,7 +76,7 @@ def file_of(folder, data="new.csv"):
 def swarm(trained, file, out, workers=2, patience=PATIENCE):
     told = []
     options = {"workers": workers, "patience": patience, "tell": told.append}
-    return driver.predict(RunDir(trained / "run"), file, out, **options), told
+    return driver.predict_file(RunDir(trained / "run"), file, out, **options), told
 
 
 def content(folder):
@@ -93,20 +102,53 @@ def test_other_filesystems(trained, file, root):
     assert content(root / "out") == content(trained / "expected")
 
 
-class Herd:
-    """Workers in processes of their own, and a log of the parts that they begin."""
+class OfFile:
+    """A swarm on a file."""
 
-    def __init__(self, program, folder, patience, monkeypatch):
+    expected, unit = "expected", (PredictFile, "_write")
+
+    def __init__(self, trained, file):
+        self.trained, self.file = trained, file
+
+    def program(self, out):
+        return program_of(self.trained, self.file, out)
+
+    def finish(self, out):
+        swarm(self.trained, self.file, out, 1)
+
+
+class OfDataset:
+    """A swarm on a dataset."""
+
+    expected, unit = "expected-of-data", (Predict, "_predict")
+
+    def __init__(self, trained):
+        self.run, self.data = RunDir(trained / "run"), trained / "data"
+
+    def program(self, out):
+        program, made_from = begin(self.run, 3, self.data, out)
+        outputs.claim(out, made_from)
+        return program
+
+    def finish(self, out, workers=1):
+        how = {"workers": workers, "patience": PATIENCE}
+        assert driver.predict_dataset(self.run, 3, self.data, out, **how) == 1500
+
+
+class Herd:
+    """Workers in processes of their own, and a log of the units that they begin."""
+
+    def __init__(self, program, unit, folder, patience, monkeypatch):
         self.program, self.log, self.patience = program, folder / "log", patience
         self.processes = []
-        write = PredictFile._write
+        make = getattr(*unit)
 
-        def logged(program, number, path):
+        def logged(program, number, *more):
             with self.log.open("a") as log:
                 log.write(f"{os.getpid()} {number}\n")
-            write(program, number, path)
+            return make(program, number, *more)
 
-        monkeypatch.setattr(PredictFile, "_write", logged)
+        monkeypatch.setattr(*unit, logged)
 
     def start(self, count):
         for _ in range(count):
@@ -132,16 +174,17 @@ def program_of(trained, file, out):
     return PredictFile.of(run, 3, file, "cpu", out, content)
 
 
-def kills(seed, trained, file, out, folder, monkeypatch, patience=PATIENCE):
+def kills(seed, trained, work, out, folder, monkeypatch, patience=PATIENCE):
     """Workers of which some are killed at their parts; more come late, and clocks are wrong."""
     chance = random.Random(seed)
-    parts, victims = len(file.parts), chance.randint(1, 3)
+    program, victims = work.program(out), chance.randint(1, 3)
+    parts = program.units(0)
     moments = sorted(chance.sample(range(1, parts - 2), victims))
-    herd = Herd(program_of(trained, file, out), folder, patience, monkeypatch)
+    herd = Herd(program, work.unit, folder, patience, monkeypatch)
     herd.start(victims + 1)
     killed = 0
     for moment in moments:
-        programs.wait_until(lambda at=moment: len(herd.begun()) >= at or not missing(herd.program))
+        programs.wait_until(lambda at=moment: len(herd.begun()) >= at or not herd.program.missing())
         alive = {process.pid for process in herd.processes if process.is_alive()}
         for pid, _ in reversed(herd.begun()):
             if pid in alive and len(alive) > 1:
@@ -158,24 +201,83 @@ def kills(seed, trained, file, out, folder, monkeypatch, patience=PATIENCE):
                     pass
     herd.start(4)
     herd.end()
-    assert missing(herd.program) == []
+    assert herd.program.missing() == []
     if patience:
         assert len(herd.begun()) <= parts + killed, seed
     # The command that comes last tidies up.
-    swarm(trained, file, out, 1)
-    assert content(out) == content(trained / "expected"), seed
+    work.finish(out)
+    assert content(out) == content(trained / work.expected), seed
 
 
-@pytest.mark.parametrize("seed", first_of(1, 2, 3))
-def test_killed_workers(seed, trained, file, tmp_path, monkeypatch):
-    kills(seed, trained, file, tmp_path / "out", tmp_path, monkeypatch)
+@pytest.fixture
+def works(trained, file):
+    """What swarms may be at."""
+    return {"file": OfFile(trained, file), "dataset": OfDataset(trained)}
+
+
+@pytest.mark.parametrize(("seed", "kind"), first_of((1, "file"), (2, "dataset"), (3, "file")))
+def test_killed_workers(seed, kind, trained, works, tmp_path, monkeypatch):
+    kills(seed, trained, works[kind], tmp_path / "out", tmp_path, monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("draw", range(20))
-def test_workers_that_are_killed_at_random(draw, trained, file, root, tmp_path, monkeypatch):
+def test_workers_that_are_killed_at_random(draw, trained, works, root, tmp_path, monkeypatch):
     seed, out = secrets.randbits(32), (tmp_path if draw % 3 else root) / "out"
-    kills(seed, trained, file, out, tmp_path, monkeypatch, PATIENCE if draw % 2 else 0)
+    work = works["file" if draw % 4 < 2 else "dataset"]
+    kills(seed, trained, work, out, tmp_path, monkeypatch, PATIENCE if draw % 2 else 0)
+
+
+def test_a_swarm_on_a_dataset(trained, works, tmp_path, monkeypatch):
+    work, out = works["dataset"], tmp_path / "out"
+    work.finish(out, 2)
+    assert content(out) == content(trained / work.expected)
+    assert len(content(out)) == 2 + 24
+    # Whoever comes later finds it done, and so does one that ended before it had tidied up.
+    outputs.piece_path(out, 3).write_bytes(b"left")
+    work.finish(out)
+    predict(work.run, 3, work.data, out, INLINE)
+    assert content(out) == content(trained / work.expected)
+    # As many parts at once as fit, and those that are there already.
+    monkeypatch.setattr(predict_module, "_JOIN_BYTES", 10_000)
+    for number in (2, 5, 6, 20):
+        outputs.part_path(out, number).unlink()
+    (out / "_SUCCESS").unlink()
+    work.finish(out)
+    assert content(out) == content(trained / work.expected)
+
+
+def test_predict_goes_on_with_shards_that_a_swarm_has_predicted(
+    trained, works, tmp_path, monkeypatch
+):
+    work, out = works["dataset"], tmp_path / "out"
+    program = work.program(out)
+    for number in range(1, 24):
+        program.make(number)
+    outputs.part_path(out, 7).write_bytes(
+        (trained / work.expected / "part-00007.parquet").read_bytes()
+    )
+    asked, before = [], Predict._predict
+    monkeypatch.setattr(Predict, "_predict", lambda self, at: asked.append(at) or before(self, at))
+    predict(work.run, 3, work.data, out, INLINE)
+    assert asked == [0]
+    assert content(out) == content(trained / work.expected)
+
+
+def test_pieces_of_others_and_damaged_ones_are_refused(works, tmp_path):
+    work, out = works["dataset"], tmp_path / "out"
+    program = work.program(out)
+    replace(program, made_from="other").make(3)
+    with pytest.raises(DataError, match=r"\.piece-00003 holds predictions of another model"):
+        predict(work.run, 3, work.data, out, INLINE)
+    piece = outputs.piece_path(out, 3)
+    whole = piece.read_bytes()
+    piece.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    for command in (work.finish, lambda out: predict(work.run, 3, work.data, out, INLINE)):
+        with pytest.raises(DataError, match=r"\.piece-00003 is damaged.*Remove it, then run"):
+            command(out)
+    piece.unlink()
+    work.finish(out)
 
 
 def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
@@ -269,7 +371,7 @@ def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
 def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file, tmp_path):
     out, run = tmp_path / "out", RunDir(trained / "run")
     program = program_of(trained, file, out)
-    driver._join(run, out, program.content, print)
+    driver._join(run, out, program.made_from, print)
     [*program.map(LeafRange(0, 0, 2))]
     (out / Lease(5, 1).name).write_text("gone 3")
     # One of another model keeps away.
@@ -281,7 +383,7 @@ def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file
 
 def test_parts_of_others_are_seen(trained, file, tmp_path):
     program = program_of(trained, file, tmp_path / "out")
-    other = replace(program, content="other")
+    other = replace(program, made_from="other")
     [*other.map(LeafRange(0, 1, 2))]
     with pytest.raises(DataError, match=r"part-00001.parquet holds predictions of another model"):
         swarm(trained, file, tmp_path / "out")
@@ -319,10 +421,16 @@ def test_commands(trained, tmp_path):
     assert json.loads(said) == {"rows": 1500, "out": str(tmp_path / "out")}
     succeed("predict", trained / "run", trained / "new.csv", tmp_path / "one")
     assert content(tmp_path / "out") == content(tmp_path / "one")
+    data = trained / "data"
+    said = succeed("swarm", trained / "run", data, tmp_path / "data", "--workers", 1)
+    assert said == f"{tmp_path / 'data'}: 1,500 predictions\n"
+    assert content(tmp_path / "data") == content(trained / "expected-of-data")
+    (sparse := tmp_path / "a.libsvm").write_text("1 1:2\n")
     command = ["swarm", trained / "run", trained / "new.csv"]
     for arguments, expected in (
         ((*command, tmp_path / "out.csv"), "expected a folder"),
-        ((*command[:2], trained, tmp_path / "no"), "expected a file of CSV or Parquet"),
+        ((*command[:2], data, "--keep", "all", tmp_path / "no"), "--keep"),
+        ((*command[:2], sparse, tmp_path / "no"), "expected a dataset, or a file of CSV"),
     ):
         done = gradreduce(*arguments)
         assert done.returncode == 2
