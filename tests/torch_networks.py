@@ -66,6 +66,23 @@ class Tied(nn.Module):
         )
 
 
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+class Odd(nn.Module):
+    """Modules that are called twice or not at all, or give no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.never, self.pair = nn.Linear(6, 6), nn.Linear(6, 6), Pair()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(self.pair(self.twice(self.twice(x)))[0])
+
+
 class Wrong(nn.Module):
     """Linear, after something that no module may do."""
 

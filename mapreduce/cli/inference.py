@@ -57,7 +57,12 @@ def _named(command: Any) -> Any:
     keep = "Columns of the file DATA that stand beside its predictions; all for all."
     command = click.option("--keep", help=keep, **NAMES)(command)
     text = "Column of the file DATA that identifies its rows."
-    return click.option("--id", help=text)(command)
+    command = click.option("--id", help=text)(command)
+    layer = (
+        "Layer whose outputs stand beside the predictions, as lists: a number that gradreduce "
+        "models show prints, layers.0 of mlp, the name of a PyTorch module, or -1 for the last."
+    )
+    return click.option("--layer", help=layer)(command)
 
 
 def _patience(context: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -140,6 +145,7 @@ def predict(
     out: AnyPath,
     id: str | None,
     keep: tuple[str, ...],
+    layer: str | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -149,12 +155,14 @@ def predict(
     else a folder of Parquet files. There is a row for each example, in the order of the files that
     DATA comes from. The columns are row (the number of the example, from 0), the id, under the name
     of its column, and label (if DATA has them), the columns of --keep, prediction, and for a
-    classifier probability and probabilities. If you stop the command, run it again to complete the
-    predictions: those of a file OUT wait in a hidden folder beside it.
+    classifier probability and probabilities; with --layer, its outputs come last, as features. If
+    you stop the command, run it again to complete the predictions: those of a file OUT wait in a
+    hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw
     from mapreduce.inference import predict as job
+    from mapreduce.inference.predictor import layer_of
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
 
@@ -163,8 +171,9 @@ def predict(
     execution, device = flags.execution(values), device_of(values["device"])
     with signals.interrupting():
         # Before anything is read, which may take long.
-        outputs.is_file(out)
-        if file := files.cut(directory, data, execution, given):
+        layer = layer_of(directory.config, layer)
+        outputs.is_file(out, layer)
+        if file := files.cut(directory, data, execution, given, layer):
             rows, notes = files.predict(
                 directory, file, out.absolute(), execution, device, _told(values["quiet"])
             )
@@ -177,7 +186,14 @@ def predict(
                 completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)
                 places = folder.absolute(), out.absolute()
                 rows = job.predict(
-                    directory, completed, *places, execution, id, device, _told(values["quiet"])
+                    directory,
+                    completed,
+                    *places,
+                    execution,
+                    id,
+                    device,
+                    layer,
+                    tell=_told(values["quiet"]),
                 )
     _say(rows, out, as_json)
 
@@ -211,6 +227,7 @@ def swarm(
     patience: float,
     id: str | None,
     keep: tuple[str, ...],
+    layer: str | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -226,6 +243,7 @@ def swarm(
     from mapreduce.errors import MissingInputError, UsageError
     from mapreduce.inference import files, outputs, raw
     from mapreduce.inference.base import prepare
+    from mapreduce.inference.predictor import layer_of
     from mapreduce.inference.swarm import driver
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
@@ -245,7 +263,8 @@ def swarm(
     if outputs.is_file(out):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
-        if file := files.cut(directory, data, execution, given):
+        layer = layer_of(directory.config, layer)
+        if file := files.cut(directory, data, execution, given, layer):
             rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
         elif data.is_file():
             raise UsageError(
@@ -256,7 +275,10 @@ def swarm(
             raw.refuse(data, given)
             completed = prepare(directory, data, execution, False, out, device=device)
             places = data.absolute(), out.absolute()
-            rows, notes = driver.predict_dataset(directory, completed, *places, **how), []
+            rows, notes = (
+                driver.predict_dataset(directory, completed, *places, layer=layer, **how),
+                [],
+            )
     for note in notes:
         _warn(f"{data}: {note}")
     _say(rows, out, as_json)

@@ -67,6 +67,7 @@ class TableFile:
     ``parts``: In the order of the rows.
     ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
     ``keep``: Columns that stand beside the predictions, too.
+    ``layer``: Whose outputs do so; empty for none.
     ``sha256``: Digest of its content, and of how it is read.
     ``reading``: Counts what a user should know about it.
     """
@@ -79,6 +80,7 @@ class TableFile:
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
+    layer: str
     sha256: str
     reading: Reading
 
@@ -89,7 +91,7 @@ class TableFile:
 
 
 def cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any]
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str = ""
 ) -> TableFile | None:
     """Read a file of a table once, here or by tasks near it, and cut it into parts.
 
@@ -97,9 +99,10 @@ def cut(
     it, or the ids that count are only those of rows that are not left out.
 
     ``given``: See :func:`mapreduce.inference.raw.imported`; and ``keep``, names of columns, or
-    ``all``. Raises UsageError (columns cannot be kept).
+    ``all``. ``layer``: As :func:`mapreduce.inference.predictor.layer_of` gives it. Raises
+    UsageError (columns cannot be kept).
     """
-    found = _cut(run, data, execution, given)
+    found = _cut(run, data, execution, given, layer)
     if found is None and given.get("keep") and data.exists():
         raise UsageError(
             f"--keep: expected a file of CSV or Parquet that tasks of -r {execution.runner} open, "
@@ -110,7 +113,7 @@ def cut(
 
 
 def _cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any]
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str
 ) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
@@ -129,7 +132,7 @@ def _cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if has_ids and drops:
         return None
-    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None)
+    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, layer)
     # What is kept, and is no feature, is no column that nobody knows.
     others = (name for name in keep if name not in {column.name for column in like.columns})
     recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
@@ -154,15 +157,16 @@ def _cut(
         parts=tuple(bounds),
         ids="" if listed is None else listed.kind,
         keep=keep,
+        layer=layer,
         sha256=digest.hexdigest(),
         reading=Reading(table, recipe, like, keep=keep),
     )
 
 
-def _kept(table: Table, keep: tuple[str, ...], id: str | None) -> tuple[str, ...]:
+def _kept(table: Table, keep: tuple[str, ...], id: str | None, layer: str) -> tuple[str, ...]:
     """The columns that are to stand beside predictions, but for the ids, which do anyway."""
     names = tuple(table.names) if keep == ("all",) else tuple(dict.fromkeys(keep))
-    own = outputs.id_name(id) if id else None
+    own = outputs.id_name(id, layer) if id else None
     for name in names:
         if name not in table.names:
             raise UsageError(
@@ -170,7 +174,7 @@ def _kept(table: Table, keep: tuple[str, ...], id: str | None) -> tuple[str, ...
                 f"{preview(table.names)}.{did_you_mean(name, table.names)}"
             )
         # Labels of a file are not read, so that they may be kept.
-        if name in {*outputs.COLUMNS} - {"label"} or (name == own and name != id):
+        if name in {*outputs.columns(layer)} - {"label"} or (name == own and name != id):
             raise UsageError(
                 f"--keep {name}: predictions have a column of this name themselves. Name the "
                 f"others, or call it otherwise in the file"
@@ -247,7 +251,7 @@ class PredictFile(UnitFiles):
 
     ``run``, ``completed``, ``device``: The model, and where it computes.
     ``file``, ``shown``, ``stamp``, ``format``, ``recipe``, ``parts``, ``ids``: See
-      :class:`TableFile`, and for ``keep``.
+      :class:`TableFile`, and for ``keep`` and ``layer``.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``made_from``: Digest of the model and the file.
     """
@@ -263,6 +267,7 @@ class PredictFile(UnitFiles):
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
+    layer: str
     out: str
     id_name: str
     made_from: str
@@ -292,8 +297,9 @@ class PredictFile(UnitFiles):
             parts=file.parts,
             ids=file.ids,
             keep=file.keep,
+            layer=file.layer,
             out=str(out),
-            id_name=outputs.id_name(file.recipe.id),
+            id_name=outputs.id_name(file.recipe.id, file.layer),
             made_from=made_from,
         )
 
@@ -427,7 +433,7 @@ class PredictFile(UnitFiles):
 
     def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
         try:
-            return self._predictor.predict(batch)
+            return self._predictor.predict(batch, self.layer)
         except BadRowError as error:
             row = int(numbers[error.row]) + 1
             raise MemberError(f"{error}, for row {row} of {self.shown}") from error
@@ -504,7 +510,7 @@ def predict(
     run.config.plan.create_model(device)
     completed = checkpoint.latest(run)
     execution.check_places(run.path, file.path, out)
-    made_from = outputs.made_from(run, completed, file.sha256, device)
+    made_from = outputs.made_from(run, completed, file.sha256, device, file.layer)
     with outputs.begun(out, made_from, len(file.parts)) as parts:
         digest = outputs.digest_of(made_from)
         program = PredictFile.of(run, completed, file, device, parts or out, digest)

@@ -51,9 +51,10 @@ class Near:
         return found
 
 
-def predict(kept: Loaded, data: Any) -> Any:
+def predict(kept: Loaded, data: Any, layer: str = "") -> Any:
     """The columns of predictions of an array, in its order, as a job gives them: a table.
 
+    The outputs of a ``layer`` stand beside them.
     :func:`mapreduce.data.readers.memory.table` says what ``data`` may be; labels are not looked
     at.
     """
@@ -78,7 +79,7 @@ def predict(kept: Loaded, data: Any) -> Any:
     for start in range(0, len(features), SLICE_ROWS):
         batch = Batch(np.ascontiguousarray(features[start : start + SLICE_ROWS]), None)
         try:
-            found.append(pa.table(columns(config, kept.predictor.predict(batch))))
+            found.append(pa.table(columns(config, kept.predictor.predict(batch, layer))))
         except BadRowError as error:
             row = start + error.row + 1
             raise MemberError(f"{error}, for row {row} of the data") from error

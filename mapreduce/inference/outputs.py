@@ -34,17 +34,25 @@ _MADE_FROM = b"gradreduce.made_from"
 COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
 
-def id_name(name: str | None) -> str:
+def columns(layer: str) -> tuple[str, ...]:
+    """The names that a column of the data cannot keep, where the outputs of a layer are wanted."""
+    return (*COLUMNS, "features") if layer else COLUMNS
+
+
+def id_name(name: str | None, layer: str = "") -> str:
     """What the column of ids is called: as that of the data, if no other is."""
-    return "id" if name is None or name in COLUMNS else name
+    return "id" if name is None or name in columns(layer) else name
 
 
-def made_from(run: RunDir, completed: int, sha256: str, device: str) -> dict[str, str]:
+def made_from(
+    run: RunDir, completed: int, sha256: str, device: str, layer: str = ""
+) -> dict[str, str]:
     """What predictions are made from: the model after some rounds, and data of this digest."""
     model = run.config.plan.create_model()
     params = checkpoint.load(run, model, completed).params
     found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
-    return found if device == "cpu" else {**found, "device": device}
+    more = {"device": "" if device == "cpu" else device, "layer": layer}
+    return found | {name: value for name, value in more.items() if value}
 
 
 def part_path(out: AnyPath, number: int) -> AnyPath:
@@ -68,13 +76,21 @@ def has_work(out: AnyPath) -> bool:
     return any(_work(out))
 
 
-def is_file(out: AnyPath) -> bool:
-    """Whether predictions become one file, as its name says; there must be none of the name."""
+def is_file(out: AnyPath, layer: str = "") -> bool:
+    """Whether predictions become one file, as its name says; there must be none of the name.
+
+    Raises UsageError (a text file cannot hold the outputs of a ``layer``).
+    """
     suffix = PurePosixPath(str(out)).suffix
     if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
         raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")
     if suffix not in (".parquet", ".csv"):
         return False
+    if layer and suffix == ".csv":
+        raise UsageError(
+            f"--layer {layer}: {out} would be a text file, which has no columns of lists. Name a "
+            f"file that ends in .parquet, or a folder"
+        )
     with storage_errors("create", out):
         if out.exists() or (isinstance(out, Path) and out.is_symlink()):
             raise _exists(out)
@@ -228,8 +244,9 @@ def claim(out: AnyPath, made_from: dict[str, str], *, for_swarm: bool = False) -
             replace(note, _content(made_from))
             return
         raise OutputError(
-            f"{out} contains predictions of another model or of other data, or made on another "
-            f"device or by another version. Choose another folder"
+            f"{out} contains predictions of another model or of other data, or with the outputs "
+            f"of another layer or of none, or made on another device or by another version. Choose "
+            f"another folder"
         ) from None
 
 

@@ -45,12 +45,14 @@ class Predict(ModelProgram, UnitFiles):
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
     the data have them; the id is called as its column), ``prediction``, and for a classifier
-    ``probability`` of the prediction, and ``probabilities`` of all classes.
+    ``probability`` of the prediction, and ``probabilities`` of all classes; ``features`` last, the
+    outputs of a ``layer``, if there is one.
     """
 
     out: str
     id_name: str
     made_from: str
+    layer: str
 
     name = "predict"
     done = "shards are predicted"
@@ -162,10 +164,11 @@ class Predict(ModelProgram, UnitFiles):
     def _predict(self, shard: int) -> dict[str, Array]:
         inference = self.inference
         rows = inference.dataset.manifest.shards[shard].rows
-        pieces = [
-            inference.predict(inference.batch(shard, start, min(start + SLICE_ROWS, rows)))
+        batches = (
+            inference.batch(shard, start, min(start + SLICE_ROWS, rows))
             for start in range(0, rows, SLICE_ROWS)
-        ]
+        )
+        pieces = [inference.predict(batch, self.layer) for batch in batches]
         arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         return {"row": inference.dataset.shard(shard).source_rows(0, rows), **arrays}
 
@@ -194,16 +197,19 @@ def begin(
     out: AnyPath,
     id_name: str | None = None,
     device: str = "cpu",
+    layer: str = "",
 ) -> tuple[Predict, dict[str, str]]:
     """The program that predicts a dataset into a folder, and what the predictions are made from.
 
-    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe.
+    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
+    outputs of a ``layer`` stand beside the predictions.
     """
     manifest = Dataset(data).manifest
-    made_from = outputs.made_from(run, completed, manifest.sha256, device)
+    made_from = outputs.made_from(run, completed, manifest.sha256, device, layer)
     recipe = fitted_of(data, manifest)
-    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None))
-    more = {"out": str(out), "id_name": name, "made_from": outputs.digest_of(made_from)}
+    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None), layer)
+    digest = outputs.digest_of(made_from)
+    more = {"out": str(out), "id_name": name, "made_from": digest, "layer": layer}
     return Predict.of(run, completed, data, device, **more), made_from
 
 
@@ -215,15 +221,16 @@ def predict(
     execution: Execution,
     id_name: str | None = None,
     device: str = "cpu",
+    layer: str = "",
     tell: Tell = lambda text: None,
 ) -> int:
     """Predict a dataset into a folder of Parquet files, or into one file; returns the rows.
 
     The files and the rows in them are in the order of the data's source. What an attempt that was
-    stopped has predicted is kept, but that of another model or other data is an OutputError.
+    stopped has predicted is kept, but that of another model, layer or other data is an OutputError.
     ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
     """
-    program, made_from = begin(run, completed, data, out, id_name, device)
+    program, made_from = begin(run, completed, data, out, id_name, device, layer)
     with outputs.begun(out, made_from, len(program.starts)) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))

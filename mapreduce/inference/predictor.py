@@ -1,6 +1,7 @@
 """A trained model: rows in, predictions out."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,17 @@ import pyarrow as pa
 
 from kernels import arrays
 from mapreduce.data.batch import Array, Batch
+from mapreduce.errors import UsageError
 from mapreduce.models.base import Model, device_errors
 from mapreduce.models.context import Context, Workspace
 from mapreduce.runs.directory import RunConfig
 from mapreduce.support import blas
+from mapreduce.support.suggest import did_you_mean
 
 #: Rows that are scored at once. It is not an option, since the sum of losses depends on it.
 SLICE_ROWS = 512
+#: Layers that an error names.
+_MOST_LISTED = 30
 
 
 class Predictor:
@@ -71,34 +76,81 @@ class Predictor:
         with device_errors(self.model.device):
             yield
 
-    def predict(self, batch: Batch) -> dict[str, Array]:
+    def layer_outputs(self, batch: Batch, layer: str) -> Array:
+        """Outputs (rows, n) of a layer for a batch, which the next call may overwrite."""
+        found = self.model.layer_outputs(self.params, batch, self.context, layer)
+        values: Array = arrays.values(found)
+        return values
+
+    def predict(self, batch: Batch, layer: str = "") -> dict[str, Array]:
         """What the model says of some rows, and their labels if they have any.
 
-        Returns ``label`` (rows,), and ``prediction`` (rows,) or ``probabilities`` (rows, classes).
+        Returns ``label`` (rows,), ``prediction`` (rows,) or ``probabilities`` (rows, classes), and
+        ``features`` (rows, n), the outputs of a ``layer``, if there is one.
         Raises DeviceError, and BadRowError (a model of one's own cannot take a row).
         """
         found = {} if batch.labels is None else {"label": batch.labels}
         with self.errors():
             if self.model.regression:
-                return {**found, "prediction": self.logits(batch)[:, 0].copy()}
-            return {**found, "probabilities": self.probabilities(batch).copy()}
+                found["prediction"] = self.logits(batch)[:, 0].copy()
+            else:
+                found["probabilities"] = self.probabilities(batch).copy()
+            if layer:
+                found["features"] = self.layer_outputs(batch, layer).copy()
+        return found
 
 
 def columns(config: RunConfig, predicted: dict[str, Array]) -> dict[str, Any]:
     """The columns of predictions, arrays (rows,), of what :meth:`Predictor.predict` gives.
 
-    ``label`` if there are any, ``prediction``, and of a classifier ``probability`` and
-    ``probabilities``.
+    ``label`` if there are any, ``prediction``, of a classifier ``probability`` and
+    ``probabilities``, and ``features`` if there are any.
     """
-    if "prediction" in predicted:
-        return dict(predicted)
-    classes, found = pa.array(config.classes), {}
-    values = predicted["probabilities"]
-    best = values.argmax(axis=1)
-    if "label" in predicted:
-        found["label"] = classes.take(pa.array(predicted["label"]))
-    found["prediction"] = classes.take(pa.array(best))
-    found["probability"] = values[np.arange(len(best)), best]
-    flat = pa.array(values.reshape(-1))
-    found["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
+    found: dict[str, Any] = dict(predicted)
+    if "probabilities" in predicted:
+        classes, values = pa.array(config.classes), predicted["probabilities"]
+        best = values.argmax(axis=1)
+        if "label" in predicted:
+            found["label"] = classes.take(pa.array(predicted["label"]))
+        found["prediction"] = classes.take(pa.array(best))
+        found["probability"] = values[np.arange(len(best)), best]
+        found["probabilities"] = _lists(found.pop("probabilities"))
+    if "features" in predicted:
+        found["features"] = _lists(found.pop("features"))
     return found
+
+
+def _lists(values: Array) -> Any:
+    """A column of lists, of an array (rows, n)."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+
+
+def layer_of(config: RunConfig, name: str | None) -> str:
+    """The name of a layer of a run's model as the model has it; empty for None.
+
+    ``name`` may count from the end: -1 is the last layer. Raises UsageError (there is none).
+    """
+    if name is None:
+        return ""
+    model, spec = config.plan.create_model(), config.plan.model
+    known = model.named_layers()
+    if not known:
+        raise UsageError(
+            f"--layer {name}: {spec:.60} has no layers with names. Expected a run of a network of "
+            f"layers, such as --model dense:64,relu, of mlp, or of a PyTorch module"
+        )
+    # Those within another layer, as in a residual block, are not counted.
+    outer = [one for one in known if not any(one.startswith(f"{other}.") for other in known)]
+    places = {f"-{len(outer) - place}": one for place, one in enumerate(outer)}
+    if found := name if name in known else places.get(name):
+        return found
+    shown = [f"{one} ({kind})" for one, kind in known.items()]
+    # What kind of layer somebody has asked for, as in dense-2 or conv:16.
+    word = re.split(r"[^a-z]", name.lower())[0]
+    alike = [one for one in shown if word and one.partition("(")[2].lower().startswith(word)]
+    asked = did_you_mean(name, known) or (f" Did you mean {alike[0]}?" if alike else "")
+    more = [f"{len(shown) - _MOST_LISTED} more"] if len(shown) > _MOST_LISTED else []
+    raise UsageError(
+        f"--layer {name}: the model has no such layer. It has "
+        f"{', '.join([*shown[:_MOST_LISTED], *more])}; -1 is the last.{asked}"
+    )

@@ -286,6 +286,17 @@ class Model(ABC):
         result: Array = self._kernel("softmax")(self.logits(params, batch, context))
         return result
 
+    def named_layers(self) -> dict[str, str]:
+        """The layers whose outputs :meth:`layer_outputs` gives, in order: by name, what each is."""
+        return {}
+
+    def layer_outputs(self, params: Array, batch: Batch, context: Context, layer: str) -> Array:
+        """Outputs of one of :meth:`named_layers` for a batch, in the workspace's memory.
+
+        An array (rows, n), in which the elements of a row's output are in the order of its axes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no layer {layer}")
+
     @property
     def libraries(self) -> dict[str, str]:
         """What the model's numbers depend on beside :func:`mapreduce.support.numeric.describe`."""

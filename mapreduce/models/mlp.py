@@ -54,6 +54,15 @@ class MLP(Model):
     def logits(self, params: Array, batch: Batch, context: Context) -> Array:
         return self._forward(self._layers(params), params, batch, context)[-1]
 
+    def named_layers(self) -> dict[str, str]:
+        *hidden, last = range(len(self.widths) - 1)
+        found = {f"layers.{i}": f"{self.widths[i + 1]} with ReLU" for i in hidden}
+        return {**found, f"layers.{last}": f"{self.classes} logits"}
+
+    def layer_outputs(self, params: Array, batch: Batch, context: Context, layer: str) -> Array:
+        place = [*self.named_layers()].index(layer)
+        return self._forward(self._layers(params), params, batch, context)[place + 1]
+
     def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
         layers, found = self._layers(params), self._layers(out)
         activations = self._forward(layers, params, batch, context)

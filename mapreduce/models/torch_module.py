@@ -135,6 +135,19 @@ class TorchModule(Model):
             self._take(batch)
             return self._copied(self._network.outputs_of(batch.rows, training=False), context)
 
+    def named_layers(self) -> dict[str, str]:
+        return self._network.named_modules()
+
+    def layer_outputs(self, params: Array, batch: Batch, context: Context, layer: str) -> Array:
+        with _LOCK, torch.no_grad(), seeded(seed_of(context.key)):
+            pin()
+            self._network.bind(params, context.key)
+            self._take(batch)
+            found = self._network.module_outputs(batch.rows, layer)
+            copy = context.workspace.array("layer_outputs", tuple(found.shape), self.dtype)
+            copy[...] = found.numpy()
+            return copy
+
     def _take(self, batch: Batch) -> None:
         """Give the network the rows of a batch, scaled."""
         assert not isinstance(batch.features, Csr)

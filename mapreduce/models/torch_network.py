@@ -278,6 +278,31 @@ class Network:
                     raise BadRowError(message, row) from error
             self.refuse(f"{raised}, for {rows} rows and for none of them alone")
 
+    def named_modules(self) -> dict[str, str]:
+        """The modules within the module by name, and the class of each."""
+        return {path: type(one).__name__ for path, one in self._module.named_modules() if path}
+
+    def module_outputs(self, rows: int, name: str) -> torch.Tensor:
+        """The output of a module within the module, a tensor (rows, n); see :meth:`outputs_of`."""
+        found: list[Any] = []
+        hook = self._module.get_submodule(name).register_forward_hook(
+            # What comes after it may write over its output.
+            lambda one, inputs, output: found.append(
+                output.clone() if isinstance(output, torch.Tensor) else output
+            )
+        )
+        try:
+            self.outputs_of(rows, training=False)
+        finally:
+            hook.remove()
+        if len(found) != 1:
+            self.refuse(f"{name} is called {len(found)} times in a forward pass: expected once")
+        (output,) = found
+        if not isinstance(output, torch.Tensor) or output.shape[:1] != (rows,):
+            shown = tuple(output.shape) if isinstance(output, torch.Tensor) else f"{output!r:.60}"
+            self.refuse(f"{name} gives {shown}: expected a tensor of {rows} rows")
+        return output.reshape(rows, -1)
+
     def forward(self, rows: int, training: bool, moments: dict[str, Array] | None = None) -> Any:
         """The module's output for the memory that :meth:`rows` gave.
 

@@ -31,7 +31,7 @@ from mapreduce.inference import files, near
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
-from mapreduce.inference.predictor import SLICE_ROWS
+from mapreduce.inference.predictor import SLICE_ROWS, layer_of
 from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
@@ -162,6 +162,7 @@ class Run:
         probabilities: bool = False,
         id: str | None = None,
         keep: str | Iterable[str] = (),
+        layer: str | int | None = None,
         here: bool = False,
         **execution: Any,
     ) -> Any:
@@ -177,6 +178,10 @@ class Run:
             Return an array (rows, classes), in the order of :attr:`classes`.
         keep : str or iterable of str
             Columns of a table, or of its file, that stand beside predictions; ``"all"`` for all.
+        layer : str or int, optional
+            Layer whose outputs are wanted, by the name or number that ``gradreduce models show``
+            prints, such as ``3``; ``layers.0`` of ``mlp``; the name of a PyTorch module; or -1 for
+            the last.
         here : bool
             Predict any number of rows in this process and thread, and start no job: for a task of a
             job, or a service. A few rows are anyway. The model stays loaded for the next call.
@@ -186,20 +191,27 @@ class Run:
         Returns
         -------
         array or pyarrow.Table
-            Of arrays (rows,) classes or numbers. Of tables and datasets a table with ``row``,
-            ``label`` and the id, called as its column, if the data have them, ``prediction``,
-            ``probability`` and ``probabilities``.
+            Of arrays (rows,) classes or numbers, or outputs (rows, n) of the layer. Of tables and
+            datasets a table with ``row``, ``label`` and the id, called as its column, if the data
+            have them, ``prediction``, ``probability`` and ``probabilities``, and ``features``, the
+            outputs of the layer.
 
         Raises
         ------
         UsageError
-            ``probabilities`` of a model that predicts numbers.
+            ``probabilities`` of a model that predicts numbers; a ``layer`` that there is not.
         DataError
             The data do not fit the model.
         """
         run, is_array = self._run, not (isinstance(data, _PATHS) or memory.is_table(data))
         if probabilities and not run.config.classes:
             raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
+        if probabilities and layer is not None:
+            raise UsageError("probabilities and layer: each is an array. Ask for one of them")
+        wanted = layer_of(run.config, None if layer is None else str(layer))
+        array = "probabilities" if probabilities else ""
+        if is_array and not probabilities:
+            array = "features" if wanted else "prediction"
         if here and execution.keys() - {"device"}:
             raise UsageError(
                 f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
@@ -215,8 +227,8 @@ class Run:
             with _quiet(run.config.numeric_profile), signals.interrupting():
                 given = _checked(execution, (flags.DEVICE,))
                 device = plan_settings.device_of(given.get("device", flags.DEVICE.default))
-                found = near.predict(self._kept.loaded(run, device), data)
-            return _returned(found, probabilities, is_array)
+                found = near.predict(self._kept.loaded(run, device), data, wanted)
+            return _returned(found, array)
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             if here:
                 how = replace(how, executor="here")
@@ -233,7 +245,8 @@ class Run:
                 raise UsageError(
                     "keep is for tables and their files, by a run that learned from one"
                 )
-            file = None if path is None else files.cut(run, path, how, {"id": id, "keep": keep})
+            named = {"id": id, "keep": keep}
+            file = None if path is None else files.cut(run, path, how, named, wanted)
             notes: list[str] = []
             if file is not None and loaded is not None:
                 found, notes = files.predict_here(*loaded, file)
@@ -244,12 +257,12 @@ class Run:
                 folder = self._imported(data, place, labelled=False, id=id)
                 shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
                 completed = prepare(run, folder, how, False, out, shown, device)
-                prediction_job.predict(run, completed, folder, out, how, id, device)
+                prediction_job.predict(run, completed, folder, out, how, id, device, wanted)
             for note in notes:
                 warnings.warn(note, stacklevel=2)
             if loaded is None or file is None:
                 found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
-        return _returned(found, probabilities, is_array)
+        return _returned(found, array)
 
     @contextlib.contextmanager
     def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, str, Path]]:
@@ -533,12 +546,14 @@ def predict(
     return open_run(run, trust=trust).predict(data, **options)
 
 
-def _returned(found: Any, probabilities: bool, is_array: bool) -> Any:
-    """What is returned of a table of predictions."""
-    if probabilities:
-        flat = found["probabilities"].combine_chunks().flatten().to_numpy()
-        return flat.reshape(len(found), -1)
-    return found["prediction"].to_numpy() if is_array else found
+def _returned(found: Any, column: str) -> Any:
+    """A table of predictions, or an array of one of its columns."""
+    if not column:
+        return found
+    values = found[column].combine_chunks()
+    if pa.types.is_fixed_size_list(values.type):
+        return values.flatten().to_numpy().reshape(len(found), -1)
+    return found[column].to_numpy()
 
 
 class _Like(NamedTuple):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from test_readme import ROOT, blocks, shell
 
@@ -75,7 +77,10 @@ def test_levels(tmp_path):
 
 class TestNetworks:
     def test_commands_and_program(self, tmp_path, monkeypatch, capsys):
-        (told,) = (shell(block, tmp_path) for block in blocks("sh", text("networks")))
+        told, _ = (shell(block, tmp_path) for block in blocks("sh", text("networks")))
+        features = np.array(pq.read_table(tmp_path / "features.parquet")["features"].to_pylist())
+        # After a ReLU, of which the page says the number.
+        assert (features.shape[1], features.min()) == (64, 0)
         total = re.search(r"^all +([\d,]+) ", told, re.M)
         run = shown(tmp_path, "network")
         assert total[1] == f"{models.create(run['model'], (8, 8), 10, 'float32').size:,}"

@@ -24,4 +24,4 @@ def test_blocks_in_order(tmp_path, monkeypatch, capsys):
     for block in blocks("python", PAGE.read_text())[1:]:
         exec(block, namespace)
     sys.modules.pop("networks")
-    assert capsys.readouterr().out == "True\n<All keys matched successfully>\n"
+    assert capsys.readouterr().out == "True\n(5, 32)\n<All keys matched successfully>\n"

@@ -95,7 +95,7 @@ def predict_file(
     Returns the rows of all, and what a user should know about the file.
     """
     completed = checkpoint.latest(run)
-    made_from = outputs.made_from(run, completed, file.sha256, device)
+    made_from = outputs.made_from(run, completed, file.sha256, device, file.layer)
     digest = outputs.digest_of(made_from)
     program = PredictFile.of(run, completed, file, device, out.absolute(), digest)
 
@@ -106,10 +106,17 @@ def predict_file(
 
 
 def predict_dataset(
-    run: RunDir, completed: int, data: AnyPath, out: AnyPath, *, device: str = "cpu", **swarm: Any
+    run: RunDir,
+    completed: int,
+    data: AnyPath,
+    out: AnyPath,
+    *,
+    device: str = "cpu",
+    layer: str = "",
+    **swarm: Any,
 ) -> int:
     """Predict a dataset into a folder, as :func:`make` does; returns the rows."""
-    program, made_from = predict.begin(run, completed, data, out, device=device)
+    program, made_from = predict.begin(run, completed, data, out, device=device, layer=layer)
     return make(program, run, made_from, program.join, **swarm)
 
 

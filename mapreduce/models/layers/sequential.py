@@ -170,6 +170,21 @@ class Sequential(Model):
             start += part.rows
         return out
 
+    def named_layers(self) -> dict[str, str]:
+        return {name: str(layer) for name, layer in self.stack.named()}
+
+    def layer_outputs(self, params: Array, batch: Batch, context: Context, layer: str) -> Array:
+        found = copy.copy(self)
+        found.stack = self.stack.until(layer)
+        width = math.prod(found.stack.output)
+        out = context.workspace.array("layer_outputs", (batch.rows, width), self.dtype)
+        start = 0
+        for part, going in found.passes(params, batch, context):
+            outputs = going.outputs.reshape((part.rows, width))
+            self._kernel("scale")(outputs, 1.0, out[start : start + part.rows])
+            start += part.rows
+        return out
+
     def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
         if self.steps is None:
             return super().score(params, batch, context)

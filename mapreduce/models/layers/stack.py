@@ -4,6 +4,7 @@ import bisect
 import copy
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from mapreduce.models.base import Array, Parameter
 from mapreduce.models.layers.activation import ReLU
@@ -92,6 +93,29 @@ class Stack:
         found.parameters = self.parameters[begin:end]
         found._places = [slice(one.start - begin, one.stop - begin) for one in self._places]
         found.output = self.layers[after - 1].output
+        return found
+
+    def until(self, name: str) -> "Stack":
+        """The layers up to one of those that :meth:`named` names, for forward passes alone.
+
+        It takes the parameters of all layers.
+        """
+        outer, _, inner = name.partition(".")
+        number = int(outer)
+        found = copy.copy(self)
+        found._steps = [step for step in self._steps if step <= number]
+        found.layers, found.output = [*self.layers], self.layers[number].output
+        begin = found._steps[-1]
+        last: Any = copy.copy(self.layers[begin])
+        if inner:
+            last = last.inner.until(inner)
+            found.output = last.output
+        elif isinstance(last, ChannelLayer):
+            # What it computes of the layers after it.
+            joined = self.layers[begin + 1 : number + 1]
+            last.relu = any(isinstance(layer, ReLU) for layer in joined)
+            last.pool = next((layer.size for layer in joined if isinstance(layer, MaxPool)), 1)
+        found.layers[begin] = last
         return found
 
     def init(self, views: list[Array], uniform: Initial) -> None:

@@ -41,14 +41,16 @@ MODELS = [
 SMALL = MODELS[1], MODELS[3], MODELS[6]
 
 
-def logits_of(model, params, features, batches):
-    """The logits of rows, some of them at a time."""
+def logits_of(model, params, features, batches, layer=None):
+    """The logits of rows, or the outputs of a layer, some of them at a time."""
     context, found = Context(Workspace()), []
     for rows in batches:
         part = features[rows] if isinstance(features, np.ndarray) else as_csr(features[rows])
-        found.append((rows, model.logits(params, Batch(part, None), context).copy()))
+        given = params, Batch(part, None), context
+        outputs = model.logits(*given) if layer is None else model.layer_outputs(*given, layer)
+        found.append((rows, outputs.copy()))
     places = np.concatenate([rows for rows, _ in found])
-    return np.concatenate([logits for _, logits in found])[np.argsort(places)]
+    return np.concatenate([outputs for _, outputs in found])[np.argsort(places)]
 
 
 def as_csr(part):
@@ -81,6 +83,12 @@ def test_logits_do_not_depend_on_the_batch(spec, shape, dtype):
     whole = logits_of(model, params, features, [np.arange(150)])
     for batches in (np.arange(150)[:, None], random_batches(chance, 150)):
         assert logits_of(model, params, features, batches).tobytes() == whole.tobytes()
+    for layer in model.named_layers():
+        outputs = logits_of(model, params, features, [np.arange(150)], layer)
+        found = logits_of(model, params, features, random_batches(chance, 150), layer)
+        assert found.tobytes() == outputs.tobytes(), layer
+        if layer == [*model.named_layers()][-1]:
+            assert outputs[:, -whole.shape[1] :].tobytes() == whole.tobytes()
     if model.takes_sparse:
         features = scipy.sparse.random_array((150, model.features), density=0.3, rng=chance).tocsr()
         features = features.astype(dtype)
@@ -107,12 +115,17 @@ def everywhere(seed, folder, monkeypatch):
     rows = int(chance.integers(200, 900))
     table = table_of(rows, seed + 1, is_numeric)
     name = "prediction" if is_numeric else "probabilities"
+    layers = [*run.plan.create_model().named_layers()]
+    layer = str(chance.choice(layers)) if layers else None
+
+    names = [name] if layer is None else [name, "features"]
 
     def bits(found, order=None):
-        values = np.array(found[name].to_pylist(), np.float32).reshape(rows, -1)
-        return (values if order is None else values[np.argsort(order)]).tobytes()
+        values = [np.array(found[one].to_pylist(), np.float32).reshape(rows, -1) for one in names]
+        both = np.hstack(values)
+        return (both if order is None else both[np.argsort(order)]).tobytes()
 
-    expected = bits(run.predict(table, runner="inline"))
+    expected = bits(run.predict(table, layer=layer, runner="inline"))
     monkeypatch.setattr(csv, "BLOCK_BYTES", int(chance.integers(1 << 11, 1 << 15)))
     monkeypatch.setattr(parquet, "_BLOCK_ROWS", int(chance.integers(20, 300)))
     monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 12, 1 << 16)))
@@ -123,22 +136,24 @@ def everywhere(seed, folder, monkeypatch):
     pq.write_table(mixed, folder / "mixed.parquet", row_group_size=int(chance.integers(30, 400)))
     for kind in ("csv", "parquet"):
         for runner, workers in (("inline", 1), ("parallel", 2)):
-            found = run.predict(folder / f"mixed.{kind}", runner=runner, workers=workers)
+            how = {"layer": layer, "runner": runner, "workers": workers}
+            found = run.predict(folder / f"mixed.{kind}", **how)
             assert bits(found, order) == expected, (seed, kind, runner)
     batches = [mixed.slice(*pair) for pair in ((0, 1), (1, 6), (7, rows - 7))]
-    alone = pa.concat_tables([run.predict(batch).select([name]) for batch in batches])
+    alone = pa.concat_tables([run.predict(batch, layer=layer) for batch in batches])
     assert bits(alone, order) == expected, (seed, "alone")
     succeed("data", "import", folder / "mixed.csv", folder / "data", "--like", run._run.config.data)
-    found = run.predict(folder / "data", runner="parallel", workers=2)
+    found = run.predict(folder / "data", layer=layer, runner="parallel", workers=2)
     assert bits(found, order) == expected, (seed, "dataset")
     evaluated = Inference(run._run, folder / "data", flat_of(run))
     pieces = []
     for leaf in range(evaluated.leaves):
         shard, start, stop = evaluated.slices.place(leaf)
-        scored = evaluated.predict(evaluated.leaf(leaf))[name]
-        pieces += zip(evaluated.dataset.shard(shard).source_rows(start, stop), scored, strict=True)
+        scored = evaluated.predict(evaluated.leaf(leaf), layer or "")
+        values = np.hstack([scored[one].reshape(stop - start, -1) for one in names])
+        pieces += zip(evaluated.dataset.shard(shard).source_rows(start, stop), values, strict=True)
     scores = np.array([score for _, score in sorted(pieces, key=lambda piece: piece[0])])
-    assert scores.reshape(rows, -1)[np.argsort(order)].tobytes() == expected, (seed, "evaluate")
+    assert scores[np.argsort(order)].tobytes() == expected, (seed, "evaluate")
 
 
 def flat_of(run):

@@ -309,6 +309,36 @@ def test_one_that_wants_flat_rows_is_told_what_to_write(shape):
         make("plain", shape)
 
 
+def test_outputs_of_a_module_within_it():
+    model = make("small_cnn", IMAGES)
+    batch, params = random_batch(model), model.init(3)
+    module = torch_networks.small_cnn()
+    module.load_state_dict({n: torch.tensor(a) for n, a in model.state(params).items()})
+    rows = torch.tensor(batch.features).view(-1, 1, *IMAGES)
+    assert model.named_layers()["3"] == "MaxPool2d"
+    # The ReLU after the batch norm writes over its output.
+    for place, name in enumerate(model.named_layers(), 1):
+        with torch.no_grad():
+            expected = module.eval()[:place](rows).reshape(len(rows), -1).numpy()
+        found = model.layer_outputs(params, batch, Context(), name)
+        np.testing.assert_array_equal(found, expected)
+    assert not any(one._forward_hooks for one in model._network._module.modules())
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        ("twice", "twice is called 2 times"),
+        ("never", "never is called 0 times"),
+        ("pair", "pair g"),
+    ],
+)
+def test_modules_whose_outputs_cannot_be_had(layer, expected):
+    model = make("Odd")
+    with pytest.raises(MemberError, match=f"torch_networks:Odd: {expected}"):
+        model.layer_outputs(model.init(0), random_batch(model), Context(), layer)
+
+
 def test_a_module_that_is_another_each_time():
     model = make("other_each_time")
     with pytest.raises(MemberError, match="other parameters each time"):
