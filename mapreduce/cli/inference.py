@@ -104,10 +104,10 @@ def evaluate(
 
     DATA is a dataset, or a file of a table, which becomes features as the training data did.
 
-    Of a classifier: accuracy, loss, ROC AUC, precision, recall and F1 of each class, and the
-    confusion matrix, or of many classes the pairs that are most confused. Of a model that predicts
-    numbers: R², RMSE and MAE. Rows count by their weights, if they have any, in all but the
-    accuracy of the first line.
+    Of a classifier: accuracy, loss, ROC AUC, Brier score and calibration error, precision, recall
+    and F1 of each class, and the confusion matrix, or of many classes the pairs that are most
+    confused. Of a model that predicts numbers: R², RMSE and MAE. Rows count by their weights, if
+    they have any, in all but the accuracy of the first line.
     """
     pin_profile(run)
     from mapreduce.inference import raw

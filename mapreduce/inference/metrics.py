@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 MOST_SHOWN = 12
 #: Pairs of classes, and classes, that are listed of more.
 _LISTED = 10
+#: Bins of equal width of the confidence in a prediction.
+BINS = 15
 _RATES = ("precision", "recall", "f1")
 
 
@@ -43,6 +45,12 @@ class Report(Evaluated):
         Area under the ROC curve of the second of two classes, or the mean over each of more classes
         against the rest (macro), and the most by which it may be off, since scores in one bin of a
         histogram count as equal; 0 for parameters of float32 and up to 2^19 different scores.
+    brier_score : float or None
+        Mean squared error of the probabilities (Brier 1950): of that of the second of two classes,
+        or summed over more classes, as ``sklearn.metrics.brier_score_loss``; 0 is best.
+    bins : tuple of (int, float, float, float)
+        By the bin of the confidence in a prediction, its number, the weight of its rows, and
+        weighted sums of confidence and of right predictions. See :attr:`reliability`.
     r2, rmse, mae : float or None
         Of a model that predicts numbers.
     """
@@ -54,6 +62,8 @@ class Report(Evaluated):
     log_loss: float | None = None
     roc_auc: float | None = None
     roc_auc_error: float | None = None
+    brier_score: float | None = None
+    bins: tuple[tuple[int, float, float, float], ...] = field(default=())
     r2: float | None = None
     rmse: float | None = None
     mae: float | None = None
@@ -106,6 +116,29 @@ class Report(Evaluated):
         right = sum(weight for label, prediction, weight in self.cells if label == prediction)
         return _share(right, self.weight) if self.classes else None
 
+    @property
+    def reliability(self) -> list[dict[str, Any]]:
+        """For a reliability diagram: ``bin``, mean ``confidence``, ``accuracy``, and ``weight``.
+
+        The confidence in a prediction is its probability, between 0 and 1, which 15 bins of equal
+        width divide: bin 0 is up to 1/15. Bins without rows are left out.
+        """
+        return [
+            {"bin": at, "confidence": sums / weight, "accuracy": right / weight, "weight": weight}
+            for at, weight, sums, right in self.bins
+            if weight
+        ]
+
+    @property
+    def expected_calibration_error(self) -> float | None:
+        """Mean difference of confidence and accuracy over the bins of :attr:`reliability`.
+
+        Bins count by the weight of their rows (Guo et al. 2017, On Calibration of Modern Neural
+        Networks, equation 3). 0 is best; None of a model that predicts numbers.
+        """
+        gaps = sum(abs(right - confidence) for _, _, confidence, right in self.bins)
+        return gaps / self.weight if self.classes else None
+
     def most_confused(self, most: int = _LISTED) -> list[dict[str, Any]]:
         """The pairs of different ``label`` and ``prediction`` with most ``weight``."""
         wrong = sorted((-w, label, other) for label, other, w in self.cells if label != other and w)
@@ -127,6 +160,9 @@ class Report(Evaluated):
             "log_loss": self.log_loss,
             "roc_auc": self.roc_auc,
             "roc_auc_error": self.roc_auc_error,
+            "brier_score": self.brier_score,
+            "expected_calibration_error": self.expected_calibration_error,
+            "reliability": self.reliability,
             **self.averages,
             "by_class": self.by_class,
             "most_confused": self.most_confused(),
@@ -155,6 +191,8 @@ class Report(Evaluated):
             how += [f"off by at most {self.roc_auc_error:.1g}"] if self.roc_auc_error else []
             parts.append(f"ROC AUC {self.roc_auc:.4f}" + f" ({'; '.join(how)})" * bool(how))
         yield ", ".join(parts)
+        error = self.expected_calibration_error
+        yield f"Brier score {self.brier_score:.4f}, expected calibration error {error:.4f}"
         amount = "weight" if self.is_weighted else "rows"
         entries = self.by_class
         if more := len(entries) > MOST_SHOWN:

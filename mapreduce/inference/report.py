@@ -21,7 +21,7 @@ from mapreduce.inference.base import Inference, ModelProgram, executor_of
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
-from mapreduce.inference.metrics import Report
+from mapreduce.inference.metrics import BINS, Report
 from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
@@ -33,6 +33,7 @@ from mapreduce.runs.execution import Execution
 MOST_BINS, STEP = 1 << 19, 2
 #: Most classes that have a ROC curve each.
 MOST_CURVES = 64
+_HISTOGRAMS = ("pairs", "curves", "bins")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Histogram:
     ----------
     keys : array (n,), int64
         Ascending.
-    sums : array (n, 2), float64
+    sums : array (n, sums of a key), float64
     """
 
     keys: Array
@@ -51,7 +52,7 @@ class Histogram:
 
     @classmethod
     def of(cls, keys: Array, values: Array) -> "Histogram":
-        """Adds up the values (n, 2) of each key, in their order."""
+        """Adds up the values (n, sums of a key) of each key, in their order."""
         found, places = np.unique(keys, return_inverse=True)
         sums = [np.bincount(places, column, len(found)) for column in values.T]
         return cls(found, np.stack(sums, axis=1))
@@ -73,6 +74,10 @@ class Tally:
     curves : Histogram
         Weight of the rows of a class, and of all others, by ``class * 2**32 + bin``: the bin of the
         score that the class has. For two classes, the second only.
+    bins : Histogram
+        Of a classifier, by the bin of the confidence in a prediction: the weight of the rows, and
+        weighted sums of the confidence, of right predictions and of the squared errors of all
+        probabilities.
     bits : int
         Leading bits of a score that are its bin; the others are 0.
     moments : array (5,), float64
@@ -83,6 +88,7 @@ class Tally:
     score: Score
     pairs: Histogram
     curves: Histogram
+    bins: Histogram
     bits: int
     moments: Array
 
@@ -96,7 +102,8 @@ class Tally:
         here, there = self.moments, other.moments
         merged = merge((here[0], here[1], here[2]), (there[0], there[1], there[2]))
         moments = np.array([*merged, *(here[3:] + there[3:])])
-        return Tally(self.score + other.score, self.pairs + other.pairs, curves, bits, moments)
+        score, pairs = self.score + other.score, self.pairs + other.pairs
+        return Tally(score, pairs, curves, self.bins + other.bins, bits, moments)
 
 
 def _coarser(curves: Histogram, bits: int) -> Histogram:
@@ -106,7 +113,7 @@ def _coarser(curves: Histogram, bits: int) -> Histogram:
 def to_message(tally: Tally) -> Message:
     """A tally as a message."""
     score = score_to(tally.score)
-    parts = {"pairs": tally.pairs, "curves": tally.curves}
+    parts = {name: getattr(tally, name) for name in _HISTOGRAMS}
     arrays = {name: part.keys for name, part in parts.items()}
     arrays |= {f"{name}_sums": part.sums for name, part in parts.items()}
     meta = {**score.meta, "bits": tally.bits}
@@ -116,8 +123,8 @@ def to_message(tally: Tally) -> Message:
 def from_message(message: Message) -> Tally:
     """The tally of :func:`to_message`."""
     arrays = message.arrays
-    pairs, curves = (Histogram(arrays[n], arrays[f"{n}_sums"]) for n in ("pairs", "curves"))
-    return Tally(score_from(message), pairs, curves, message.meta["bits"], arrays["moments"])
+    pairs, curves, bins = (Histogram(arrays[n], arrays[f"{n}_sums"]) for n in _HISTOGRAMS)
+    return Tally(score_from(message), pairs, curves, bins, message.meta["bits"], arrays["moments"])
 
 
 TALLIES = Monoid("the report", Tally.__add__, to_message, from_message)
@@ -134,21 +141,36 @@ def tally_of(inference: Inference, leaf: int) -> Tally:
         if model.regression:
             errors = labels - logits[:, 0].astype(np.float64)
             nothing = Histogram(np.empty(0, np.int64), np.empty((0, 2)))
-            return Tally(score, nothing, nothing, 32, _moments(labels, errors, weights))
-        classes = logits.shape[1]
-        keys = labels * classes + logits.argmax(axis=1)
+            moments = _moments(labels, errors, weights)
+            return Tally(score, nothing, nothing, nothing, 32, moments)
+        classes, predictions = logits.shape[1], logits.argmax(axis=1)
+        keys = labels * classes + predictions
         pairs = Histogram.of(keys, np.stack([np.ones(batch.rows), weights], axis=1))
+        margins = logits[:, 1:2] - logits[:, :1]
+        chances = inference.probabilities(batch)
+        bins = _bins(chances, labels, predictions, weights)
         if classes == 2:
-            scores, first = logits[:, 1:] - logits[:, :1], 1
+            scores, first = margins, 1
         elif classes <= MOST_CURVES:
-            chances = inference.probabilities(batch)
             # Odds, whose order is that of the probabilities, also where those are rounded to 1.
             rest = [np.delete(chances, at, axis=1).sum(axis=1) for at in range(classes)]
             scores, first = chances / np.stack(rest, axis=1), 0
         else:
             scores, first = np.empty((batch.rows, 0)), 0
         curves = _curves(scores, labels, weights, first)
-    return Tally(score, pairs, curves, 32, np.zeros(5))
+    return Tally(score, pairs, curves, bins, 32, np.zeros(5))
+
+
+def _bins(chances: Array, labels: Array, predictions: Array, weights: Array) -> Histogram:
+    """The histogram of probabilities (rows, classes) by the confidence, the largest of a row."""
+    errors = chances.astype(np.float64)
+    confidence = errors.max(axis=1)
+    errors[np.arange(len(labels)), labels] -= 1
+    squares = (errors**2).sum(axis=1)
+    # What lies between two bins is in the lower one.
+    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    values = np.stack([np.ones(len(labels)), confidence, predictions == labels, squares], axis=1)
+    return Histogram.of(bins, values * weights[:, None])
 
 
 def _moments(labels: Array, errors: Array, weights: Array) -> Array:
@@ -222,6 +244,8 @@ def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Re
     auc, error = np.mean(known, axis=0).tolist() if known else (None, None)
     if known and tally.bits == 32 and model.dtype == np.float32:
         error = 0.0
+    bins = tally.bins.sums
+    squares = float(bins[:, 3].sum()) / (2 if len(classes) == 2 else 1)
     is_log = getattr(model, "loss", "logistic") == "logistic"
     if MODELS.split(run.config.plan.model)[0] not in MODELS:
         # One of somebody's own may have any loss.
@@ -233,4 +257,6 @@ def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Re
         log_loss=common["loss"] if is_log else None,
         roc_auc=auc,
         roc_auc_error=error,
+        brier_score=squares / tally.score.weight,
+        bins=tuple(zip(tally.bins.keys.tolist(), *bins[:, :3].T.tolist(), strict=True)),
     )

@@ -73,6 +73,41 @@ def test_classifiers(model, classes, weighted, oracle):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def calibration(y, predicted, chances, weights):
+    """Expected calibration error of 15 bins, row by row."""
+    bins = {}
+    for right, row, weight in zip(y == predicted, chances, weights, strict=True):
+        at = next(i for i in range(15) if max(row) <= (i + 1) / 15)
+        sums = bins.setdefault(at, [0, 0, 0])
+        for place, value in enumerate((1, max(row), right)):
+            sums[place] += weight * value
+    error = sum(abs(right - confidence) for _, confidence, right in bins.values())
+    return error / sum(weights), bins
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 70)])
+def test_calibration(model, classes, weighted, oracle):
+    x, y, weights = rows(classes)
+    run = mapreduce.train((x, y), model, epochs=3, dtype="float64", **HERE)
+    given = weights if weighted else None
+    found = run.evaluate((x, y), weights=given, runner="inline")
+    chances = run.predict(x, probabilities=True, runner="inline")
+    scores = chances[:, 1] if classes == 2 else chances
+    how = {"sample_weight": given, "labels": run.classes}
+    assert found.brier_score == pytest.approx(oracle.brier_score_loss(y, scores, **how))
+    predicted = run.predict(x, runner="inline")
+    error, bins = calibration(y, predicted, chances, weights if weighted else np.ones(len(y)))
+    assert found.expected_calibration_error == pytest.approx(error)
+    assert [entry["bin"] for entry in found.reliability] == sorted(bins)
+    for entry in found.reliability:
+        weight, confidence, right = bins[entry.pop("bin")]
+        expected = {"confidence": confidence / weight, "accuracy": right / weight, "weight": weight}
+        assert entry == pytest.approx(expected)
+    shown = f"Brier score {found.brier_score:.4f}, expected calibration error {error:.4f}"
+    assert shown in str(found).splitlines()
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_regression(weighted, oracle):
     x, _, weights = rows(2)
@@ -89,6 +124,7 @@ def test_regression(weighted, oracle):
     assert found.mae == pytest.approx(oracle.mean_absolute_error(y, predicted, **how))
     assert found.rmse**2 / 2 == pytest.approx(found.loss)
     assert f"R² {found.r2:.4f}, RMSE" in str(found)
+    assert (found.expected_calibration_error, found.reliability) == (None, [])
 
 
 def test_of_equal_numbers_there_is_no_r2():
