@@ -1,5 +1,6 @@
 """``gradreduce evaluate``, ``gradreduce predict`` and ``gradreduce export``."""
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,11 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     type=LOCATION,
     help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
 )
+@click.option(
+    "--by",
+    metavar="NAME",
+    help="Column of the file DATA: report on the rows of each of its values, too.",
+)
 @runner_options()
 @add_options((flags.DEVICE,))
 @_reading
@@ -97,6 +103,7 @@ def evaluate(
     run: AnyPath,
     data: AnyPath | None,
     moved: AnyPath | None,
+    by: str | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -110,19 +117,24 @@ def evaluate(
     they have any, in all but the accuracy of the first line.
     """
     pin_profile(run)
-    from mapreduce.inference import raw
+    from mapreduce.inference import groups, raw
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
     data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
     directory, how = _opened(run, values), flags.execution(values)
-    with (
-        signals.interrupting(),
-        raw.imported(directory, data, _warn, how, labelled=True, **given) as folder,
-    ):
+    with signals.interrupting(), contextlib.ExitStack() as stack:
+        grouped = None
+        if by is not None:
+            grouped = stack.enter_context(groups.of_file(directory, data, by, given, how))
+            given["drop"] += grouped.drop
+        imported = raw.imported(directory, data, _warn, how, labelled=True, **given)
+        folder = stack.enter_context(imported).absolute()
         prepared = _prepare(directory, folder, values, str(data), labelled=True)
         completed, execution, device = prepared
-        found = report(directory, completed, folder.absolute(), execution, device)
+        found = report(directory, completed, folder, execution, device)
+        if grouped is not None:
+            found = grouped.added(found, directory, folder, execution, device)
     if as_json:
         print_json(found.to_dict())
     else:

@@ -48,6 +48,17 @@ def join(parts: Sequence[Batch]) -> Batch:
     )
 
 
+def pick(rows: Batch, places: Array) -> Batch:
+    """The rows of a batch at the places (n,), in that order, copied."""
+    found = rows.features
+    return Batch(
+        take(found, places) if isinstance(found, Csr) else found[places],
+        None if rows.labels is None else rows.labels[places],
+        rows.scale,
+        None if rows.weights is None else rows.weights[places],
+    )
+
+
 def take(rows: Csr, order: Array) -> Csr:
     """The rows with the numbers ``order`` (n,), in that order."""
     lengths = np.diff(rows.indptr)[order].astype(np.int64)

@@ -37,6 +37,7 @@ PROGRAMS = Registry(
         "predict": "mapreduce.inference.predict:Predict",
         "predict-file": "mapreduce.inference.files:PredictFile",
         "report": "mapreduce.inference.report:Tallies",
+        "report-groups": "mapreduce.inference.groups:GroupTallies",
         "shuffle": "mapreduce.algorithms.shuffle:Shuffle",
         "standardise": "mapreduce.algorithms.standardise:Standardise",
         "summarise": "mapreduce.algorithms.summarise:Summarise",

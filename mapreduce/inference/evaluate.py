@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.data.batch import Batch
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Line, Pair
 from mapreduce.engine.sums import Monoid, Sum
@@ -56,9 +57,8 @@ def from_message(message: Message) -> Score:
 SCORES = Monoid("the score", Score.__add__, to_message, from_message)
 
 
-def score_of(inference: Inference, leaf: int) -> Score:
-    """The score of one slice of the data."""
-    batch = inference.leaf(leaf)
+def score_of(inference: Inference, batch: Batch) -> Score:
+    """The score of some rows of the data."""
     with np.errstate(all="ignore"), inference.errors():
         loss, correct = inference.model.score(inference.params, batch, inference.context)
     return Score(batch.rows, correct, batch.weight, loss)
@@ -111,7 +111,7 @@ class Evaluate(Sum):
         return iter(())
 
     def lift(self, completed: int, unit: int) -> Score:
-        return score_of(self.inference, unit)
+        return score_of(self.inference, self.inference.leaf(unit))
 
 
 def check_finite(score: Score, completed: int, data: AnyPath) -> None:

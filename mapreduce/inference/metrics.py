@@ -19,6 +19,9 @@ MOST_SHOWN = 12
 _LISTED = 10
 #: Bins of equal width of the confidence in a prediction.
 BINS = 15
+#: Groups that are printed.
+MOST_GROUPS_SHOWN = 20
+_ERRORS = ("R²", "RMSE", "MAE")
 _RATES = ("precision", "recall", "f1")
 
 
@@ -53,6 +56,11 @@ class Report(Evaluated):
         weighted sums of confidence and of right predictions. See :attr:`reliability`.
     r2, rmse, mae : float or None
         Of a model that predicts numbers.
+    by : str
+        The column whose values have reports of their own, or empty.
+    groups : dict of str or None to Report
+        A report on the rows of each value of the column, None where it is missing, in the order of
+        their weight.
     """
 
     weight: float
@@ -67,6 +75,8 @@ class Report(Evaluated):
     r2: float | None = None
     rmse: float | None = None
     mae: float | None = None
+    by: str = ""
+    groups: dict[str | None, "Report"] = field(default_factory=dict)
 
     @property
     def confusion(self) -> Array:
@@ -151,6 +161,9 @@ class Report(Evaluated):
     def to_dict(self) -> dict[str, Any]:
         """What ``gradreduce evaluate --json`` writes; the matrix of few classes only."""
         found = {name: getattr(self, name) for name in ("accuracy", "loss", "rows", "weight")}
+        if self.by:
+            groups = [{"value": value, **one.to_dict()} for value, one in self.groups.items()]
+            found |= {"by": {"column": self.by, "groups": groups}}
         if not self.classes:
             return {**found, "r2": self.r2, "rmse": self.rmse, "mae": self.mae}
         small = len(self.classes) <= MOST_SHOWN
@@ -176,6 +189,30 @@ class Report(Evaluated):
     __repr__ = __str__
 
     def _lines(self) -> Iterator[str]:
+        yield from self._own_lines()
+        if self.by:
+            yield from ("", *self._group_lines())
+
+    def _group_lines(self) -> Iterator[str]:
+        """A line for the whole, and for each group."""
+        more = len(self.groups) - MOST_GROUPS_SHOWN
+        rest = f"; those of most weight, --json has {more:,} more" if more > 0 else ""
+        yield f"by {self.by}, {len(self.groups):,} values{rest}:"
+        shown = [*self.groups.items()][:MOST_GROUPS_SHOWN]
+        rows = [("all", self), *((_name("(missing)" if v is None else v), r) for v, r in shown)]
+        amount = "weight" if self.is_weighted else "rows"
+        heads = ["accuracy", "loss", *_RATES, "ROC AUC"] if self.classes else ["loss", *_ERRORS]
+        lines = [[name, _amount(one.weight), *map(_figure, one._figures())] for name, one in rows]
+        yield from aligned([["", amount, *heads], *lines])
+
+    def _figures(self) -> list[float | None]:
+        """What the line of a group shows."""
+        if not self.classes:
+            return [self.loss, self.r2, self.rmse, self.mae]
+        rates = self.averages["macro"].values()
+        return [self.weighted_accuracy, self.loss, *rates, self.roc_auc]
+
+    def _own_lines(self) -> Iterator[str]:
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.4f}, "
         yield f"{accuracy}loss {self.loss:.4f} on {self.rows:,} rows"
         if self.is_weighted:
@@ -261,6 +298,10 @@ def _share(part: float, whole: float) -> float:
 def _name(label: object) -> str:
     text = str(label)
     return text if len(text) <= 24 else text[:23] + "…"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _amount(weight: float) -> str:

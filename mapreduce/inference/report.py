@@ -6,13 +6,13 @@ memory. So scores are counted as float32, and where more than 2^19 are different
 their leading bits as there is room for. The report says by how much the area may be off.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.data.batch import Array
+from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
 from mapreduce.engine.sums import Monoid, Sum
@@ -96,14 +96,19 @@ class Tally:
         curves, bits = self.curves + other.curves, min(self.bits, other.bits)
         if bits < max(self.bits, other.bits):
             curves = _coarser(curves, bits)
-        while len(curves.keys) > MOST_BINS:
-            bits -= STEP
-            curves = _coarser(curves, bits)
         here, there = self.moments, other.moments
         merged = merge((here[0], here[1], here[2]), (there[0], there[1], there[2]))
         moments = np.array([*merged, *(here[3:] + there[3:])])
         score, pairs = self.score + other.score, self.pairs + other.pairs
-        return Tally(score, pairs, curves, self.bins + other.bins, bits, moments)
+        found = Tally(score, pairs, curves, self.bins + other.bins, bits, moments)
+        while len(found.curves.keys) > MOST_BINS:
+            found = found.coarser()
+        return found
+
+    def coarser(self) -> "Tally":
+        """The same with fewer bits of the scores."""
+        bits = self.bits - STEP
+        return replace(self, curves=_coarser(self.curves, bits), bits=bits)
 
 
 def _coarser(curves: Histogram, bits: int) -> Histogram:
@@ -130,10 +135,10 @@ def from_message(message: Message) -> Tally:
 TALLIES = Monoid("the report", Tally.__add__, to_message, from_message)
 
 
-def tally_of(inference: Inference, leaf: int) -> Tally:
-    """The tally of one slice of the data."""
-    batch, model = inference.leaf(leaf), inference.model
-    score = score_of(inference, leaf)
+def tally_of(inference: Inference, batch: Batch) -> Tally:
+    """The tally of some rows of the data."""
+    model = inference.model
+    score = score_of(inference, batch)
     with np.errstate(all="ignore"), inference.errors():
         logits = inference.logits(batch)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
@@ -204,7 +209,7 @@ class Tallies(ModelProgram, Sum):
         return len(self.slices)
 
     def lift(self, completed: int, unit: int) -> Tally:
-        return tally_of(self.inference, unit)
+        return tally_of(self.inference, self.inference.leaf(unit))
 
 
 def report(

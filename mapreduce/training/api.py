@@ -27,7 +27,7 @@ from mapreduce.data.manifest import load
 from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
-from mapreduce.inference import files, near
+from mapreduce.inference import files, groups, near
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
@@ -133,7 +133,13 @@ class Run:
         return {event["completed"]: event for event in recorded if event["event"] == kind}
 
     def evaluate(
-        self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
+        self,
+        data: Any,
+        *,
+        label: str | None = None,
+        weights: Any = None,
+        by: str | None = None,
+        **execution: Any,
     ) -> Report:
         """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
 
@@ -141,6 +147,9 @@ class Run:
         ----------
         data, label, weights
             As :func:`train` takes them.
+        by : str, optional
+            A column of a table, or of its file, of few values: the report has ``groups``, a report
+            on the rows of each.
         execution
             Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
 
@@ -148,12 +157,28 @@ class Run:
         ------
         DataError
             The data do not fit the model, or have no labels.
+        UsageError
+            The data have no column ``by``, or it has too many values.
         """
-        with self._at_work(execution) as (how, device, place):
-            folder = self._imported(data, place, label=label, weights=weights)
-            shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
+        given: dict[str, Any] = {"label": label, "weights": weights}
+        with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
+            grouped, shown = None, _shown_as(data)
+            if by is not None:
+                if memory.is_table(data):
+                    data = stack.enter_context(_as_file(memory.table(data), "the table"))
+                elif not isinstance(data, _PATHS):
+                    raise UsageError(f"by={by!r}: expected a table, or the file of one")
+                grouped = stack.enter_context(
+                    groups.of_file(self._run, _path(data), by, given, how)
+                )
+                given["drop"] = grouped.drop
+            folder = self._imported(data, place, **given)
+            how = self._near(how, execution, load(folder).rows)
             completed = prepare(self._run, folder, how, True, shown=shown, device=device)
-            return report(self._run, completed, folder, how, device)
+            found = report(self._run, completed, folder, how, device)
+            if grouped is not None:
+                found = grouped.added(found, self._run, folder, how, device)
+            return found
 
     def predict(
         self,

@@ -218,7 +218,7 @@ def test_tasks_and_runners_give_the_same_bits(folder):
         fold = report.TALLIES.fold(leaves)
         for start, stop in pairwise(cuts):
             part = report.TALLIES.nodes(
-                leaves, range(start, stop), lambda n: report.tally_of(inference, n)
+                leaves, range(start, stop), lambda n: report.tally_of(inference, inference.leaf(n))
             )
             for node, tally in part:
                 fold.add(node, report.from_message(report.to_message(tally)))
