@@ -1,12 +1,14 @@
 """Calling a job's methods as mrjob does, with less in between."""
 
+import gc
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, groupby
+from itertools import chain, groupby, starmap
 from operator import itemgetter
-from types import GeneratorType
-from typing import Any
+from types import FunctionType, GeneratorType
+from typing import Any, NamedTuple
 
 from mrjob.job import MRJob
 
@@ -20,8 +22,16 @@ from mapreduce.support.records import Records
 
 Pair = tuple[Any, Any]
 
-#: The generator whose pairs are being taken, or the method that has returned them otherwise: for
-#: the message if one of them is none.
+
+class _Chained(NamedTuple):
+    """A chain of the generators that a method gives, one after another."""
+
+    pairs: Iterator[Any]
+    method: Callable[..., Any]
+
+
+#: The generator whose pairs are being taken, the method that has returned them otherwise, or a
+#: chain of generators: for the message if one of them is none.
 _given: Any = None
 
 
@@ -69,7 +79,16 @@ def install() -> None:
 
 def explain(error: BaseException) -> None:
     """Have an error of the method whose pairs were taken last say what to write instead."""
-    advice.explain(error, _given)
+    advice.explain(error, _giver())
+
+
+def _giver() -> Any:
+    """The generator whose pairs are being taken, or the method that has returned them otherwise."""
+    if type(_given) is not _Chained:
+        return _given
+    # A chain tells nobody else where it is.
+    found = (one for one in gc.get_referents(_given.pairs) if type(one) is GeneratorType)
+    return next(found, _given.method)
 
 
 def _map_pairs(self: Any, pairs: Iterator[Pair], step_num: int = 0) -> Iterator[Pair]:
@@ -141,6 +160,10 @@ def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator
         if type(found) is GeneratorType:
             _given = found
             yield found
+            if _takes_two(method):
+                # It takes its arguments, and gives nothing else: no need to look at each record.
+                _given = _Chained(chain.from_iterable(starmap(method, items)), method)
+                yield _given.pairs
         else:
             yield checked(found, method)
     if final:
@@ -150,9 +173,18 @@ def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator
     _given = before
 
 
+def _takes_two(method: Any) -> bool:
+    """Whether a method that has given a generator gives nothing else, and takes two arguments."""
+    function = getattr(method, "__func__", method)
+    if type(function) is not FunctionType or function.__defaults__:
+        return False
+    flags = function.__code__.co_flags
+    return bool(flags & inspect.CO_GENERATOR) and not flags & inspect.CO_VARARGS
+
+
 def line_of_yield() -> int:
     """The line at which the generator whose pairs are being taken has yielded; 0 if none is."""
-    return getattr(getattr(_given, "gi_frame", None), "f_lineno", 0)
+    return getattr(getattr(_giver(), "gi_frame", None), "f_lineno", 0)
 
 
 def as_pair(item: Any) -> Pair:
@@ -162,12 +194,13 @@ def as_pair(item: Any) -> Pair:
     """
     pair = pair_of(item)
     if pair is None:
-        name, kind = getattr(_given, "__name__", "a method"), type(item).__name__
+        giver, kind = _giver(), type(item).__name__
+        name = getattr(giver, "__name__", "a method")
         message = (
             f"{name} yielded {item!r:.80}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}; expected "
             f"a pair (key, value): yield key, value"
         )
-        raise raised_in(_given, message) from None
+        raise raised_in(giver, message) from None
     return pair
 
 

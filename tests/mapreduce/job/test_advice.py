@@ -22,6 +22,18 @@ MISTAKES = {
         MAPPER.format("yield word") + SUMS,
         "job.py:7: mapper yielded 'to', a str; expected a pair (key, value): yield key, value",
     ),
+    "no pair in a later line": (
+        MAPPER.format("yield (word, 1) if word != 'not' else word") + SUMS,
+        "job.py:7: mapper yielded 'not', a str; expected a pair (key, value): yield key, value",
+    ),
+    "a set in a later line": (
+        MAPPER.format("yield word, {1} if word == 'not' else 1") + SUMS,
+        "job.py:7: mapper yielded the value {1}, and JSON, which pairs are written in, has no set.",
+    ),
+    "len of a later key": (
+        MAPS + REDUCER.format("yield word, len(counts) if word == 'to' else 1"),
+        "job.py:9: reducer asks for the length of its values, counts, which is no list",
+    ),
     "two letters": (
         MAPS + REDUCER.format("yield 'ab'"),
         "job.py:9: reducer yielded 'ab', a str; expected a pair (key, value): yield key, value",
@@ -97,7 +109,7 @@ MISTAKES = {
 
 
 #: One of each kind: of a pair, a method's parameters, the values, and the writing.
-KINDS = ["no pair", "no self", "len", "bytes as a key"]
+KINDS = ["no pair", "no pair in a later line", "no self", "len", "bytes as a key"]
 
 
 @pytest.fixture
