@@ -3,6 +3,7 @@
 Installed, it lies beside the toolkit's packages; in a clone, in ``mapreduce/cli``.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -12,8 +13,11 @@ def main() -> int:
     folder = Path(__file__).resolve().parent
     home = folder if (folder / "mapreduce").is_dir() else folder.parents[1]
     sys.path.insert(0, str(home))
+    # As mapreduce.support.collector, which is not found yet.
+    gc.disable()
     from mapreduce.cli.main import main
 
+    gc.enable()
     sys.path.remove(str(home))
     return main()
 

@@ -16,7 +16,7 @@ import click
 
 from mapreduce import __version__
 from mapreduce.errors import Interrupted
-from mapreduce.support import jsonlog
+from mapreduce.support import collector, jsonlog
 from mapreduce.support.printable import Record, drop_output, echo
 from mapreduce.support.suggest import did_you_mean
 
@@ -69,7 +69,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), name)
+        with collector.resting():
+            command: click.Command = getattr(import_module(module), name)
         return command
 
     def resolve_command(

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from mapreduce.cli.common import json_option, log_format_option, print_json
+from mapreduce.support import collector
 from mapreduce.support.printable import drop_output, echo
 
 
@@ -85,8 +86,10 @@ def run(
     elif as_json:
         _report(job, options, None)
     else:
-        from mapreduce.launch import run as launch
+        with collector.resting():
+            from mapreduce.launch import run as launch
 
+        collector.keep()
         launch.start(job, options)
 
 

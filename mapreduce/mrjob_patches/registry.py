@@ -32,7 +32,7 @@ from mrjob.runner import MRJobRunner
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
-from mapreduce.support import parents, signals, traits
+from mapreduce.support import collector, parents, signals, traits
 from mapreduce.support.reading import reading_compressed
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ def runner_class(alias: str, is_warm: bool = False) -> Any:
         finally:
             del sys.modules["pyspark"]
     try:
-        return getattr(import_module(module), name)
+        with collector.resting():
+            return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise MemberError(f"-r {alias}: {module}:{name} cannot be imported: {error}") from error
 
