@@ -29,8 +29,9 @@ _MAPS_PER_WORKER = 4
 _BATCH_MAPS_PER_WORKER = 1
 
 #: Input of a map task at least, beyond one a worker, and at most, so that a killed worker loses
-#: little.
-_LEAST_MAP_BYTES, _MAP_BYTES = 1 << 20, 256 << 20
+#: little. Small ones sort fewer pairs at once, which takes less time for each; without a sort, what
+#: a task costs counts for more.
+_LEAST_MAP_BYTES, _LEAST_ONLY_MAP_BYTES, _MAP_BYTES = 1 << 20, 2 << 20, 256 << 20
 
 
 class StepPlan:
@@ -90,6 +91,10 @@ class StepPlan:
         each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
+        if not self.reduces:
+            wanted = self._workers * min(
+                each, max(1, total // self._workers // _LEAST_ONLY_MAP_BYTES)
+            )
         inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         has_batches = any("batch" in step.get(mrc, {}) for mrc in ("mapper", "reducer"))
         target = self._output
