@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import wraps
 from typing import Any
 
+import mrjob.job
 import mrjob.options
 from mrjob.job import MRJob
 
@@ -89,8 +90,14 @@ def give_way() -> None:
 
     @wraps(configure)
     def configure_args(self: Any) -> None:
-        configure(self)
         parser = self.arg_parser
+        formatter, made = parser.formatter_class, parser.formatter_class(prog=parser.prog)
+        # argparse has one look at each option, and makes it for that, of the terminal's size.
+        parser.formatter_class = lambda **given: made
+        try:
+            configure(self)
+        finally:
+            parser.formatter_class = formatter
         for action in [action for action in parser._actions if action.dest in OPTIONS]:
             parser._handle_conflict_resolve(None, [(x, action) for x in action.option_strings])
 
@@ -124,10 +131,27 @@ def give_way() -> None:
         for name, flag in _taken(self).items():
             print(f"{flag} is the job's own; the runner's is {name} in mrjob.conf")
 
+    _read_once()
     MRJob.configure_args, MRJob.load_args = configure_args, load_args
     MRJob._kwargs_from_switches = kwargs_from_switches
     MRJob._runner_opt_names_for_help = runner_opt_names_for_help
     MRJob._print_help = print_all_help
+
+
+def _read_once() -> None:
+    """mrjob reads all options twice more for those that tasks get, also of jobs that have none."""
+    parse, non_option_kwargs = mrjob.job._parse_raw_args, MRJob._non_option_kwargs
+
+    def parse_raw_args(parser: Any, args: Any) -> list[Any]:
+        return parse(parser, args) if parser.has_task_options else []
+
+    @wraps(non_option_kwargs)
+    def kwargs(self: Any) -> dict[str, Any]:
+        self.arg_parser.has_task_options = bool(self._passthru_arg_dests | self._file_arg_dests)
+        found: dict[str, Any] = non_option_kwargs(self)
+        return found
+
+    mrjob.job._parse_raw_args, MRJob._non_option_kwargs = parse_raw_args, kwargs
 
 
 def _switches() -> Iterator[tuple[str, str, dict[str, Any]]]:

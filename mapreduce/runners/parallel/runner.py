@@ -177,12 +177,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _make_jobs(self, arguments: list[str]) -> None:
         """Make what tasks that are forked have a copy of."""
-        for number, step in enumerate(self._get_steps()):
-            for mrc in ("mapper", "combiner", "reducer"):
-                if step.get(mrc, {}).get("type") == "script":
-                    worker.make_job(
-                        self._mrjob_cls, [f"--step-num={number}", f"--{mrc}", *arguments]
-                    )
+        parts = [
+            (number, mrc)
+            for number, step in enumerate(self._get_steps())
+            for mrc in ("mapper", "combiner", "reducer")
+            if step.get(mrc, {}).get("type") == "script"
+        ]
+        worker.make_jobs(self._mrjob_cls, parts, arguments)
 
     def _prepare(self) -> None:
         """Load what all tasks need, while there is one process."""

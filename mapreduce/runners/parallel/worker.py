@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from itertools import islice
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -27,7 +28,7 @@ from hdfs_utils.errors import StorageError
 from mapreduce import compat
 from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import DataError, GradreduceError, Interrupted
-from mapreduce.job import calls
+from mapreduce.job import Job, calls
 from mapreduce.job.tracebacks import shown, text_of
 from mapreduce.runners.parallel import tasks
 from mapreduce.support import forked, parents
@@ -53,15 +54,38 @@ def job_name(job_class: type) -> str:
     return f"{job_class.__module__}:{job_class.__qualname__}"
 
 
-def make_job(job_class: Any, arguments: list[str]) -> None:
-    """Make the instance that many tasks need, before these are forked, if nobody can tell.
+def _arguments(step_num: int, mrc: str, arguments: list[str]) -> list[str]:
+    return [f"--step-num={step_num}", f"--{mrc}", *arguments]
+
+
+def make_jobs(job_class: Any, parts: Iterable[tuple[int, str]], arguments: list[str]) -> None:
+    """Make the instances that many tasks need, before these are forked, if nobody can tell.
+
+    ``parts``: Numbers of steps, and ``mapper``, ``combiner`` or ``reducer``.
 
     Each task has a copy of its own. To read the arguments takes half of the time of a small task.
     """
     theirs = [name for name in vars(MRJob) if name.endswith(("__init__", "_arg", "_args"))]
-    if all(getattr(job_class, name) is getattr(MRJob, name) for name in theirs):
-        with contextlib.suppress(Exception, SystemExit):  # the task's own error then
-            made_jobs[job_class, *arguments] = job_class(arguments)
+    if not all(
+        getattr(job_class, name) in (getattr(MRJob, name), getattr(Job, name)) for name in theirs
+    ):
+        return
+    first = None
+    for number, mrc in parts:
+        given = _arguments(number, mrc, arguments)
+        if first is None:
+            try:
+                first = made = job_class(given)
+            except (Exception, SystemExit):
+                # The task's own error then.
+                return
+        else:
+            made = copy(first)
+            made._cl_args, made.options = given, copy(first.options)
+            made.options.step_num = number
+            for one in ("mapper", "combiner", "reducer"):
+                setattr(made.options, f"run_{one}", one == mrc)
+        made_jobs[job_class, *given] = made
 
 
 def main(connection: Connection, parent: int, stderr_path: str) -> None:
@@ -153,7 +177,7 @@ class _Worker:
         if self._definition["warm"] and self._job is not None:
             return self._job
         job_class: Any = known_jobs[self._definition["name"]]
-        arguments = [f"--step-num={spec['step']}", f"--{mrc}", *self._definition["arguments"]]
+        arguments = _arguments(spec["step"], mrc, self._definition["arguments"])
         made = made_jobs.pop((job_class, *arguments), None)
         self._job = made or job_class(arguments)
         if made is not None:

@@ -1,6 +1,7 @@
 """Options of jobs that are called as options of ours."""
 
 import argparse
+import shutil
 
 import pytest
 
@@ -81,3 +82,31 @@ def test_the_help_says_whose_option_it_is(capsys):
 def test_other_options_stay_what_they_are():
     with pytest.raises(argparse.ArgumentError, match="conflicting option string: --conf-path"):
         job_with("--conf-path")([])
+
+
+def test_options_are_read_once(monkeypatch):
+    looks, added = [], []
+    size, add = shutil.get_terminal_size, argparse.ArgumentParser.add_argument
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *a: looks.append(a) or size(*a))
+    monkeypatch.setattr(
+        argparse.ArgumentParser, "add_argument", lambda *a, **k: added.append(a) or add(*a, **k)
+    )
+    job = MRJob(["-r", "inline"])
+    number = len(added)
+    assert job._runner_kwargs()["extra_args"] == []
+    # mrjob has over a hundred, and reads them once more for a job that has one of its own.
+    assert number > 100
+    assert len(added) == number
+    assert len(looks) <= len(OPTIONS) + 10
+    job_with("--own")(["-r", "inline", "--own", "x"])._runner_kwargs()
+    assert len(added) > 2 * number + 100
+
+
+def test_the_formatter_of_the_help_is_that_of_the_job():
+    class Own(MRJob):
+        def configure_args(self):
+            self.arg_parser.formatter_class = argparse.RawTextHelpFormatter
+            super().configure_args()
+
+    assert Own([]).arg_parser.formatter_class is argparse.RawTextHelpFormatter
+    assert MRJob([]).arg_parser.formatter_class is argparse.HelpFormatter

@@ -18,10 +18,13 @@ from mrjob.job import MRJob
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.errors import OutputError, UsageError
+from mapreduce.job import Job
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import worker
+from mapreduce.runners.parallel.planning import StepPlan
 from mapreduce.runners.parallel.records import SplitReader
 from mapreduce.runners.parallel.runner import TaskFailedException
+from mapreduce.runners.parallel.segments import Target
 from quick import first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -490,3 +493,54 @@ def test_a_pair_that_takes_more_than_a_workers_memory_is_said(tmp_path, caplog, 
         "for it"
     )
     assert found == [words] * said
+
+
+class OfOurs(Job):
+    def mapper(self, _, line):
+        yield line, 1
+
+    def combiner(self, line, ones):
+        yield line, sum(ones)
+
+
+class WithOption(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--own")
+
+
+@pytest.mark.parametrize("job", [stock_jobs.TwoSteps, OfOurs])
+def test_jobs_that_are_made_at_once_are_as_made_one_by_one(job):
+    parts = [(step, mrc) for step in range(2) for mrc in ("mapper", "combiner", "reducer")]
+    worker.make_jobs(job, parts, ["--no-conf"])
+    made, expected = dict(worker.made_jobs), {}
+    worker.made_jobs.clear()
+    for step, mrc in parts:
+        given = [f"--step-num={step}", f"--{mrc}", "--no-conf"]
+        expected[job, *given] = job(given)
+    assert made.keys() == expected.keys()
+    assert len({id(one) for one in made.values()}) == len(parts)
+    for key, one in expected.items():
+        assert vars(made[key].options) == vars(one.options)
+        others = [{**vars(each), "options": 0, "arg_parser": 0} for each in (made[key], one)]
+        assert others[0] == others[1]
+
+
+def test_jobs_with_arguments_of_their_own_are_made_in_each_task():
+    worker.make_jobs(WithOption, [(0, "mapper")], [])
+    assert not worker.made_jobs
+
+
+@pytest.mark.parametrize(
+    ("job", "tasks"),
+    [(stock_jobs.MapOnly, [2, 2, 4, 8]), (stock_jobs.WordCount, [2, 5, 8, 8])],
+)
+def test_map_tasks_of_a_step_that_only_maps_are_few(text, job, tasks):
+    found = []
+    for size in (1 << 20, 5 << 20, 11 << 20, 64 << 20):
+        made = job(["--no-conf", "-r", "parallel", "--workers", "2", str(text)])
+        with made.make_runner() as runner:
+            runner._create_dist_cache_dir(0)
+            plan = StepPlan(runner, runner._get_step(0), 0, lambda number, of: Target(str(number)))
+            found.append(len(plan.map_tasks([(str(text), size)])))
+    assert found == tasks
