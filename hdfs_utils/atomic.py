@@ -12,7 +12,6 @@ at the same moment the later one's content may stay, as on S3.
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -41,7 +40,7 @@ def storage_errors(action: str, path: object) -> Iterator[None]:
 
 def temporary_name(path: _P) -> _P:
     """A new temporary name beside a path of any filesystem, for a file to be published there."""
-    made: _P = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    made: _P = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     return made
 
 

@@ -15,7 +15,6 @@ configured as for Hadoop's own client: hdfs-native reads the same files and tick
 """
 
 import contextlib
-import getpass
 import os
 import posixpath
 import re
@@ -358,7 +357,11 @@ def user_name() -> str:
     """
     if is_secure() and "CONTAINER_ID" not in os.environ:
         return re.split("[/@]", kerberos.ticket().principal)[0]
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    if name := os.environ.get("HADOOP_USER_NAME"):
+        return name
+    import getpass
+
+    return getpass.getuser()
 
 
 def is_secure() -> bool:

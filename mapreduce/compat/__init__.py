@@ -10,7 +10,6 @@ finder in place. A task of one of its classes is run by :mod:`mapreduce.job.__ma
 
 import contextlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -19,7 +18,9 @@ import runpy
 import shlex
 import shutil
 import sys
+import urllib
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
@@ -48,8 +49,16 @@ _MODULES: dict[str, dict[str, object]] = {
     "distutils.version": {"LooseVersion": LooseVersion},
 }
 
+#: Modules that mrjob imports and few jobs need, which together take longer to load than mrjob; and
+#: the functions that it takes from them at once.
+_RARE = {
+    "hashlib": (),
+    "urllib.request": ("pathname2url", "urlopen"),
+    "yaml": (),
+}
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+
+class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -60,7 +69,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return found
         if fullname not in _MODULES:
             return None
-        return importlib.util.spec_from_loader(fullname, self)
+        loader: Any = self
+        return importlib.util.spec_from_loader(fullname, loader)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -78,16 +88,45 @@ def install() -> None:
     supply()
     if "mrjob.compat" in sys.modules:
         return
-    names = [name for name in _MODULES if name.startswith("distutils") and name not in sys.modules]
+    given = {name: found for name, found in _MODULES.items() if name.startswith("distutils")}
+    given |= {name: _later(name, *called) for name, called in _RARE.items()}
+    names = [name for name in given if name not in sys.modules]
     for name in names:
+        if name in _RARE and not find_spec(name):
+            continue
         module = sys.modules[name] = ModuleType(name)
-        vars(module).update(_MODULES[name])
+        vars(module).update(given[name])
     try:
-        for name in ("mrjob.util", "mrjob.compat"):
+        for name in ("mrjob.util", "mrjob.compat", "mrjob.job"):
             importlib.import_module(name)
     finally:
         for name in names:
-            del sys.modules[name]
+            sys.modules.pop(name, None)
+    # Scripts have got by with "import urllib", since mrjob imports the rest.
+    vars(urllib).setdefault("__getattr__", _part_of_urllib)
+
+
+def _later(name: str, *called: str) -> dict[str, Any]:
+    """What a module has that imports another one when it is first asked for a name of it.
+
+    ``called``: Functions that are taken from it at once.
+    """
+
+    def found(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        return getattr(importlib.import_module(name), attribute)
+
+    def caller(function: str) -> Callable[..., Any]:
+        return lambda *given, **options: found(function)(*given, **options)
+
+    return {"__getattr__": found, **{function: caller(function) for function in called}}
+
+
+def _part_of_urllib(name: str) -> ModuleType:
+    if name not in ("request", "response", "error"):
+        raise AttributeError(f"module 'urllib' has no attribute {name!r}")
+    return importlib.import_module(f"urllib.{name}")
 
 
 def supply() -> None:

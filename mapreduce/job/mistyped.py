@@ -1,6 +1,5 @@
 """Methods whose names are nearly those of a step, which mrjob passes over in silence."""
 
-import difflib
 import inspect
 import re
 from weakref import WeakSet
@@ -62,9 +61,12 @@ def _meant(name: str, known: set[str], has_steps: bool) -> str:
     for meant in ("_".join(words), "_".join(reversed(words))):
         if meant in known:
             return meant
-    # With steps() names are the user's own, such as mapper_2.
-    close = [] if has_steps else difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
-    return close[0] if close else ""
+    if has_steps:
+        # Names are the user's own, such as mapper_2.
+        return ""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)), "")
 
 
 def _is_mentioned(name: str, kinds: list[type]) -> bool:

@@ -7,7 +7,6 @@ their own: one process alone can. Nothing is adopted if an input has changed.
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -96,9 +95,16 @@ def _told(stamp: Sequence[int] | None) -> str:
 
 def _digest(path: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return _sha256(Path(path).read_bytes())
     except OSError:
         return ""
+
+
+def _sha256(content: bytes) -> str:
+    # Few jobs run on a cluster.
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
 
 
 def _stamps(inputs: Sequence[str]) -> dict[str, list[Any]]:
@@ -141,7 +147,7 @@ def _of(runner: Any, mark: str) -> Left:
         _digest(script),
         inputs,
         _stamps(inputs),
-        hashlib.sha256(settings.encode()).hexdigest(),
+        _sha256(settings.encode()),
         runner._output_dir,
         (temporary, runner._hadoop_tmp_dir, *filter(None, [str(runner._unpublished or "")])),
         (mark,),

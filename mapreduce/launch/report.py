@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import secrets
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -77,7 +77,7 @@ class Report:
 
 def new_id() -> str:
     """An identifier that no other job has, and that sorts by time."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
 #: The report that this process writes, and where, if it is a submitted job's.

@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.abc import FileLoader
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -51,8 +50,9 @@ class _Finder:
         spec = PathFinder.find_spec(top, [place.replace("%2E", ".") if at else HOME])
         if spec is not None:
             spec.name = name
-            if isinstance(spec.loader, FileLoader):
-                spec.loader.name = name
+            loader: Any = spec.loader
+            if hasattr(loader, "name"):
+                loader.name = name
             if spec.submodule_search_locations is not None:
                 spec.submodule_search_locations = list(spec.submodule_search_locations)
         return spec

@@ -4,7 +4,6 @@ To import a member is to run its module, so one that is written as ``MODULE:NAME
 if the user has named it: see :mod:`mapreduce.support.trust`.
 """
 
-import hashlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
@@ -174,6 +173,8 @@ class Registry:
 
     def digest(self, name: str) -> str:
         """SHA-256 of the source files of a member's module, or of the package that it is in."""
+        import hashlib
+
         digest = hashlib.sha256()
         for path, content in trust.files(self.target(name).partition(":")[0]):
             digest.update(f"{path}\0{len(content)}\0".encode() + content)

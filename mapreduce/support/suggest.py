@@ -1,6 +1,5 @@
 """Suggestions for mistyped names."""
 
-import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,6 +17,8 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "{}", alike: floa
     >>> did_you_mean("softmx", ["softmax", "mlp"])
     ' Did you mean softmax?'
     """
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=alike)
     return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""
 

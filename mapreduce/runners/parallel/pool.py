@@ -329,10 +329,10 @@ def _private_folder(parent: Path) -> Path:
     # Containers may share memory, and process numbers mean something within one namespace.
     space = Path("/proc/self/ns/pid")
     common = f"gradreduce-{space.stat().st_ino if space.exists() else 0}-"
-    for folder in parent.glob(f"{common}*"):
-        pid = folder.name.removeprefix(common).partition("-")[0]
-        if has_ended(pid):
-            shutil.rmtree(folder, ignore_errors=True)
+    # There may be thousands of others.
+    for name in os.listdir(parent):  # noqa: PTH208
+        if name.startswith(common) and has_ended(name.removeprefix(common).partition("-")[0]):
+            shutil.rmtree(parent / name, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
 
 

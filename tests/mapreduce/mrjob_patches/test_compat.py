@@ -154,3 +154,33 @@ def test_local_forks_its_tasks_whatever_is_the_default():
             assert pool.apply(os.getppid) == os.getpid()
     finally:
         multiprocessing.set_start_method(default, force=True)
+
+
+class TestWhatMrjobNeedsRarely:
+    def test_it_is_there_when_it_is_asked_for(self, tmp_path):
+        (tmp_path / "file").write_text("word")
+        code = """
+import sys, urllib
+import mapreduce.job
+import mrjob.conf, mrjob.parse, mrjob.py2
+from mrjob.fs.local import LocalFilesystem
+
+assert not {"yaml", "hashlib", "urllib.request"} & {*sys.modules}
+assert mrjob.conf.yaml.safe_load("a: [1]") == {"a": [1]}
+assert mrjob.parse.to_uri("/a b") == "file:///a%20b"
+assert mrjob.py2.urlopen("data:,word").read() == b"word"
+print(LocalFilesystem().md5sum(sys.argv[1]))
+import yaml, hashlib, urllib.request
+assert yaml.__file__ and hashlib.__file__ and urllib.request.__file__
+"""
+        assert python(code, str(tmp_path / "file")).strip() == "c47d187067c6cf953245f128b5fde62a"
+
+    def test_a_part_of_urllib_that_a_script_does_not_import(self):
+        code = "import mapreduce.job, urllib; print(urllib.request.quote('a b'), urllib.error)"
+        assert python(code).split()[0] == "a%20b"
+        code = "import mapreduce.job, urllib; print(hasattr(urllib, 'robots'), urllib.response)"
+        assert python(code).startswith("False <module 'urllib.response'")
+
+    def test_what_is_not_installed_is_not_there(self):
+        code = "import sys; sys.modules['yaml'] = None; import mapreduce.job, mrjob.conf"
+        assert python(f"{code}; print(mrjob.conf.yaml)").strip() == "None"
