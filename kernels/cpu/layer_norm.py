@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import expect_all
 
 Array = npt.NDArray[np.floating]
 Moments = npt.NDArray[np.float64]
@@ -26,7 +26,9 @@ def layer_norm(
     ``mean`` and ``inverse``, (rows,), float64, are overwritten by the mean of each row and by
     ``1 / sqrt(variance + 1e-5)``; the variance is that of a population, divided by ``n``.
     """
-    _check("layer_norm", x, (("out", out),), (("weight", weight), ("bias", bias)), mean, inverse)
+    expect_all("layer_norm", x.shape, out=out)
+    expect_all("layer_norm", x.shape[1:], weight=weight, bias=bias)
+    expect_all("layer_norm", x.shape[:1], mean=mean, inverse=inverse)
     _layer_norm(x, weight, bias, out, mean, inverse)
     return out
 
@@ -64,9 +66,10 @@ def layer_norm_backward(
     ``inverse (d - mean(d) - z mean(d z))``, the means being those of a row. ``mean`` and
     ``inverse`` are as :func:`layer_norm` left them, and ``out`` may be ``delta``.
     """
-    vectors = (("weight", weight), ("weight_grad", weight_grad), ("bias_grad", bias_grad))
-    matrices = (("delta", delta), ("out", out))
-    _check("layer_norm_backward", x, matrices, vectors, mean, inverse)
+    kernel, grads = "layer_norm_backward", {"weight_grad": weight_grad, "bias_grad": bias_grad}
+    expect_all(kernel, x.shape, delta=delta, out=out)
+    expect_all(kernel, x.shape[1:], weight=weight, **grads)
+    expect_all(kernel, x.shape[:1], mean=mean, inverse=inverse)
     weight_grad.fill(0)
     bias_grad.fill(0)
     _layer_norm_backward(delta, x, weight, mean, inverse, weight_grad, bias_grad, out)
@@ -89,18 +92,3 @@ def _layer_norm_backward(delta, x, weight, mean, inverse, weight_grad, bias_grad
         for j in range(row.size):
             z = (row[j] - mean[i]) * inverse[i]
             result[j] = inverse[i] * (change[j] * weight[j] - total - z * along)
-
-
-def _check(
-    kernel: str,
-    x: Array,
-    matrices: tuple[tuple[str, Array], ...],
-    vectors: tuple[tuple[str, Array], ...],
-    mean: Moments,
-    inverse: Moments,
-) -> None:
-    expected = [(name, array, x.shape) for name, array in matrices]
-    expected += [(name, array, x.shape[1:]) for name, array in vectors]
-    expected += [("mean", mean, x.shape[:1]), ("inverse", inverse, x.shape[:1])]
-    for name, array, shape in expected:
-        expect(kernel, name, array, shape)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import expect_all
 
 Array = npt.NDArray[np.floating]
 Double = npt.NDArray[np.float64]
@@ -21,8 +21,7 @@ def channel_moments(x: Array, mean: Double, squares: Double) -> None:
     Sums are of float64, row after row, in two passes. ``mean`` and ``squares``, (channels,),
     float64, are overwritten; by NaN if there are no rows.
     """
-    expect("channel_moments", "mean", mean, x.shape[1:])
-    expect("channel_moments", "squares", squares, x.shape[1:])
+    expect_all("channel_moments", x.shape[1:], mean=mean, squares=squares)
     _channel_moments(x, mean, squares)
 
 
@@ -63,7 +62,9 @@ def batch_norm_backward(
     ``mean`` and ``inverse``, one by the standard deviation, are of float64; ``sums`` are those of
     ``delta`` over the rows. ``weight_grad`` is overwritten, and ``out`` may be ``delta``.
     """
-    _check_backward(delta, z, mean, inverse, weight, weight_grad, sums, out)
+    _check_backward(
+        z, delta, out, mean=mean, inverse=inverse, weight=weight, weight_grad=weight_grad, sums=sums
+    )
     products = np.zeros(z.shape[1], np.float64)
     _products(delta, z, mean, products)
     products *= inverse
@@ -94,23 +95,6 @@ def _combine(delta, z, factor, slope, shift):
             delta[i, c] = factor[c] * delta[i, c] + slope[c] * z[i, c] + shift[c]
 
 
-def _check_backward(
-    delta: Array,
-    z: Array,
-    mean: Double,
-    inverse: Double,
-    weight: Array,
-    weight_grad: Array,
-    sums: Array,
-    out: Array,
-) -> None:
-    for name, array in (
-        ("mean", mean),
-        ("inverse", inverse),
-        ("weight", weight),
-        ("weight_grad", weight_grad),
-        ("sums", sums),
-    ):
-        expect("batch_norm_backward", name, array, z.shape[1:])
-    expect("batch_norm_backward", "delta", delta, z.shape)
-    expect("batch_norm_backward", "out", out, z.shape)
+def _check_backward(z: Array, delta: Array, out: Array, **columns: Array) -> None:
+    expect_all("batch_norm_backward", z.shape[1:], **columns)
+    expect_all("batch_norm_backward", z.shape, delta=delta, out=out)

@@ -77,12 +77,7 @@ def _same_place_of_all_images(
             line_of_patch = lines, width * channels, wide * channels * b_step
             loops = line_of_patch, _ONCE, (places * channels, 1, b_step)
             jobs.append(_job(x_at, b_at, out_at, rows, vectors, loops))
-    image = np.arange(rows)
-    return (
-        image * (height * width * channels),
-        image * (tall * broad * columns),
-        np.array(jobs, np.int64),
-    )
+    return _of_images(rows, height * width * channels, tall * broad * columns, jobs)
 
 
 @lru_cache
@@ -162,12 +157,13 @@ def input_gradient(
                 # Neighbouring places follow one another: a long loop is faster than two.
                 loops = line, _ONCE, ((z_end - z) * filters, 1, b_step)
             jobs.append(_job(x_at, b_at, out_at, rows, vectors, loops))
+    return _of_images(rows, tall * broad * filters, height * width * columns, jobs)
+
+
+def _of_images(rows: int, size: int, out_size: int, jobs: list[tuple[int, ...]]) -> Plan:
+    """A plan of jobs that take one place of all images, which have so many numbers."""
     image = np.arange(rows)
-    return (
-        image * (tall * broad * filters),
-        image * (height * width * columns),
-        np.array(jobs, np.int64),
-    )
+    return image * size, image * out_size, np.array(jobs, np.int64)
 
 
 def _covering(place: int, size: int, stride: int, count: int) -> tuple[int, int]:

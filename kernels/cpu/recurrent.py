@@ -24,7 +24,7 @@ import numpy.typing as npt
 from kernels import scalar
 from kernels.cpu import inline, jit
 from kernels.cpu.scratch import scratch
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import expect, expect_all
 
 Array = npt.NDArray[np.floating]
 
@@ -311,5 +311,4 @@ def _check(
     expect("recurrent", "kept", kept, (rows, steps, KEPT[kind] * units))
     expect("recurrent", "weight", weight, (inputs, width))
     expect("recurrent", "state_weight", state_weight, (units, width))
-    for name, array in (("bias", bias), ("state_bias", state_bias)):
-        expect("recurrent", name, array, (width,))
+    expect_all("recurrent", (width,), bias=bias, state_bias=state_bias)

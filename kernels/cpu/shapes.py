@@ -10,3 +10,9 @@ def expect(
     """Refuse an argument of another shape by a ValueError: a loop would read beyond its end."""
     if array.shape != shape:
         raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")
+
+
+def expect_all(kernel: str, shape: tuple[int, ...], **arrays: npt.NDArray[np.generic]) -> None:
+    """As :func:`expect`, of arguments that all have one shape."""
+    for argument, array in arrays.items():
+        expect(kernel, argument, array, shape)

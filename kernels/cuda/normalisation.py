@@ -8,7 +8,7 @@ import numpy as np
 from numba import cuda
 
 from kernels.cpu.normalisation import _check_backward
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import expect_all
 from kernels.cuda import THREADS, blocks, jit
 from kernels.cuda.columns import (
     PRODUCTS,
@@ -26,8 +26,7 @@ from kernels.cuda.memory import Array, Call
 
 def channel_moments(x: Array, mean: Array, squares: Array) -> None:
     """The mean of each channel, and the sum of squared differences from it."""
-    expect("channel_moments", "mean", mean, x.shape[1:])
-    expect("channel_moments", "squares", squares, x.shape[1:])
+    expect_all("channel_moments", x.shape[1:], mean=mean, squares=squares)
     with Call("channel_moments") as call:
         rows, means = call.read(x), call.write(mean)
         sum_columns(call, VALUES, rows, means, divisor=float(x.shape[0]))
@@ -46,7 +45,9 @@ def batch_norm_backward(
     own: bool,
 ) -> Array:
     """The gradients of ``weight * zhat + bias`` by ``weight`` and ``z``."""
-    _check_backward(delta, z, mean, inverse, weight, weight_grad, sums, out)
+    _check_backward(
+        z, delta, out, mean=mean, inverse=inverse, weight=weight, weight_grad=weight_grad, sums=sums
+    )
     rows, channels = z.shape
     with Call("batch_norm_backward") as call:
         above, inputs = call.read(delta), call.read(z)
