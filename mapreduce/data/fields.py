@@ -45,6 +45,13 @@ def texts(column: Any, words: Sequence[str] = ()) -> Any:
     return pc.if_else(are, pa.scalar(None, pa.string()), column)
 
 
+def bytes_of(column: Any) -> tuple[Array, Array]:
+    """Where each of some texts (n,) begins, (n + 1,), and their bytes, for kernels."""
+    _, offsets, data = pa.concat_arrays([column]).cast(pa.string()).buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(column) + 1) if len(column) else np.zeros(1, int)
+    return bounds, np.frombuffer(data or b"", np.uint8)
+
+
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is one of texts."""
     if pa.types.is_dictionary(kind):

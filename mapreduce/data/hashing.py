@@ -20,17 +20,14 @@ import pyarrow.compute as pc
 from kernels import dispatch
 from mapreduce.data import csr
 from mapreduce.data.batch import Array, Csr
+from mapreduce.data.fields import bytes_of
 
 MOST_BITS = 30
 
 
 def murmur3(names: Any, seed: int = 0) -> npt.NDArray[np.uint32]:
     """MurmurHash3 x86_32 (n,) of the bytes of strings, an array of Arrow's (n,)."""
-    _, offsets, data = pa.concat_arrays([names]).cast(pa.string()).buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(names) + 1) if len(names) else np.zeros(1, int)
-    found: npt.NDArray[np.uint32] = dispatch.get("murmur3")(
-        bounds, np.frombuffer(data or b"", np.uint8), seed
-    )
+    found: npt.NDArray[np.uint32] = dispatch.get("murmur3")(*bytes_of(names), seed)
     return found
 
 

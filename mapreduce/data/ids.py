@@ -1,7 +1,6 @@
 """What identifies the rows of a dataset: a Parquet file of row numbers and ids, in their order."""
 
 import hashlib
-import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,9 @@ import pyarrow.parquet as pq
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from kernels import dispatch
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array
+from mapreduce.data.fields import bytes_of
 from mapreduce.data.manifest import ListedIds, Manifest, check_listed
 from mapreduce.errors import DataError
 
@@ -126,11 +127,8 @@ class _Runs:
 
 def _hashes(texts: Any) -> Array:
     """Hashes (n,), uint64, of texts, an Arrow array (n,)."""
-    _, offsets, data = pa.concat_arrays([texts]).cast(pa.string()).buffers()
     sums = np.zeros(len(texts), np.uint64)
-    if len(texts):
-        bounds = np.frombuffer(offsets, np.int32, len(texts) + 1)
-        dispatch.get("add_hashes")(b"", bounds, np.frombuffer(data or b"", np.uint8), sums)
+    dispatch.get("add_hashes")(b"", *bytes_of(texts), sums)
     return sums
 
 
@@ -142,8 +140,7 @@ def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
     check_listed(path, manifest.ids.sha256, "Import the data again")
     try:
         between = [("row", ">=", int(rows[0])), ("row", "<=", int(rows[-1]))]
-        native = pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
-        with native as file:
+        with ipc.native(path) as file:
             table = pq.read_table(file, filters=between)
         own = table["row"].to_numpy()
         places = np.searchsorted(own, rows)

@@ -1,11 +1,14 @@
 """Bytes for Arrow's readers, and columns of a record batch of an IPC file that may be anybody's."""
 
+import os
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 
 _FILE_MAGIC = b"ARROW1\0\0"
@@ -21,6 +24,11 @@ def stream(content: bytes) -> Any:
     buffer = pa.allocate_buffer(len(content))
     np.frombuffer(buffer, np.uint8)[:] = np.frombuffer(content, np.uint8)
     return pa.BufferReader(buffer)
+
+
+def native(path: AnyPath) -> Any:
+    """A file to read from, Arrow's own where that can be: see :func:`stream`."""
+    return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
 def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:

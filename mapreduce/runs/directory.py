@@ -351,7 +351,6 @@ class RunDir:
     def latest_round(
         self,
         warn: Callable[[str], None] = lambda message: None,
-        in_blocks: int | None = None,
         at_most: int | None = None,
     ) -> Position | None:
         """The state after the last round that is complete and undamaged, or None.
@@ -360,13 +359,11 @@ class RunDir:
         ----------
         warn : callable
             Called with a message for each damaged round.
-        in_blocks : int, optional
-            Only rounds in this number of blocks are considered.
         at_most : int, optional
             The largest number of rounds completed.
         """
         for completed, blocks in reversed(self.rounds.variants()):
-            if in_blocks not in (None, blocks) or (at_most is not None and completed > at_most):
+            if at_most is not None and completed > at_most:
                 continue
             try:
                 return self.read_round(completed, blocks)

@@ -1,12 +1,10 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
 import base64
-import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import is_number, is_text, without_views, zone_of
 from mapreduce.data.readers.files import check_sources
@@ -174,15 +173,10 @@ def opened(path: AnyPath) -> Iterator[Any]:
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
         reading(str(path), what, pa.ArrowException, advice=advice),
-        _native(path) as raw,
+        ipc.native(path) as raw,
         pq.ParquetFile(raw, page_checksum_verification=True) as file,
     ):
         yield file
-
-
-def _native(path: AnyPath) -> Any:
-    # Threads that read a file of Python's need its lock, also when the process is about to end.
-    return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
 class Footer(NamedTuple):

@@ -440,9 +440,6 @@ class Reading:
                 labelled=self.roles.label is not None,
             )
             fitted = fit(given, self._total, files)
-        columns = None
-        if fitted.features is not None:
-            columns = fitted.features
         self.remarks[:] = self.notes()
         places = {name: place for place, name in enumerate(self._read_as_numbers)}
         used = [places[name] for name in fitted.numbers]
@@ -457,7 +454,7 @@ class Reading:
         row_bytes = fitted.width * size
         if fitted.layout == "sparse":
             row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
-        return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
+        return Finished(fitted.to_bytes(), fitted.width, row_bytes, fitted.features, features)
 
 
 def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
@@ -473,18 +470,8 @@ def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
     wanted = [column.name for column in like.columns]
     known = {*wanted, *like.left_out, *like.recipe.drop, *recipe.drop}
     known |= {name for name, rule in like.recipe.columns.items() if rule.kind == "drop"}
-    known |= {
-        name
-        for name in (
-            like.recipe.label,
-            like.recipe.weights,
-            like.recipe.id,
-            recipe.label,
-            recipe.weights,
-            recipe.id,
-        )
-        if name
-    }
+    for one in (like.recipe, recipe):
+        known |= {name for name in (one.label, one.weights, one.id) if name}
     there = {*table.names}
     if like.recipe.only:
         known |= there

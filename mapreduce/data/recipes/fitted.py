@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -236,10 +237,7 @@ class FittedRecipe:
     @cached_property
     def _starts(self) -> list[int]:
         """The first feature of each column."""
-        starts = [0]
-        for column in self.columns:
-            starts.append(starts[-1] + column.width)
-        return starts
+        return [*accumulate((column.width for column in self.columns), initial=0)]
 
     @cached_property
     def _units(self) -> Array:
