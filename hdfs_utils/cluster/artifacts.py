@@ -30,9 +30,14 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependenc
 
 def cache() -> Path:
     """The folder of files that can be made again, by the XDG conventions."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "gradreduce" / "hadoop"
+    return own_folder("XDG_CACHE_HOME", ".cache") / "hadoop"
+
+
+def own_folder(variable: str, default: str) -> Path:
+    """The toolkit's folder where a variable of the XDG conventions, or its default, says."""
+    base = os.environ.get(variable)
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / default
+    return root / "gradreduce"
 
 
 def locked_jars(prefix: str = "") -> dict[str, str]:

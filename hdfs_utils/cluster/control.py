@@ -71,7 +71,7 @@ def up(
     with _locked() as folder:
         found = None if fresh else load(folder)
         if found and processes.alive(found[0]):
-            _require_same(found[0], nodes=nodes, port=port, gpus=gpus, secure=secure, ha=ha)
+            _require_same(found[0], {"nodes": nodes, "port": port, "gpus": gpus}, secure, ha)
             complete(found[0], progress)
             return found[0]
         before = found[0] if found else None
@@ -183,21 +183,11 @@ def _nodes(asked: int | None, before: Cluster | None, data_nodes: int) -> int:
 
 
 def _require_same(
-    cluster: Cluster,
-    *,
-    nodes: int | None,
-    port: int | None,
-    gpus: int | None,
-    secure: bool | None,
-    ha: bool | None,
+    cluster: Cluster, numbers: dict[str, int | None], secure: bool | None, ha: bool | None
 ) -> None:
-    """A cluster that runs stays as it is."""
-    for name, asked, found in (
-        ("nodes", nodes, cluster.nodes),
-        ("port", port, cluster.port),
-        ("gpus", gpus, cluster.gpus),
-    ):
-        if asked is not None and asked != found:
+    """A cluster that runs stays as it is; ``numbers`` are asked for by their attributes."""
+    for name, asked in numbers.items():
+        if asked is not None and asked != (found := getattr(cluster, name)):
             raise ClusterError(
                 f"a cluster is up with --{name} {found}, and {asked} was asked for. Stop it first: "
                 f"gradreduce cluster down"

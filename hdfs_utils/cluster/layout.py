@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hdfs_utils.atomic import replace, storage_errors
-from hdfs_utils.cluster.artifacts import VERSION, locked_jars
+from hdfs_utils.cluster.artifacts import VERSION, locked_jars, own_folder
 from hdfs_utils.errors import ClusterError, StorageError
 
 #: Most nodes of a cluster: each has ten ports of its own.
@@ -178,9 +178,7 @@ def cluster_folder() -> Path:
 
 def default_folder(of: str = "cluster") -> Path:
     """Where state belongs by the XDG conventions."""
-    base = os.environ.get("XDG_STATE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state"
-    return root / "gradreduce" / of
+    return own_folder("XDG_STATE_HOME", ".local/state") / of
 
 
 def save(cluster: Cluster, *, up: bool) -> None:
