@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapreduce.models.base import Array
-from mapreduce.models.layers.base import Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Layer, Pass, Shape
 
 
 class Activation(Layer):
@@ -17,15 +17,13 @@ class Activation(Layer):
         self.shape = self.output = shape
         self.parameters = []
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         out = call.array("out", x.shape)
         call.kernel("activate")(self.name(), x, out, self.slope)
         call.kept |= {"x": x, "out": out}
         return out
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         if not call.needs_input:
             return None
         x, out = call.kept["x"], call.kept["out"]

@@ -20,6 +20,9 @@ from mapreduce.reduction.aggregator import MOMENTS
 Shape = tuple[int, ...]
 IMAGE = "height, width, channels"
 
+#: Parameters of a layer, or their gradients, in its order.
+Arrays = list[Array]
+
 
 class Initial:
     """Random numbers for initial parameters, a function of the seed and the layer alone."""
@@ -94,22 +97,15 @@ class Layer(ABC):
     A subclass is a dataclass: fields without a default are joined by ``x``, as in ``conv:16x5``,
     and the others are written ``name=value``, as in ``conv:16x5:stride=2``.
 
-    Attributes
-    ----------
-    form : str
-        The form of its specification, which begins with the layer's name.
-    on_cuda : bool
-        Whether all of its kernels have twins on CUDA.
-    has_moments : bool
-        Whether it sends moments of its inputs along the tree, which :meth:`update_buffer` gets.
-    is_random : bool
-        Whether its outputs, in training, are drawn anew in every round.
-    mixes_rows : bool
-        Whether a row's output, in training, depends on the other rows of its slice.
-    shape, output : tuple of int
-        Shape of a row that goes in, and of one that comes out; :meth:`build` sets them.
-    parameters : list of Parameter
-        Set by :meth:`build`; their names are those within the layer.
+    ``form``: The form of its specification, which begins with the layer's name.
+    ``on_cuda``: Whether all of its kernels have twins on CUDA.
+    ``has_moments``: Whether it sends moments of its inputs along the tree, which
+      :meth:`update_buffer` gets.
+    ``is_random``: Whether its outputs, in training, are drawn anew in every round.
+    ``mixes_rows``: Whether a row's output, in training, depends on the other rows of its slice.
+    ``shape``, ``output``: Shape of a row that goes in, and of one that comes out; :meth:`build`
+      sets them.
+    ``parameters``: Set by :meth:`build`; their names are those within the layer.
     """
 
     form: ClassVar[str]
@@ -129,33 +125,21 @@ class Layer(ABC):
         Raises UsageError (the layer does not take rows of this shape; see :meth:`misfit`).
         """
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         """Fill the parameters, which are zeros, with initial values."""
         return
 
     @abstractmethod
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         """Outputs (rows, *output) of inputs (rows, *shape), which are not changed."""
 
     @abstractmethod
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
-        """Carry the gradient by the outputs back to the parameters and inputs.
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
+        """Carry the gradient by the outputs, (rows, *output), back to the parameters and inputs.
 
-        Parameters
-        ----------
-        delta : array (rows, *output)
-            May be overwritten.
-        params, grads : list of array
-            Parameters, and their gradients, which are overwritten; buffers' are zeros already.
-        call : Pass
-            That of :meth:`forward`.
-
-        Returns
-        -------
-        array (rows, *shape) or None
-            The gradient by the inputs, if ``call.needs_input``.
+        ``delta`` may be overwritten, and ``grads`` are; buffers' are zeros already. ``call`` is
+        that of :meth:`forward`. Returns the gradient by the inputs, (rows, *shape), if
+        ``call.needs_input``.
         """
 
     def update_buffer(self, name: str, part: slice, values: Array, moments: Array) -> Array:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapreduce.models.base import Array, Parameter
-from mapreduce.models.layers.base import IMAGE, Initial, Pass, Shape
+from mapreduce.models.layers.base import IMAGE, Arrays, Initial, Pass, Shape
 from mapreduce.models.layers.channels import ChannelLayer
 
 
@@ -43,19 +43,17 @@ class Conv(ChannelLayer):
     def _moves(self, length: int) -> int:
         return (length + 2 * self.padding - self.size) // self.stride + 1
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         inputs = math.prod(views[0].shape[:-1])
         uniform(views[0], math.sqrt(6 / inputs))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         call.kept["x"] = x
         z = call.array("z", (len(x), *self.output))
         call.kernel("convolve")(x, params[0], z, self.stride, self.padding)
         return self._finish(z, None, params[1], call) if self.has_bias else z
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         if self.has_bias:
             delta = self._unfinish(delta, grads[1], None, call)
         x, window = call.kept["x"], (self.stride, self.padding)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapreduce.models.base import Array, Parameter
-from mapreduce.models.layers.base import Initial, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Pass, Shape
 from mapreduce.models.layers.channels import ChannelLayer
 
 
@@ -33,10 +33,10 @@ class Dense(ChannelLayer):
         if self.has_bias:
             self.parameters.append(Parameter("bias", (self.units,), "bias"))
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         uniform(views[0], math.sqrt(3 * self.gain / self._inputs))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         rows = math.prod(x.shape) // self._inputs
         x = x.reshape((rows, self._inputs))
         call.kept["x"] = x
@@ -46,9 +46,7 @@ class Dense(ChannelLayer):
         call.kept["z"] = z
         return z.reshape((rows * self.units // math.prod(self.output), *self.output))
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         x, z = call.kept["x"], call.kept["z"]
         delta = delta.reshape(z.shape)
         sums = grads[1] if self.has_bias else call.array("sums", (self.units,))

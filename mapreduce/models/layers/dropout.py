@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Array
-from mapreduce.models.layers.base import Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Layer, Pass, Shape
 
 
 @dataclass(eq=False)
@@ -28,14 +28,12 @@ class Dropout(Layer):
         if not 0 <= self.rate < 1:
             raise UsageError(f"layer {self}: expected a rate in [0, 1), found {self.rate}")
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         if not call.training:
             return x
         return self._drop(x, call.array("out", x.shape), call)
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         return self._drop(delta, delta, call) if call.training else delta
 
     def _drop(self, x: Array, out: Array, call: Pass) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapreduce.errors import DataError
 from mapreduce.models.base import Array, Parameter
-from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Layer, Pass, Shape
 
 
 def tokens_of(x: Array, count: int, what: str, first: int = 0) -> Array:
@@ -48,10 +48,10 @@ class Embedding(Layer):
         self.output = (*shape, self.size)
         self.parameters = [Parameter("weight", (self.words, self.size))]
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         uniform(views[0], math.sqrt(3))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         tokens = tokens_of(x, self.words, f"a token of layer {self}")
         call.kept["tokens"] = tokens
         out: Array = call.kernel("embed")(
@@ -59,9 +59,7 @@ class Embedding(Layer):
         )
         return out
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         tokens = call.kept["tokens"]
         call.kernel("embed_gradient")(tokens, delta, grads[0])
         # Tokens are no continuous inputs: the gradient by them is zero.

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapreduce.models.base import Array, Parameter
-from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Layer, Pass, Shape
 from mapreduce.models.layers.channels import ChannelLayer
 from mapreduce.reduction.aggregator import moments
 
@@ -44,11 +44,11 @@ class BatchNorm(ChannelLayer):
             Parameter("running_var", channels, "buffer"),
         ]
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         views[0][:] = 1
         views[3][:] = 1
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         channels = self.shape[-1]
         flat = x.reshape((math.prod(x.shape) // channels, channels))
         weight, bias, mean, variance = (call.host(one).astype(np.float64) for one in params)
@@ -66,9 +66,7 @@ class BatchNorm(ChannelLayer):
         out = self._finish(x, scale.astype(x.dtype), shift.astype(x.dtype), call)
         return out if self.pool > 1 else out.reshape(x.shape)
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         kept, flat = call.kept, call.kept["flat"]
         into = call.array("unpooled", kept["z"].shape) if self.pool > 1 else None
         delta = self._unfinish(delta, grads[1], into, call).reshape(flat.shape)
@@ -111,10 +109,10 @@ class LayerNorm(Layer):
         width = shape[-1:]
         self.parameters = [Parameter("weight", width), Parameter("bias", width, "bias")]
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         views[0][:] = 1
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         width = self.shape[-1]
         flat = x.reshape((x.size // width, width))
         out = call.array("out", flat.shape)
@@ -123,9 +121,7 @@ class LayerNorm(Layer):
         call.kernel("layer_norm")(flat, *params, out, *moments)
         return out.reshape(x.shape)
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         flat, moments = call.kept["flat"], call.kept["moments"]
         rows = delta.reshape(flat.shape)
         call.kernel("layer_norm_backward")(rows, flat, params[0], *moments, *grads, rows)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapreduce.models.base import Array
-from mapreduce.models.layers.base import IMAGE, Layer, Pass, Shape
+from mapreduce.models.layers.base import IMAGE, Arrays, Layer, Pass, Shape
 
 
 class Pooling(Layer):
@@ -39,16 +39,14 @@ class Pooling(Layer):
         """What both kernels take beside values and gradients."""
         return ()
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         shape = (len(x), *self.output)
         out, places = call.array("out", shape), self._places(shape, call)
         call.kernel(self.kernel)(x, out, *places, *self.window)
         call.kept |= {"shape": x.shape, "places": places}
         return out
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         if not call.needs_input:
             return None
         below, places = call.array("below", call.kept["shape"]), call.kept["places"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapreduce.models.base import Array, Parameter
-from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Layer, Pass, Shape
 
 
 class Recurrent(Layer):
@@ -39,11 +39,11 @@ class Recurrent(Layer):
             Parameter("state_bias", (width,), "bias"),
         ]
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         for view in views:
             uniform(view, 1 / math.sqrt(self.units))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         rows, steps = len(x), self.shape[0]
         x = x.reshape((rows, steps, self._inputs))
         out = call.array("out", (rows, *self.output))
@@ -52,9 +52,7 @@ class Recurrent(Layer):
         call.kernel("recurrent")(self.name(), x, *params, out, kept)
         return out
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         x, out, kept = (call.kept[name] for name in ("x", "out", "kept"))
         below = call.array("below", x.shape) if call.needs_input else None
         call.kernel("recurrent_backward")(
@@ -107,14 +105,12 @@ class Last(Layer):
         self.output = shape[1:]
         self.parameters = []
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         out = call.array("out", (len(x), *self.output))
         out[...] = x[:, -1]
         return out
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         if not call.needs_input:
             return None
         below = call.array("below", (len(delta), *self.shape))

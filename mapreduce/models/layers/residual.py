@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Array
-from mapreduce.models.layers.base import Initial, Layer, Pass, Shape, described
+from mapreduce.models.layers.base import Arrays, Initial, Layer, Pass, Shape, described
 from mapreduce.models.layers.convolution import Conv
 from mapreduce.models.layers.stack import Stack
 
@@ -54,22 +54,20 @@ class Residual(Layer):
             f"smaller by a stride"
         )
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         count = len(self.inner.parameters)
         self.inner.init(views[:count], uniform)
         if self._shortcut:
             self._shortcut.init(views[count:], uniform.inner(len(self.layers)))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         count = len(self.inner.parameters)
         y = self.inner.forward(x, params[:count], call)
         if self._shortcut:
             x = self._shortcut.forward(x, params[count:], call.inner(len(self.layers)))
         return _sum(x, y, call.array("out", y.shape), call)
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         count = len(self.inner.parameters)
         # Layers may overwrite what they get.
         copy = call.kernel("scale")(delta, 1.0, call.array("delta", delta.shape))

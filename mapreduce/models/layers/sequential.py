@@ -11,7 +11,7 @@ from mapreduce.data.batch import Batch, Csr
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Array, Model, Parameter
 from mapreduce.models.context import Context, Key
-from mapreduce.models.layers.base import Initial, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Pass, Shape
 from mapreduce.models.layers.dense import Dense, Outputs
 from mapreduce.models.layers.embedding import tokens_of
 from mapreduce.models.layers.spec import parse
@@ -31,7 +31,7 @@ class Forward(NamedTuple):
     """A forward pass, for the backward pass after it."""
 
     call: Pass
-    params: list[Array]
+    params: Arrays
     x: Array | None
     outputs: Array
 

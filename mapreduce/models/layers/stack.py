@@ -8,7 +8,7 @@ from typing import Any
 
 from mapreduce.models.base import Array, Parameter
 from mapreduce.models.layers.activation import ReLU
-from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
+from mapreduce.models.layers.base import Arrays, Initial, Layer, Pass, Shape
 from mapreduce.models.layers.channels import ChannelLayer
 from mapreduce.models.layers.normalisation import BatchNorm
 from mapreduce.models.layers.pooling import MaxPool
@@ -118,21 +118,19 @@ class Stack:
         found.layers[begin] = last
         return found
 
-    def init(self, views: list[Array], uniform: Initial) -> None:
+    def init(self, views: Arrays, uniform: Initial) -> None:
         """Fill the parameters, which are zeros, with initial values."""
         for number, layer in enumerate(self.layers):
             layer.init(views[self._places[number]], uniform.inner(number))
 
-    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+    def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         """See :meth:`mapreduce.models.layers.base.Layer.forward`."""
         for number in self._steps:
             layer = self.layers[number]
             x = layer.forward(x, params[self._places[number]], call.inner(number))
         return x
 
-    def backward(
-        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
-    ) -> Array | None:
+    def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         """See :meth:`mapreduce.models.layers.base.Layer.backward`."""
         below: Array | None = delta
         for number in reversed(self._steps):
