@@ -94,10 +94,8 @@ class Executor(Protocol):
     def advance(self, program: Program) -> Progress:
         """Run a program to its end.
 
-        Raises
-        ------
-        GradreduceError
-            As the program does; or the blocks of its last phase are not each there once.
+        Raises GradreduceError (as the program does; or the blocks of its last phase are not each
+        there once).
         """
 
 

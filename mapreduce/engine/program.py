@@ -275,10 +275,7 @@ class Program(ABC):
         phase gives each block once: ``(number,)`` and its message. Of a state, a message holds the
         arrays, and those that are the very arrays of the block before are not written again.
 
-        Raises
-        ------
-        GradreduceError
-            The phase has no such key, or the method returned no pairs.
+        Raises GradreduceError (the phase has no such key, or the method returned no pairs).
         """
         self.check_key(phase, key)
         found: Iterable[Pair] | None = self.method(phase)(completed, key, messages)
@@ -343,12 +340,8 @@ def built(description: str, driver: str = "") -> Program:
 
     ``driver``: Only tells programs apart that are kept.
 
-    Raises
-    ------
-    DataError
-        It is malformed, or a field is missing, unknown or of another type than the program's.
-    UsageError, UntrustedError, MemberError
-        See :meth:`mapreduce.support.registry.Registry.load`.
+    Raises DataError (it is malformed, or a field is missing, unknown or of another type than the
+    program's), UsageError, UntrustedError, MemberError (as :meth:`Registry.load` does).
     """
     try:
         name, content = unpacked(description)

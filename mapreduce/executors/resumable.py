@@ -43,18 +43,11 @@ class Resumable(ABC):
 
     See :class:`mapreduce.engine.executor.Executor`.
 
-    Parameters
-    ----------
-    execution : Execution
-    place : Path or RemotePath, optional
-        Folder of the rounds of a program with a state.
-    home : Path or RemotePath, optional
-        Folder of whoever has this executor go on, who holds its lease; by default the place, for
-        which :meth:`advance` takes one.
-    driver : str
-        See :func:`mapreduce.engine.program.kept`.
-    job_class : type, optional
-        The job to run, if it extends :attr:`JOB`.
+    ``place``: Folder of the rounds of a program with a state.
+    ``home``: Folder of whoever has this executor go on, who holds its lease; by default the place,
+      for which :meth:`advance` takes one.
+    ``driver``: See :func:`mapreduce.engine.program.kept`.
+    ``job_class``: The job to run, if it extends :attr:`JOB`.
     """
 
     #: What its jobs are called by.
@@ -111,12 +104,8 @@ class Resumable(ABC):
         ``state``: The state after them has been published there.
         ``limit``: When to hand back. It may be before, after a round that is due.
 
-        Raises
-        ------
-        UnfitError
-            Another executor could.
-        StepFailedException, GradreduceError
-            As the runner does.
+        Raises UnfitError (another executor could), StepFailedException, GradreduceError (as the
+        runner does).
         """
 
     def over(self, state: State, completed: int, program: Program) -> Message:
