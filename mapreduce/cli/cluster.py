@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from hdfs_utils import cluster as hadoop
 from mapreduce.cli.common import json_option, output_options, print_json
+from mapreduce.support import signals
 from mapreduce.support.printable import echo
 
 #: Roles whose processes can be killed and started again.
@@ -56,9 +58,6 @@ def cluster() -> None:
 @output_options
 def up(fresh: bool, quiet: bool, as_json: bool, **options: Any) -> None:
     """Start the cluster, or those parts of it that are down, and wait until it is ready."""
-    from hdfs_utils import cluster as hadoop
-    from mapreduce.support import signals
-
     started = time.monotonic()
     before = hadoop.running()
     with signals.interrupting():
@@ -76,8 +75,6 @@ def up(fresh: bool, quiet: bool, as_json: bool, **options: Any) -> None:
 @cluster.command()
 def down() -> None:
     """Stop all processes of the cluster. The data in HDFS stay."""
-    from hdfs_utils import cluster as hadoop
-
     ran = hadoop.down(_progress(quiet=False))
     echo("stopped" if ran else "no cluster runs", err=True)
 
@@ -85,8 +82,6 @@ def down() -> None:
 @cluster.command()
 def env() -> None:
     """Print environment variables for a shell: eval "$(gradreduce cluster env)"."""
-    from hdfs_utils import cluster as hadoop
-
     found = hadoop.require_running()
     for name, value in found.environment().items():
         if name == "PATH":
@@ -104,8 +99,6 @@ def kill(role: str, number: int) -> None:
     NUMBER is the number of the node. For an appmaster it is the number of the running job; the
     oldest job is 1.
     """
-    from hdfs_utils import cluster as hadoop
-
     pid = hadoop.kill(role, number)
     again = "" if role == "appmaster" else f". Again: gradreduce cluster start {role} {number}"
     echo(f"killed process {pid}{again}", err=True)
@@ -116,8 +109,6 @@ def kill(role: str, number: int) -> None:
 @click.argument("number", type=int, default=1)
 def start(role: str, number: int) -> None:
     """Start a process that was killed, and wait until the cluster hears from it."""
-    from hdfs_utils import cluster as hadoop
-
     pid = hadoop.start(role, number)
     echo(f"process {pid} is running", err=True)
 
@@ -129,8 +120,6 @@ def status(as_json: bool) -> int:
 
     If something is wrong, the exit code is 1.
     """
-    from hdfs_utils import cluster as hadoop
-
     found = hadoop.running()
     if not found:
         if as_json:

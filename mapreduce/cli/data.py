@@ -23,9 +23,11 @@ from mapreduce.cli.common import (
 )
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
+from mapreduce.errors import MemberError, UsageError
 from mapreduce.report.text import aligned
-from mapreduce.support import trust, unfinished
+from mapreduce.support import signals, traits, trust, unfinished
 from mapreduce.support.printable import echo
+from mapreduce.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -215,7 +217,6 @@ def import_(
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
     from mapreduce.data.readers import opening
-    from mapreduce.support import signals
 
     running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
     by_jobs = running["runner"] is not None
@@ -247,8 +248,6 @@ def import_(
 
 def _runs_far(values: dict[str, Any]) -> bool:
     """Whether tasks run on other machines, too."""
-    from mapreduce.support import traits
-
     return not traits.of(values["runner"]).is_here
 
 
@@ -281,8 +280,6 @@ def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
 
 def _check_options(kind: str, values: dict[str, Any]) -> None:
     """Refuse options that contradict the format or each other."""
-    from mapreduce.errors import UsageError
-
     takes = _options_of(kind)
     for name, value in values.items():
         # False is given as --no-header.
@@ -304,8 +301,6 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
 
 def _check_split(kind: str, values: dict[str, Any]) -> None:
     """Refuse to split by label what has no classes, before anything is read."""
-    from mapreduce.errors import UsageError
-
     why = None
     if values["unlabelled"]:
         why = "--unlabelled leaves the labels out"
@@ -334,8 +329,6 @@ def _source(
     like: "Manifest | None",
 ) -> "Source":
     from mapreduce.data.readers import opening
-    from mapreduce.errors import MemberError
-    from mapreduce.support.suggest import did_you_mean
 
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
@@ -389,7 +382,6 @@ def _by_jobs(
     from mapreduce.algorithms.shuffle import import_table
     from mapreduce.data.readers import TABLES, opening
     from mapreduce.data.readers.reading import Reading
-    from mapreduce.errors import UsageError
     from mapreduce.runs import flags as options
 
     if kind not in TABLES:
@@ -407,8 +399,6 @@ def _by_jobs(
 
 def _check_like(fitted: Any, values: dict[str, Any]) -> None:
     """Refuse to make features by a recipe, and otherwise than by this recipe."""
-    from mapreduce.errors import UsageError
-
     if values["like"] is None:
         return
     if fitted is None:
@@ -457,7 +447,6 @@ def describe(
     from mapreduce.data.readers import opening
     from mapreduce.data.recipes import description
     from mapreduce.runs import flags as options
-    from mapreduce.support import signals
 
     paths = unfinished.files_of(files, come_here=not _runs_far(values))
     kind = kind or opening.format_of(paths)
@@ -514,7 +503,6 @@ def standardise(
     quiet_mrjob()
     from mapreduce.algorithms import standardise as job
     from mapreduce.runs import flags as options
-    from mapreduce.support import signals
 
     execution = options.execution(values)
     with signals.interrupting():

@@ -7,6 +7,7 @@ import click
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import CSV, LOCATION, output_options, print_json, with_options
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.support import signals, unfinished
 from mapreduce.support.printable import echo
 
 
@@ -41,7 +42,6 @@ def split(
     gradreduce data split table.csv parts --test 0.2 --stratify label
     """
     from mapreduce.data import splitting
-    from mapreduce.support import signals, unfinished
 
     with signals.interrupting():
         rows = splitting.split(unfinished.files_of(sources), out, **options)

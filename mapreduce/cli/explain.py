@@ -20,6 +20,7 @@ from mapreduce.cli.common import (
     trust_option,
 )
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.support import signals
 from mapreduce.support.printable import echo
 
 _OPTIONS: dict[str, Any] = {"ignore_unknown_options": True, "max_content_width": 100}
@@ -166,7 +167,6 @@ def _round(
     is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
     pin_profile(run)
     quiet_mrjob()
-    from mapreduce.support import signals
     from mapreduce.tracing.notebook import explain_round
 
     named = None if options["data"] else options["remote_data"]

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import Seconds, json_option, print_json
+from mapreduce.errors import JobError
+from mapreduce.launch.jobs import SubmittedJob, submitted
 from mapreduce.report.text import aligned
 from mapreduce.support.printable import echo
 
@@ -26,8 +28,6 @@ def jobs() -> None:
 @json_option
 def list_jobs(as_json: bool) -> None:
     """List this user's jobs on this machine, the oldest first."""
-    from mapreduce.launch.jobs import submitted
-
     found = [job.status() for job in submitted()]
     if as_json:
         print_json({"jobs": [asdict(each) for each in found]})
@@ -46,8 +46,6 @@ def list_jobs(as_json: bool) -> None:
 @json_option
 def status(id: str, as_json: bool) -> None:
     """Show what came of job ID so far."""
-    from mapreduce.launch.jobs import SubmittedJob
-
     job = SubmittedJob(id)
     _show(job, job.status(), as_json)
 
@@ -58,9 +56,6 @@ def status(id: str, as_json: bool) -> None:
 @json_option
 def wait(id: str, timeout: float | None, as_json: bool) -> None:
     """Wait for job ID, and end with its exit code, or with 75 if it runs on."""
-    from mapreduce.errors import JobError
-    from mapreduce.launch.jobs import SubmittedJob
-
     job = SubmittedJob(id)
     try:
         job.wait(timeout)
@@ -79,8 +74,6 @@ def wait(id: str, timeout: float | None, as_json: bool) -> None:
 @json_option
 def cancel(id: str, as_json: bool) -> None:
     """End job ID, and its application on a cluster; one that has ended is left as it is."""
-    from mapreduce.launch.jobs import SubmittedJob
-
     job = SubmittedJob(id)
     _show(job, job.cancel(), as_json)
 
@@ -89,8 +82,6 @@ def cancel(id: str, as_json: bool) -> None:
 @click.argument("id", nargs=-1, required=True)
 def remove(id: tuple[str, ...]) -> None:
     """Forget jobs that have ended, by ID: their reports and logs. Their output stays."""
-    from mapreduce.launch.jobs import SubmittedJob
-
     for job in [SubmittedJob(each) for each in id]:
         job.remove()
 
@@ -99,8 +90,6 @@ def remove(id: tuple[str, ...]) -> None:
 @click.argument("id")
 def adopt(id: str) -> None:
     """Go on with job ID on a cluster, whose driver was killed, as its command does."""
-    from mapreduce.launch.jobs import SubmittedJob
-
     SubmittedJob(id).adopt()
 
 
@@ -113,8 +102,6 @@ def clean(id: tuple[str, ...]) -> None:
     ID, archives of code of other versions on the cluster are removed, too, and temporary folders of
     trainings in which nothing has changed for a day.
     """
-    from mapreduce.launch.jobs import SubmittedJob, submitted
-
     lost = [job for job in submitted() if not id and job.status().state == "lost"]
     for job in lost or [SubmittedJob(each) for each in id]:
         for found in job.clean():

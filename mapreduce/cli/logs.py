@@ -5,6 +5,9 @@ from typing import Any
 
 import click
 
+from hdfs_utils.errors import ClusterError
+from hdfs_utils.paths import path_of
+from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.support.printable import echo
 
 
@@ -32,8 +35,6 @@ def logs(job: str, everything: bool, name: str) -> None:
     gradreduce logs application_1700000000000_0001
     gradreduce logs hdfs:///runs/digits --all --name syslog
     """
-    from hdfs_utils.errors import ClusterError
-    from mapreduce.errors import MissingInputError
     from mapreduce.runners.hadoop import installation, programs
     from mapreduce.runners.hadoop.rest import RestError, Yarn
 
@@ -74,8 +75,6 @@ def logs(job: str, everything: bool, name: str) -> None:
 
 
 def _application(job: str) -> str:
-    from hdfs_utils.paths import path_of
-    from mapreduce.errors import DataError, MissingInputError, UsageError
     from mapreduce.runs import events
     from mapreduce.runs.directory import RunDir
 

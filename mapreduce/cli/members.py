@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import json_option, print_json
+from mapreduce.support import options
 from mapreduce.support.printable import echo
 from mapreduce.support.registry import Registry
 
@@ -56,8 +57,6 @@ def _members(family: Registry, own: Sequence[str]) -> list[tuple[str, Any]]:
 
 
 def _own(member: object) -> dict[str, str]:
-    from mapreduce.support import options
-
     return dict(options.described(getattr(member, "Options", None)))
 
 

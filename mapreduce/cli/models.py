@@ -8,6 +8,7 @@ import click
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import LOCATION, json_option, print_json
 from mapreduce.report.text import aligned
+from mapreduce.support import options, trust
 from mapreduce.support.printable import echo
 
 
@@ -90,7 +91,6 @@ def described(
     from mapreduce.data.shards import Dataset
     from mapreduce.models import MODELS, create, find
     from mapreduce.models.layers.sequential import Sequential
-    from mapreduce.support import options, trust
 
     if ":" in (code := MODELS.code(spec)):
         trust.trust(code)

@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 
+from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
+from mapreduce.errors import DataError, MissingInputError, OutputError
 from mapreduce.report.text import aligned
 from mapreduce.support.printable import echo, printable
 
@@ -21,7 +23,6 @@ def runs() -> None:
 @json_option
 def list_(folder: AnyPath, as_json: bool) -> None:
     """List the runs in FOLDER and in the folders below it."""
-    from mapreduce.errors import MissingInputError
     from mapreduce.runs.directory import RunDir
 
     if not folder.is_dir():
@@ -29,9 +30,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
     summaries = []
     for path in ordered(folder.rglob("run.json")):
         try:
-            summary = RunDir(path.parent).summary(
-                lambda message: echo(f"warning: {message}", err=True)
-            )
+            summary = RunDir(path.parent).summary(_told)
         except Exception as error:
             # A damaged run must not hide the others.
             summary = {"run": str(path.parent), "state": "damaged", "error": str(error)}
@@ -74,8 +73,6 @@ def show(run: AnyPath, as_json: bool) -> None:
     law, and the speedup that it allows for 2, 4 and 8 workers. Of an asynchronous training it shows
     how many gradients were applied between the reading of the model and the applying of one's own.
     """
-    from hdfs_utils.errors import StorageError
-    from mapreduce.errors import DataError
     from mapreduce.runs import amdahl, events, pushes
     from mapreduce.runs.directory import RunDir
 
@@ -85,7 +82,7 @@ def show(run: AnyPath, as_json: bool) -> None:
         try:
             late = pushes.staleness(directory)
         except (DataError, StorageError) as error:
-            echo(f"warning: {error}", err=True)
+            _told(error)
     content: dict[str, Any] = directory.summary() | {
         "data": directory.config.data,
         "data_sha256": directory.config.plan.data.sha256,
@@ -115,7 +112,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else text[:99] + "…"
 
 
-def _told(message: str) -> None:
+def _told(message: object) -> None:
     echo(f"warning: {message}", err=True)
 
 
@@ -233,7 +230,6 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
 )
 def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
     """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends."""
-    from mapreduce.errors import OutputError
     from mapreduce.runs.directory import RunDir
     from mapreduce.runs.plotting import figure
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mapreduce.runners import applications
+from mapreduce.runners.hadoop import installation, rest
 from mapreduce.runners.hadoop.uber import AM_MEMORY, number
 from mapreduce.support.cores import available_cores
 
@@ -17,8 +18,6 @@ _END_SECONDS = 20.0
 
 def end_left_behind(run: str) -> list[str]:
     """End applications that a killed driver left of the run in a folder; returns their ids."""
-    from mapreduce.runners.hadoop import installation, rest
-
     yarn = rest.Yarn(installation.find())
     found = yarn.live(applications.mark(run))
     for application in found:
@@ -31,8 +30,6 @@ def end_left_behind(run: str) -> list[str]:
 
 def cores() -> int:
     """Cores of the cluster, as far as YARN gives them to tasks."""
-    from mapreduce.runners.hadoop import installation, rest
-
     try:
         found = rest.Yarn(installation.find()).metrics()
     except rest.RestError as error:
@@ -49,8 +46,6 @@ def tasks_at_once() -> int:
     Counts what the nodes have free, and what the queue still gives to one user. 0 if not even the
     application master has room; 1 if the resource manager's interface is guarded.
     """
-    from mapreduce.runners.hadoop import installation, rest
-
     here = installation.find()
     yarn = rest.Yarn(here)
     try:
