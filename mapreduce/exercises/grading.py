@@ -26,6 +26,7 @@ from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, as_page, graded
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
+from mapreduce.support import own
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Lines, Trace
 from mapreduce.tracing.tasks import Variation
@@ -38,10 +39,6 @@ _FOREVER = 1e6
 
 #: What a Python needs of the machine.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
-
-_PACKAGES = ("hdfs_utils", "jobs", "kernels", "mapreduce")
-
-_ROOT = Path(__file__).parents[2]
 
 _SERVED = ("-m", "mapreduce.exercises.served")
 
@@ -207,7 +204,7 @@ class Grader:
                 [sys.executable, *_SERVED],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                env={**os.environ, "PYTHONPATH": own.HOME},
             )
             self._started.append(started)
             found = self._own.reference = Remote(started, _FOREVER)
@@ -242,7 +239,7 @@ class Grader:
                     Path(place, name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, Path(place, name))
                 Path(place, "tmp").mkdir(exist_ok=True)
-            packages = [str(_ROOT / name) for name in _PACKAGES]
+            packages = [str(Path(own.HOME, name)) for name in own.NAMES]
             visible = [*_SYSTEM, sys.prefix, sys.base_prefix, *packages, sys.pycache_prefix or ""]
             yield Jail(
                 place,

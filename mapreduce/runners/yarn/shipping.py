@@ -14,10 +14,10 @@ from pathlib import Path
 from hdfs_utils.paths import RemotePath
 from hdfs_utils.publish import create
 from mapreduce.runners.yarn import bootstrap
-from mapreduce.support import trust
+from mapreduce.support import own, trust
 
 #: What is shipped: the toolkit, and mrjob, which nodes rarely have and which is plain Python.
-_PACKAGES = ("hdfs_utils", "jobs", "kernels", "mapreduce", "mrjob")
+_PACKAGES = (*own.NAMES, "mrjob")
 
 #: Where it lies, in the user's folder.
 FOLDER = ".gradreduce/code"
