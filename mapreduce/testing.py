@@ -20,9 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from mapreduce.data.batch import Batch, Block, Csr
+from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import Executor, conclude_beside, over, publish_first
@@ -46,8 +45,6 @@ from mapreduce.runs.state import Position
 from mapreduce.strategies.base import Strategy
 from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
-
-Array = npt.NDArray[Any]
 
 _ROWS = 9
 

@@ -4,12 +4,10 @@ Arrays are C-contiguous, of any shape and of float32 or float64. Exponentials ar
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array
 
 _exp = inline(scalar.exp)
 _relu = inline(scalar.relu)

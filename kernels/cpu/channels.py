@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import Array, expect
 from kernels.cpu.windows import pool_windows, unpool_windows
 
-Array = npt.NDArray[np.floating]
 Places = npt.NDArray[np.uint8]
 
 #: Numbers that stay in the first-level cache.

@@ -8,14 +8,12 @@ from the shapes.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from kernels.cpu import jit, patches
 from kernels.cpu.patches import Plan, whole
 from kernels.cpu.scratch import scratch
+from kernels.cpu.shapes import Array
 from kernels.cpu.tiles import VECTORS, gathered_products, lanes
-
-Array = npt.NDArray[np.floating]
 
 #: Images of fewer channels get zeros around them: what is left of a patch at the edges would be too
 #: short.

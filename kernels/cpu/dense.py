@@ -13,9 +13,7 @@ import numpy.typing as npt
 from kernels import scalar
 from kernels.cpu import inline, jit
 from kernels.cpu.half import widened
-from kernels.cpu.shapes import expect
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array, expect
 
 _relu = inline(scalar.relu)
 

@@ -7,17 +7,13 @@ is read of the vector. As in :mod:`kernels.cpu.tiles`, the loop is written in LL
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from kernels.cpu import jit
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import Array, expect
 from kernels.cpu.tiles import lanes, multiply_add
-
-Array = npt.NDArray[np.floating]
 
 #: Sums of a row.
 LANES = 16

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
+from kernels.cpu.shapes import Array
 
-Array = npt.NDArray[np.floating]
 Tokens = npt.NDArray[np.integer]
 
 

@@ -18,10 +18,8 @@ from kernels.cpu.convolution import fill_panels
 from kernels.cpu.dots import dots
 from kernels.cpu.patches import whole
 from kernels.cpu.recurrent import recurrent
-from kernels.cpu.shapes import expect
+from kernels.cpu.shapes import Array, expect
 from kernels.cpu.tiles import VECTORS, gathered_products, lanes
-
-Array = npt.NDArray[np.floating]
 
 #: Rows that stay in the second-level cache while all panels pass.
 _ROWS = 96

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
-from kernels.cpu.shapes import expect_all
+from kernels.cpu.shapes import Array, expect_all
 
-Array = npt.NDArray[np.floating]
 Moments = npt.NDArray[np.float64]
 
 #: Added to variances, as most libraries do.

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array
 
 #: Losses by name, as the compiled loop knows them.
 LOSSES = {"squared": 0, "logistic": 1, "squared_hinge": 2, "hinge": 3}

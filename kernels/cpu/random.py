@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array
 
 _philox = inline(scalar.philox)
 _BITS, _WORD = scalar.WORD_BITS, scalar.WORD

@@ -19,14 +19,11 @@ product for each step.
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
 from kernels.cpu.scratch import scratch
-from kernels.cpu.shapes import expect, expect_all
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array, expect, expect_all
 
 #: Gates of each kind of layer: the weights have so many times its units as columns.
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}

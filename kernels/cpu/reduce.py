@@ -3,11 +3,9 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from kernels.cpu import jit
-
-Array = npt.NDArray[np.floating]
+from kernels.cpu.shapes import Array
 
 
 def add_into(left: Array, right: Array) -> Array:

@@ -1,7 +1,10 @@
-"""The shapes of arguments, which kernels of both devices look at first."""
+"""The arguments of kernels, at whose shapes those of both devices look first."""
 
 import numpy as np
 import numpy.typing as npt
+
+#: What most kernels take: of float32 or float64.
+Array = npt.NDArray[np.floating]
 
 
 def expect(

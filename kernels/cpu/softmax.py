@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
+from kernels.cpu.shapes import Array
 
-Array = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.integer]
 Weights = npt.NDArray[np.float64]
 

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from mapreduce.reduction.message import Message
+from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.moments import merge
 from mapreduce.reduction.vectors import SparseVector, Vector, add, dense
-
-Array = npt.NDArray[Any]
 
 #: The extra sum that has an element for each parameter; it is cut into blocks as they are.
 CURVATURE = "curvature"

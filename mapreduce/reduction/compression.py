@@ -20,9 +20,7 @@ import numpy.typing as npt
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError, UsageError, WireError
 from mapreduce.reduction.tree import PAGE
-from mapreduce.reduction.vectors import SparseVector, Vector
-
-Array = npt.NDArray[Any]
+from mapreduce.reduction.vectors import Array, SparseVector, Vector
 
 #: The formats, as :func:`parse` knows them.
 KNOWN = "fp16, onebit, or topk:RATIO with a RATIO above 0 and up to 1, such as topk:0.001"

@@ -16,10 +16,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -32,11 +30,9 @@ from mapreduce.models.base import Model
 from mapreduce.runs import lease
 from mapreduce.runs.directory import INITIAL, RunDir
 from mapreduce.runs.events import RunEnded
-from mapreduce.runs.state import Position
+from mapreduce.runs.state import Array, Position
 from mapreduce.support.commands import resume
 from mapreduce.support.jsonfiles import require_file
-
-Array = npt.NDArray[Any]
 
 MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
 

@@ -5,14 +5,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
 from kernels import arrays, dispatch
-from mapreduce.data.batch import Batch
+from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.models.base import device_errors
 from mapreduce.models.context import NOWHERE, Context, Key, Workspace
@@ -23,7 +22,6 @@ from mapreduce.runs.directory import RunConfig
 from mapreduce.support import blas
 from mapreduce.support.threads import in_order
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 R = TypeVar("R")
 

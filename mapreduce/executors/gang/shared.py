@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mapreduce.engine.state import Array
 from mapreduce.errors import WireError
-
-Array = npt.NDArray[Any]
 
 #: Bytes that places are multiples of.
 ALIGNMENT = 64
