@@ -104,7 +104,7 @@ def programs(tmp_path_factory):
             Standardise(
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
-            Predict.of(*of_a_model, out=str(folder), id_name="id", made_from=""),
+            Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", layer=""),
             PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
             Tallies.of(*of_a_model),
             Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, data.folder)),
