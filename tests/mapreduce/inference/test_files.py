@@ -445,7 +445,7 @@ def write_wide(path, megabytes):
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "megabytes",
-    [pytest.param(50, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.long)],
+    [pytest.param(50, marks=pytest.mark.slow), pytest.param(4000, marks=pytest.mark.long)],
 )
 def test_killed_in_the_middle(trained, tmp_path, megabytes):
     """What was written before the command was killed is not predicted again."""
