@@ -93,6 +93,13 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     metavar="NAME",
     help="Column of the file DATA: report on the rows of each of its values, too.",
 )
+@click.option(
+    "--importance",
+    is_flag=True,
+    help="Say of each column of the table how much worse the model is where it is permuted.",
+)
+@click.option("--repeats", type=int, help="Permutations of each column.  [default: 5]")
+@click.option("--seed", type=int, help="Of the permutations.  [default: 0]")
 @runner_options()
 @add_options((flags.DEVICE,))
 @_reading
@@ -104,6 +111,9 @@ def evaluate(
     data: AnyPath | None,
     moved: AnyPath | None,
     by: str | None,
+    importance: bool,
+    repeats: int | None,
+    seed: int | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -118,9 +128,11 @@ def evaluate(
     """
     pin_profile(run)
     from mapreduce.inference import groups, raw
+    from mapreduce.inference import importance as permuting
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
+    permutations = permuting.settings(importance, repeats, seed)
     data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
     directory, how = _opened(run, values), flags.execution(values)
     with signals.interrupting(), contextlib.ExitStack() as stack:
@@ -135,6 +147,9 @@ def evaluate(
         found = report(directory, completed, folder, execution, device)
         if grouped is not None:
             found = grouped.added(found, directory, folder, execution, device)
+        if permutations is not None:
+            place = directory, folder, execution, device
+            found = permuting.added(found, *place, *permutations)
     if as_json:
         print_json(found.to_dict())
     else:

@@ -68,6 +68,20 @@ def take(rows: Csr, order: Array) -> Csr:
     return from_lengths(lengths, rows.indices[places], rows.values[places], rows.columns)
 
 
+def exchanged(rows: Csr, partners: Array, start: int, stop: int) -> Csr:
+    """Rows with the features ``start`` to ``stop - 1`` of their partners (rows,), by number."""
+    own, others = take(rows, np.arange(len(rows))), take(rows, partners)
+    parts = []
+    for part, is_other in ((own, False), (others, True)):
+        row = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+        used = ((part.indices >= start) & (part.indices < stop)) == is_other
+        parts.append((row[used], part.indices[used], part.values[used]))
+    row, indices, values = (np.concatenate(some) for some in zip(*parts, strict=True))
+    ordered = np.lexsort((indices, row))
+    lengths = np.bincount(row, minlength=len(rows))
+    return from_lengths(lengths, indices[ordered], values[ordered], rows.columns)
+
+
 def check(rows: Csr) -> str | None:
     """Describe the fault that makes rows unsafe for a kernel, which follows every index.
 

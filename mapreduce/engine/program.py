@@ -32,6 +32,7 @@ PROGRAMS = Registry(
     {
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
         "find-blocks": "mapreduce.algorithms.tables:FindBlocks",
+        "importance": "mapreduce.inference.importance:Permute",
         "name-rows": "mapreduce.algorithms.shuffle:NameRows",
         "moments": "mapreduce.algorithms.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",

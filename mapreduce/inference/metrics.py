@@ -19,8 +19,8 @@ MOST_SHOWN = 12
 _LISTED = 10
 #: Bins of equal width of the confidence in a prediction.
 BINS = 15
-#: Groups that are printed.
-MOST_GROUPS_SHOWN = 20
+#: Groups, and columns, that are printed.
+MOST_LINES = 20
 _ERRORS = ("R²", "RMSE", "MAE")
 _RATES = ("precision", "recall", "f1")
 
@@ -61,6 +61,12 @@ class Report(Evaluated):
     groups : dict of str or None to Report
         A report on the rows of each value of the column, None where it is missing, in the order of
         their weight.
+    importance : dict
+        Permutation importance, if it was asked for: ``measure`` (``accuracy`` or ``r2``),
+        ``n_repeats``, ``seed``, and ``columns``, the most important ones first. Each has
+        ``column``, ``importances_mean`` and ``importances_std``, by how much the measure falls
+        where the column is permuted, and ``loss_mean`` and ``loss_std``, by how much the loss
+        rises.
     """
 
     weight: float
@@ -77,6 +83,7 @@ class Report(Evaluated):
     mae: float | None = None
     by: str = ""
     groups: dict[str | None, "Report"] = field(default_factory=dict)
+    importance: dict[str, Any] = field(default_factory=dict)
 
     @property
     def confusion(self) -> Array:
@@ -164,6 +171,8 @@ class Report(Evaluated):
         if self.by:
             groups = [{"value": value, **one.to_dict()} for value, one in self.groups.items()]
             found |= {"by": {"column": self.by, "groups": groups}}
+        if self.importance:
+            found |= {"importance": self.importance}
         if not self.classes:
             return {**found, "r2": self.r2, "rmse": self.rmse, "mae": self.mae}
         small = len(self.classes) <= MOST_SHOWN
@@ -192,13 +201,31 @@ class Report(Evaluated):
         yield from self._own_lines()
         if self.by:
             yield from ("", *self._group_lines())
+        if self.importance:
+            yield from ("", *self._importance_lines())
+
+    def _importance_lines(self) -> Iterator[str]:
+        """A line for each column."""
+        columns, repeats = self.importance["columns"], self.importance["n_repeats"]
+        measure = {"accuracy": "accuracy", "r2": "R²"}[self.importance["measure"]]
+        more = len(columns) - MOST_LINES
+        rest = f"; --json has {more:,} more" if more > 0 else ""
+        yield (
+            f"drop in {measure} and rise of the loss where a column is permuted, mean and standard "
+            f"deviation of {repeats}{rest}:"
+        )
+        lines = [
+            [_name(name), *map(_figure, figures)]
+            for name, *figures in (one.values() for one in columns[:MOST_LINES])
+        ]
+        yield from aligned([["", measure, "±", "loss", "±"], *lines])
 
     def _group_lines(self) -> Iterator[str]:
         """A line for the whole, and for each group."""
-        more = len(self.groups) - MOST_GROUPS_SHOWN
+        more = len(self.groups) - MOST_LINES
         rest = f"; those of most weight, --json has {more:,} more" if more > 0 else ""
         yield f"by {self.by}, {len(self.groups):,} values{rest}:"
-        shown = [*self.groups.items()][:MOST_GROUPS_SHOWN]
+        shown = [*self.groups.items()][:MOST_LINES]
         rows = [("all", self), *((_name("(missing)" if v is None else v), r) for v, r in shown)]
         amount = "weight" if self.is_weighted else "rows"
         heads = ["accuracy", "loss", *_RATES, "ROC AUC"] if self.classes else ["loss", *_ERRORS]

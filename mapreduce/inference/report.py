@@ -146,7 +146,7 @@ def tally_of(inference: Inference, batch: Batch) -> Tally:
         if model.regression:
             errors = labels - logits[:, 0].astype(np.float64)
             nothing = Histogram(np.empty(0, np.int64), np.empty((0, 2)))
-            moments = _moments(labels, errors, weights)
+            moments = moments_of(labels, errors, weights)
             return Tally(score, nothing, nothing, nothing, 32, moments)
         classes, predictions = logits.shape[1], logits.argmax(axis=1)
         keys = labels * classes + predictions
@@ -178,7 +178,8 @@ def _bins(chances: Array, labels: Array, predictions: Array, weights: Array) -> 
     return Histogram.of(bins, values * weights[:, None])
 
 
-def _moments(labels: Array, errors: Array, weights: Array) -> Array:
+def moments_of(labels: Array, errors: Array, weights: Array) -> Array:
+    """The moments (5,) of a :class:`Tally`, of numbers (rows,)."""
     weight = weights.sum()
     mean = (weights * labels).sum() / weight if weight else 0.0
     squares = (weights * (labels - mean) ** 2).sum()

@@ -28,6 +28,7 @@ from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.inference import files, groups, near
+from mapreduce.inference import importance as permuting
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
@@ -139,6 +140,9 @@ class Run:
         label: str | None = None,
         weights: Any = None,
         by: str | None = None,
+        importance: bool = False,
+        repeats: int | None = None,
+        seed: int | None = None,
         **execution: Any,
     ) -> Report:
         """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
@@ -150,6 +154,10 @@ class Run:
         by : str, optional
             A column of a table, or of its file, of few values: the report has ``groups``, a report
             on the rows of each.
+        importance : bool
+            Whether the report has the permutation ``importance`` of the columns of the table.
+        repeats, seed : int, optional
+            Permutations of each column, by default 5, and what they are drawn from, by default 0.
         execution
             Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
 
@@ -161,6 +169,7 @@ class Run:
             The data have no column ``by``, or it has too many values.
         """
         given: dict[str, Any] = {"label": label, "weights": weights}
+        permutations = permuting.settings(importance, repeats, seed)
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             grouped, shown = None, _shown_as(data)
             if by is not None:
@@ -178,6 +187,8 @@ class Run:
             found = report(self._run, completed, folder, how, device)
             if grouped is not None:
                 found = grouped.added(found, self._run, folder, how, device)
+            if permutations is not None:
+                found = permuting.added(found, self._run, folder, how, device, *permutations)
             return found
 
     def predict(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,14 @@ class FittedRecipe:
         if self.recipe.hash_bits is not None or self.width > MOST_NAMES:
             return None
         return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]] | None:
+        """The features of each column, start and stop; None if they are hashed together."""
+        if self.recipe.hash_bits is not None:
+            return None
+        bounds = zip(self.columns, pairwise(self._starts), strict=True)
+        return {column.name: ends for column, ends in bounds}
 
     @property
     def width(self) -> int:

@@ -133,7 +133,7 @@ def test_words_that_stand_for_nothing_are_one_group(trained, folder):
 
 
 def test_of_many_groups_those_of_most_rows_are_shown(trained, monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_GROUPS_SHOWN", 2)
+    monkeypatch.setattr(metrics, "MOST_LINES", 2)
     rows = pa.table(table(60, 4)).drop(["plan", "note", "share"])
     lines = str(trained["classes"].evaluate(rows, by="town")).splitlines()
     assert lines[-5] == "by town, 3 values; those of most weight, --json has 1 more:"
