@@ -30,7 +30,7 @@ from mapreduce.inference.base import ModelProgram, executor_of, scratch
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.inference.report import Tally
-from mapreduce.reduction.message import Message
+from mapreduce.reduction.message import Message, decode, encode
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.suggest import did_you_mean
@@ -54,18 +54,13 @@ def _combine(left: Tallies, right: Tallies) -> Tallies:
 
 
 def _to_message(tallies: Tallies) -> Message:
-    parts = {str(number): report.to_message(tally) for number, tally in tallies.items()}
-    arrays = {f"{n} {name}": one for n, part in parts.items() for name, one in part.arrays.items()}
-    return Message({"tallies": {n: part.meta for n, part in parts.items()}}, arrays)
+    frames = {str(n): encode(report.to_message(tally)) for n, tally in tallies.items()}
+    return Message({}, {n: np.frombuffer(frame, np.uint8) for n, frame in frames.items()})
 
 
 def _from_message(message: Message) -> Tallies:
-    arrays: dict[str, dict[str, Array]] = {number: {} for number in message.meta["tallies"]}
-    for name, array in message.arrays.items():
-        number, _, own = name.partition(" ")
-        arrays[number][own] = array
-    metas = message.meta["tallies"].items()
-    return {int(n): report.from_message(Message(meta, arrays[n])) for n, meta in metas}
+    frames = message.arrays.items()
+    return {int(n): report.from_message(decode(frame.tobytes())) for n, frame in frames}
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Groups:
     ``column``: Its name.
     ``values``: As they stand in the file, in the order of their numbers; None if one is missing.
     ``codes``: A file of the number of each row's value, a byte.
-    ``drop``: The column, if the model does not know it.
+    ``drop``: The column, which the model need not know.
     ``data``, ``stamp``: The file, and its :func:`hdfs_utils.paths.stamp_of` before it was read.
     """
 
@@ -166,12 +161,13 @@ def of_file(
     """
     if not data.exists():
         raise MissingInputError(f"{data} does not exist")
-    if not data.is_file() or opening.format_of([data]) not in TABLES:
+    kind = opening.format_of([data]) if data.is_file() else None
+    if kind is None or kind not in TABLES:
         raise UsageError(
             f"--by {column}: expected the file of a table, CSV or Parquet, which has the columns "
             f"as they were; {data} is another one. Name the file that it was imported from"
         )
-    like, kind, stamp = raw.recipe_of(run, data), opening.format_of([data]), stamp_of(data)
+    like, stamp = raw.recipe_of(run, data), stamp_of(data)
     recipe = opening.recipe_of(given, [data], like)
     table = opening.open_table([data], kind, recipe, like)
     if column not in table.names:
@@ -183,10 +179,8 @@ def of_file(
     codes = [
         _codes(block.column(0), recipe.na, numbers, column) for *_, block in table.scan([column])
     ]
-    roles = (one.label for one in (recipe, like.recipe)), (recipe.weights, recipe.id)
-    known = {*(one.name for one in like.columns), *(name for some in roles for name in some)}
-    # Where the features are named one by one, others are left out anyway.
-    drop = () if column in known or like.recipe.only else (column,)
+    # Features, labels and weights are read in any case, and others left out where some are named.
+    drop = () if like.recipe.only else (column,)
     with scratch(run.path / "data", execution.runner) as place:
         place.mkdir()
         put_if_absent(place / "codes", *(part.tobytes() for part in codes))

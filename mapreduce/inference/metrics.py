@@ -82,8 +82,8 @@ class Report(Evaluated):
     rmse: float | None = None
     mae: float | None = None
     by: str = ""
-    groups: dict[str | None, "Report"] = field(default_factory=dict)
-    importance: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str | None, "Report"] = field(default_factory=dict, hash=False)
+    importance: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def confusion(self) -> Array:

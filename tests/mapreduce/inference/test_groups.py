@@ -150,6 +150,18 @@ def test_all_curves_together_are_bounded(trained, monkeypatch):
         assert one.accuracy == exact[value].accuracy
 
 
+def test_by_the_label_and_with_importance(trained, folder):
+    rows = pa.table(table(80, 8)).drop(["plan", "note", "share"])
+    write_csv(rows, folder / "label.csv")
+    for data in (rows, folder / "label.csv"):
+        found = trained["classes"].evaluate(data, by="label", importance=True)
+        assert {value: one.rows for value, one in found.groups.items()} == {
+            label: rows["label"].to_pylist().count(label) for label in ("high", "low")
+        }
+        assert len(found.importance["columns"]) == 2
+        assert "by label, 2 values:" in str(found)
+
+
 def test_rows_without_weight_are_no_group(trained):
     columns = table(90, 6)
     columns["share"] = [0.0 if town == "b" else 1.0 for town in columns["town"]]
