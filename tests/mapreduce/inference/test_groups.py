@@ -142,12 +142,13 @@ def test_of_many_groups_those_of_most_rows_are_shown(trained, monkeypatch):
 def test_all_curves_together_are_bounded(trained, monkeypatch):
     rows = pa.table(table(300, 5)).drop(["plan", "note", "share"])
     exact = trained["classes"].evaluate(rows, by="town", runner="inline").groups
-    monkeypatch.setattr(report, "MOST_BINS", 90)
+    # More than one of the three groups has.
+    monkeypatch.setattr(report, "MOST_BINS", 200)
     found = trained["classes"].evaluate(rows, by="town", runner="inline").groups
     for value, one in found.items():
-        assert 0 < one.roc_auc_error < 0.1
         assert abs(one.roc_auc - exact[value].roc_auc) <= one.roc_auc_error
         assert one.accuracy == exact[value].accuracy
+    assert 0 < max(one.roc_auc_error for one in found.values()) < 0.1
 
 
 def test_by_the_label_and_with_importance(trained, folder):
