@@ -133,9 +133,10 @@ def _cut(
     if has_ids and drops:
         return None
     keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, layer)
-    # What is kept, and is no feature, is no column that nobody knows.
-    others = (name for name in keep if name not in {column.name for column in like.columns})
-    recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
+    if not recipe.only:
+        # What is kept, and is no feature, is no column that nobody knows.
+        others = (name for name in keep if name not in {column.name for column in like.columns})
+        recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
     reading, stamp = Reading(table, recipe, like), stamp_of(data)
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
     if is_there:

@@ -515,6 +515,12 @@ def test_columns_that_are_kept_stand_as_they_are_in_the_file(trained, tmp_path, 
             ]
     run = mapreduce.open_run(trained / "run")
     assert run.predict(table, keep=["note"], here=True)["note"].equals(table["note"])
+    # A model that was to learn from one column alone.
+    (tmp_path / "recipe.toml").write_text('label = "town"\nonly = ["size"]\n')
+    run = tmp_path / "one"
+    options = {"recipe": tmp_path / "recipe.toml", "rounds": 1, "progress": False}
+    one = mapreduce.train(tmp_path / "new.csv", run=run, runner="inline", **options)
+    assert one.predict(table, keep=["note"], here=True)["note"].equals(table["note"])
     # Rows that are left out have nothing beside them.
     with pytest.warns(UserWarning, match="rows left out"):
         found = mapreduce.open_run(trained / "dropping").predict(tmp_path / "new.csv", keep="note")
