@@ -147,6 +147,15 @@ def digits() -> Iterator[Row]:
         yield tuple(pixels.astype(int).tolist())
 
 
+def numerals() -> Iterator[Row]:
+    """The same digits after what they are: digit, 64 grey levels."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    for digit, pixels in zip(found.target, found.data, strict=True):
+        yield digit, *pixels.astype(int).tolist()
+
+
 def licences() -> list[Path]:
     """Texts of licences (Debian's base-files)."""
     found = [
@@ -166,7 +175,7 @@ def poems() -> list[Path]:
 
 TABLES = (
     *(packages, releases, zones, countries, imports),
-    *(functions, friends, flowers, matrices, tumours, digits),
+    *(functions, friends, flowers, matrices, tumours, digits, numerals),
 )
 TEXTS = (licences, poems)
 NAMES = [source.__name__ for source in (*TEXTS, *TABLES)]

@@ -2,6 +2,7 @@
 
 builds on  train.py
 adds       a model that is ready: each map task opens it once, and predicts many rows at a time
+next       transfer.py
 run me     gradreduce data digits demo/data
            python jobs/train.py --run demo/run --model mlp:64 --epochs 20 demo/data/train
            python jobs/predict.py --run demo/run $(python -m jobs.inputs digits)

@@ -1,13 +1,17 @@
 """Every rung: against a program of one process, on every runner, and started in every way."""
 
 import ast
+import gzip
+import os
 import re
 import runpy
 import shlex
 import subprocess
 import sys
 from collections import Counter
+from hashlib import blake2b
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,7 +131,7 @@ class TestFile:
 
     def test_says_where_on_the_ladder_it_is(self, path):
         found = sections(path)
-        assert set(HEADINGS) - found.keys() <= ({"next"} if path.stem == "predict" else set())
+        assert set(HEADINGS) - found.keys() <= ({"next"} if path.stem == "transfer" else set())
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert text.splitlines()[0].endswith(("?", ".", ":"))
 
@@ -148,7 +152,7 @@ class TestFile:
 
 
 def test_each_rung_names_the_next_and_the_one_before():
-    assert chain() == [*CASES, "train", "predict"]
+    assert chain() == [*CASES, "train", "predict", "transfer"]
     assert {path.stem for path in RUNGS} == {*chain()}
     for before, name in pairwise(chain()):
         assert sections(JOBS / f"{name}.py")["builds on"].startswith(f"{before}.py")
@@ -191,6 +195,88 @@ def test_a_run_that_is_not_there_is_named(tmp_path):
     done = gradreduce("run", JOBS / "predict.py", *arguments, cwd=tmp_path)
     assert done.returncode != 0
     assert "nope is not a directory" in done.stderr
+
+
+def transferred(capture, *arguments):
+    """How many digits are right that the network has not learned, and of how many."""
+    assert main(["run", str(JOBS / "transfer.py"), "--no-conf", "-q", *map(str, arguments)]) == 0
+    ((_, found),) = job("transfer")([]).parse_output([capture.readouterr().out])
+    return found
+
+
+def by_least_squares(lines, features):
+    """The same in one process: the penalty is rows of its own, and the solver another one."""
+    few = np.array([blake2b(line.encode()).digest()[0] % 20 == 0 for line in lines])
+    digits = np.array([int(line.split("\t")[0]) for line in lines])
+    x, y = features.astype(float)[few], np.eye(10)[digits[few]]
+    size = x.shape[1]
+    penalty = np.sqrt(4 * np.square(x).mean()) * np.eye(size)
+    padded = np.vstack([x, penalty]), np.vstack([y, np.zeros((size, 10))])
+    answers = (features[~few] @ np.linalg.lstsq(*padded)[0]).argmax(axis=1)
+    return [int((answers == digits[~few]).sum()), int((~few).sum())]
+
+
+# mrjob unpacks a folder for tasks as Python 3.14 will not by default.
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
+def test_what_a_network_sees_helps_with_digits_that_it_has_not_learned(tmp_path, capfdbinary):
+    (path,) = inputs.find("numerals", tmp_path)
+    lines = [line for line in path.read_text().splitlines() if int(line[0]) >= 5]
+    images = np.loadtxt(lines, int)[:, 1:].reshape(-1, 8, 8) / 16
+    pixels = transferred(capfdbinary, path)
+    assert pixels == by_least_squares(lines, images.reshape(-1, 64))
+    run = tmp_path / "run"
+    pooled = transferred(capfdbinary, "--run", run, path)
+    network = mapreduce.open_run(run)
+    assert network.classes == (0, 1, 2, 3, 4)
+    assert pooled == by_least_squares(lines, network.predict(images, layer=2, here=True))
+    before = (run / "run.json").read_bytes()
+    answers = transferred(capfdbinary, "-r", "parallel", "--layer", "-2", "--run", run, path)
+    assert (run / "run.json").read_bytes() == before
+    # Here 794, 773 and 744 of 857.
+    assert pooled[0] > pixels[0] + 10
+    assert pixels[0] > answers[0] + 10
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
+@pytest.mark.parametrize("runner", first_of("parallel", "local"))
+def test_transfer_on_other_runners(network, runner, capfdbinary):
+    path = JOBS / "data/numerals.tsv"
+    for options in ([], ["--run", network, "--layer", "layers.0"]):
+        expected = transferred(capfdbinary, *options, path)
+        assert transferred(capfdbinary, "-r", runner, *options, path) == expected
+        assert expected[1] > 50
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
+def test_transfer_between_digits_of_mnist(tmp_path, capfdbinary, monkeypatch):
+    source = Path(os.environ.get("GRADREDUCE_DATA", ""), "mnist")
+    if not source.is_dir():
+        pytest.skip("GRADREDUCE_DATA names no folder with mnist/")
+    images, digits = (
+        np.frombuffer(gzip.decompress((source / f"t10k-{name}.gz").read_bytes()), np.uint8)
+        for name in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
+    levels, digits = images[16:].reshape(-1, 784)[:2000] // 16, digits[8:2008].astype(int)
+    np.savetxt(tmp_path / "mnist.tsv", np.column_stack([digits, levels]), "%d", "\t")
+    known = levels[digits < 5].reshape(-1, 28, 28) / 16, digits[digits < 5]
+    layers = "conv:8x5,relu,pool:2,conv:16x5,relu,pool:2,dropout:0.5,dense:64,relu"
+    mapreduce.train(known, layers, run=tmp_path / "run", epochs=5, progress=False)
+    pixels = transferred(capfdbinary, tmp_path / "mnist.tsv")
+    run = ("--run", tmp_path / "run", tmp_path / "mnist.tsv")
+    pooled = transferred(capfdbinary, "--layer", "5", *run)
+    answers = transferred(capfdbinary, "--layer", "-2", *run)
+    # Here 620, 682 and 755 of 889.
+    assert pixels[0] + 20 < answers[0] < pooled[0] - 20
+
+
+def test_transfer_needs_rows_to_learn_from(tmp_path, capfd):
+    lines = (JOBS / "data/numerals.tsv").read_text().splitlines()
+    rows = [line for line in lines if blake2b(line.encode()).digest()[0] % 20]
+    (tmp_path / "rest.tsv").write_text("\n".join(rows))
+    assert main(["run", str(JOBS / "transfer.py"), "--no-conf", str(tmp_path / "rest.tsv")]) != 0
+    assert "expected a row to learn from, found none" in capfd.readouterr().err
 
 
 def test_train_shows_its_options_and_takes_those_without_a_value(capsys):
