@@ -83,3 +83,15 @@ def test_it_takes_parameters_of_the_host(spec, shape):
     )
     assert right == others
     assert loss == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=[spec for spec, _ in NETWORKS])
+def test_outputs_of_layers(spec, shape):
+    host, device, params, batch = given(spec, shape)
+    on_device = arrays.to_device(params, device.device)
+    for layer in host.named_layers():
+        expected, found = (
+            arrays.values(one.layer_outputs(held, batch, Context(Workspace(one.device)), layer))
+            for one, held in ((host, params), (device, on_device))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
