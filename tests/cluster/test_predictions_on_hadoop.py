@@ -13,7 +13,6 @@ from sklearn.datasets import load_digits
 import mapreduce
 from hdfs_utils.paths import path_of
 from mapreduce.cli.main import main
-from mapreduce.data.readers import csv
 from mapreduce.inference import files
 from mapreduce.launch.run import load_job
 from wide_tables import TRAINED, table_of
@@ -24,7 +23,7 @@ from wide_tables import TRAINED, table_of
 def test_predictions_of_a_file(draw, cluster, tmp_path, monkeypatch):
     seed = secrets.randbits(32)
     chance, place = np.random.default_rng(seed), path_of(f"{cluster.hdfs_uri}/same/{seed}")
-    spec, rows = str(chance.choice(TRAINED)), int(chance.integers(500, 900))
+    spec, rows = str(chance.choice(TRAINED)), int(chance.integers(9000, 14000))
     table = table_of(300, seed, spec == "linear")
     options = {"label": "label", "rounds": 4, "progress": False, "runner": "inline"}
     run = mapreduce.train(table, spec, run=tmp_path / "run", **options)
@@ -34,10 +33,13 @@ def test_predictions_of_a_file(draw, cluster, tmp_path, monkeypatch):
     table = table_of(rows, seed + 1, spec == "linear")
     pyarrow.csv.write_csv(table, tmp_path / "new.csv")
     (place / "new.csv").write_bytes((tmp_path / "new.csv").read_bytes())
-    monkeypatch.setattr(csv, "BLOCK_BYTES", int(chance.integers(1 << 13, 1 << 15)))
-    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 15, 1 << 17)))
-    expected = run.predict(table, here=True)
-    found = mapreduce.predict(place / "run", place / "new.csv", runner="hadoop", workers=2)
+    # Tasks there find its two blocks, of the usual size; this process says which are a part.
+    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 15, 3 << 20)))
+    layers = [*run.plan.create_model().named_layers()]
+    layer = str(chance.choice(layers)) if layers else None
+    expected = run.predict(table, layer=layer, here=True)
+    options = {"layer": layer, "runner": "hadoop", "workers": 2}
+    found = mapreduce.predict(place / "run", place / "new.csv", **options)
     assert found.equals(expected), f"seed {seed}"
 
 
