@@ -26,6 +26,8 @@ from typing import Any
 _USED: tuple[Any, ...] = logging, process, threading, util, weakref.finalize
 _logging, _process, _threading, _util, _finalize = _USED
 
+#: Signals that the parent handles, or the process between that starts the forks.
+_caught: set[signal.Signals] = {signal.SIGINT, signal.SIGTERM}
 #: Of the parent: handlers of log records, files that its modules have open, and its random numbers
 #: if somebody has seeded them.
 _handlers: list[Any] = []
@@ -73,6 +75,7 @@ def prepare() -> None:
     global _seen, _state
     _state = random.getstate() if _is_seeded else None
     _handlers[:] = _logging._handlerList
+    _caught.update(one for one in signal.valid_signals() if callable(signal.getsignal(one)))
     if _seen != (seen := (len(sys.modules), next(reversed(sys.modules)))):
         _seen = seen
         _others.clear()
@@ -98,7 +101,7 @@ def _files_of(module: Any) -> list[Any]:
 def begin() -> None:
     """In the fork: take leave of the parent, and draw other random numbers, if without a seed."""
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
+    for number in _caught:
         if callable(signal.getsignal(number)):
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
@@ -126,14 +129,18 @@ def end() -> None:
     logging.shutdown([one for one in _logging._handlerList if one not in _handlers])
     gc.collect()
     own = gc.get_objects()
-    _write(own)
+    # There are thousands, of few types.
+    kinds = set(map(type, own))
+    files = {kind for kind in kinds if issubclass(kind, _BUFFERED)}
+    buffered = [one for one in own if type(one) in files]
+    _write(buffered)
     # An archive or a compressed file has an end, which it writes when it is closed.
-    for one in reversed(own):
-        kind: Any = type(one)
-        if _ends_by_closing(kind):
+    ending = {kind for kind in kinds if _ends_by_closing(kind)}
+    for one in reversed(own) if ending else ():
+        if type(one) in ending:
             with contextlib.suppress(*_REFUSALS):
                 one.close()
-    _write([*_files, *own])
+    _write([*_files, *buffered])
 
 
 def _write(found: Iterable[Any]) -> None:

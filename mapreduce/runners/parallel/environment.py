@@ -49,5 +49,6 @@ class Environments:
         )
 
 
+@cache
 def _name(key: str) -> str:
     return key.replace(".", "_")

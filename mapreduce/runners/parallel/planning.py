@@ -159,7 +159,7 @@ class StepPlan:
         env: dict[str, str] = {}
         directory = None
         if not runner._is_warm:
-            directory = runner._setup_working_dir(mrc, self.number, number)
+            directory = runner._task_working_dir(mrc, self.number, number)
             env = runner.environments.of(self.number, "mapper" if split else mrc, number, split)
         return {
             **self._common,
@@ -201,7 +201,7 @@ def spill_folder(runner: Any) -> Path:
 def between(runner: Any, name: str, tasks: int) -> Target:
     """Where a task writes what another one reads: in memory, as far as its share goes."""
     share = runner._budget // 2 // tasks
-    return Target(str(runner._memory / name), share, str(spill_folder(runner) / name))
+    return Target(f"{runner._memory}/{name}", share, f"{spill_folder(runner)}/{name}")
 
 
 def _segments(reply: Reply, partition: int) -> list[Segment]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection as connections
@@ -88,7 +88,7 @@ class WorkerPool:
         self._started = 0
         self._workers: list[_Worker] = []
         self._job = 0
-        self._definition: bytes = b""
+        self._definition = ""
         self._warm = True
         worker.known_jobs.update({worker.job_name(job): job for job in jobs})
         self._starter = spawn.Nursery(start_method)
@@ -119,13 +119,21 @@ class WorkerPool:
             "warm": warm,
             "paths": list(paths),
         }
-        self._definition = json.dumps({"job": definition}).encode()
+        self._definition = json.dumps(definition)
 
-    def run(self, tasks: Sequence[Task], attempts: int, timeout: float = 0.0) -> list[Reply]:
+    def run(
+        self,
+        tasks: Sequence[Task],
+        attempts: int,
+        timeout: float = 0.0,
+        before: Callable[[Task], None] = lambda task: None,
+        after: Callable[[Task], None] = lambda task: None,
+    ) -> list[Reply]:
         """Run tasks, which are numbered from 0 on; returns their replies in the same order.
 
         A task is started ``attempts`` times at most. A worker without a sign of life for
-        ``timeout`` seconds is killed; 0 for never.
+        ``timeout`` seconds is killed; 0 for never. ``before`` is called with each task that is
+        about to start, ``after`` once its worker has ended, if that ran no other.
 
         Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
@@ -134,7 +142,7 @@ class WorkerPool:
         left = len(tasks)
         try:
             while left:
-                self._hand_out(waiting)
+                self._hand_out(waiting, before)
                 busy = [w for w in self._workers if w.queue]
                 awaited = [w.connection for w in busy] + [w.end for w in busy if w.end is not None]
                 ready = connections.wait(awaited, min(timeout, _LOOK) if timeout else None)
@@ -153,12 +161,13 @@ class WorkerPool:
                     left -= 1
                     if not self._warm:
                         self._stop(one)
+                        after(task)
         except BaseException:
             self.kill()
             raise
         return [reply for reply in replies if reply is not None]
 
-    def _hand_out(self, waiting: deque[Task]) -> None:
+    def _hand_out(self, waiting: deque[Task], before: Callable[[Task], None]) -> None:
         depth = _QUEUE if self._warm else 1
         for level in range(1, depth + 1):
             while waiting:
@@ -167,6 +176,7 @@ class WorkerPool:
                     one = self._start()
                 if one is None or len(one.queue) >= level:
                     break
+                before(waiting[0])
                 self._send(one, waiting.popleft())
 
     @signals.deferred()
@@ -197,10 +207,11 @@ class WorkerPool:
             one.since = time.monotonic()
         one.queue.append(task)
         try:
+            message = f'"task": {json.dumps(task)}'
             if one.job != self._job:
-                one.connection.send_bytes(self._definition)
+                message = f'"job": {self._definition}, {message}'
                 one.job = self._job
-            one.connection.send_bytes(json.dumps({"task": task}).encode())
+            one.connection.send_bytes(f"{{{message}}}".encode())
         except OSError:
             # It died; the end of its connection will be seen next.
             pass
@@ -258,8 +269,9 @@ class WorkerPool:
         one.connection.close()
         if one.end is not None:
             os.close(one.end)
-        for path in (one.stderr, Path(worker.printed_path(str(one.stderr)))):
-            path.unlink(missing_ok=True)
+        for path in (str(one.stderr), worker.printed_path(str(one.stderr))):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108
         self._workers.remove(one)
 
     @signals.deferred()

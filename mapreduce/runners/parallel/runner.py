@@ -32,6 +32,7 @@ from mapreduce.runners.parallel import lines, worker
 from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.environment import Environments
 from mapreduce.runners.parallel.filesystem import SortedFilesystem
+from mapreduce.runners.parallel.folders import Folders
 from mapreduce.runners.parallel.partition import (
     REDUCES,
     comparator_of,
@@ -309,7 +310,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         ]
 
     def _run_tasks(self, tasks: list[Task], plan: StepPlan) -> list[Reply]:
-        replies = self._pool.run(tasks, plan.attempts(tasks), plan.timeout)
+        folders = Folders(self)
+        replies = self._pool.run(
+            tasks, plan.attempts(tasks), plan.timeout, folders.make, folders.take
+        )
         for reply in replies:
             _add_counters(self._counters[plan.number], reply["counters"])
             for status in reply["status"]:

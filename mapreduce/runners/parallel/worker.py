@@ -1,8 +1,8 @@
 """The worker process of ``-r parallel``: runs map and reduce tasks, one after the other.
 
-Driver and worker exchange JSON over a connection. A ``job`` message says which class the following
-tasks belong to; a ``task`` message is answered by a reply with the same number. End of file on the
-connection ends the worker, and so does the end of its parent.
+Driver and worker exchange JSON over a connection. A message has a ``task``, and is answered by a
+reply with the same number; if it has a ``job``, too, the task and those that follow are of that
+job's class. End of file on the connection ends the worker, and so does the end of its parent.
 """
 
 import contextlib
@@ -107,7 +107,6 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
             os._exit(0)
         if "job" in message:
             worker.load(message["job"])
-            continue
         reply = worker.run(message["task"])
         connection.send_bytes(json.dumps(reply).encode())
 

@@ -18,12 +18,12 @@ from mrjob.job import MRJob
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.job import Job
+from mapreduce.job import Job, jobconf_from_env
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import worker
 from mapreduce.runners.parallel.planning import StepPlan
 from mapreduce.runners.parallel.records import SplitReader
-from mapreduce.runners.parallel.runner import TaskFailedException
+from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
 from mapreduce.runners.parallel.segments import Target
 from quick import first_of
 
@@ -544,3 +544,53 @@ def test_map_tasks_of_a_step_that_only_maps_are_few(text, job, tasks):
             plan = StepPlan(runner, runner._get_step(0), 0, lambda number, of: Target(str(number)))
             found.append(len(plan.map_tasks([(str(text), size)])))
     assert found == tasks
+
+
+class Litters(MRJob):
+    """Each task says what it finds where it works, and leaves something there in its own way."""
+
+    def mapper_init(self):
+        here = Path.cwd()
+        names = [sorted(path.name for path in at.iterdir()) for at in (here, here.parent)]
+        self.found = [*names, here.stat().st_mode]
+        self.places = [str(here), jobconf_from_env("mapreduce.job.local.dir")]
+
+    def mapper(self, _, line):
+        if line == "file":
+            Path("file").touch()
+        elif line == "folder":
+            Path("folder").mkdir()
+        elif line == "beside":
+            Path("../beside").touch()
+        elif line == "mode":
+            Path.cwd().chmod(0o700)
+        elif line == "link":
+            Path(self.found[0][0]).unlink()
+        elif line == "another":
+            Path(self.found[0][0]).unlink()
+            Path(self.found[0][0]).symlink_to("/")
+
+    def mapper_final(self):
+        yield self.places, self.found
+
+
+def test_folders_of_tasks_are_their_own(tmp_path, monkeypatch):
+    ways = ["nothing", "file", "folder", "beside", "mode", "link", "another"]
+    for number, way in enumerate(ways):
+        (tmp_path / f"{number}").write_text(f"{way}\n")
+        (tmp_path / f"{number} after").write_text("nothing\n")
+    made = []
+    theirs = ParallelMRJobRunner._setup_working_dir
+    monkeypatch.setattr(
+        ParallelMRJobRunner,
+        "_setup_working_dir",
+        lambda *given: made.append(given) or theirs(*given),
+    )
+    found, _ = run(Litters, "parallel", "--workers", 1, *sorted(tmp_path.iterdir()))
+    places, content = zip(*[map(json.loads, line.split(b"\t")) for line in found], strict=True)
+    assert len({here for here, _ in places}) == 2 * len(ways)
+    assert all(here == said for here, said in places)
+    assert all(one == content[0] for one in content)
+    assert content[0][:2] == [["test_parallel.py"], ["wd"]]
+    # A new one in the place of each that was not left as it was.
+    assert len(made) == len(ways)
