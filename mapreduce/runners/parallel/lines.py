@@ -81,6 +81,8 @@ class LineWriter:
             # Python's own text of an integer is its JSON, and of a float that is finite.
             if kind is str:
                 text = quote(value)
+            elif value is None:
+                text = "null"
             elif kind is not int and (kind is not float or value - value):
                 text = to_json(value)
             if type(text) is str and len(text) > _PIECE:
