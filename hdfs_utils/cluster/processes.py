@@ -113,7 +113,6 @@ def output_file(cluster: Cluster, daemon: Daemon) -> Path:
 
 
 def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
-    """The command line of a daemon."""
     role = ROLES[daemon.role]
     values: dict[str, object] = {}
     if daemon.role == "namenode":

@@ -32,6 +32,5 @@ class Slices:
         return shard, start, stop
 
     def __getitem__(self, number: int) -> Batch:
-        """The rows of a slice."""
         shard, start, stop = self.place(number)
         return self.dataset.shard(shard).rows(start, stop)

@@ -44,7 +44,6 @@ class Text(RichText):
         super().__init__(visible(text), style, **more)
 
     def append(self, text: Any, style: Any = None) -> Any:
-        """Add a text."""
         return super().append(visible(text) if isinstance(text, str) else text, style)
 
 
@@ -55,7 +54,6 @@ def new_console() -> Console:
 
 
 def show(console: Console, sections: Iterable[Section]) -> None:
-    """Print sections."""
     for section in sections:
         console.print()
         console.rule(Text(section.title, "bold"), align="left", style="dim")

@@ -132,7 +132,6 @@ class TracedTask:
         return self.task
 
     def work(self) -> None:
-        """Do the task."""
         if self.task.kind == "map":
             self._map()
         else:

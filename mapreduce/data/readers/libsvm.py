@@ -8,6 +8,7 @@ block, its lines are examined one by one for the error to report.
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -114,16 +115,14 @@ def _largest_index(path: AnyPath) -> int:
     return largest
 
 
+@dataclass(frozen=True)
 class _Form:
     """How the lines of the files are to be read."""
 
-    def __init__(
-        self, task: str | None, dtype: np.dtype[np.generic], features: int, base: int
-    ) -> None:
-        self._task = task
-        self._dtype = dtype
-        self._features = features
-        self._base = base
+    task: str | None
+    dtype: np.dtype[np.generic]
+    features: int
+    base: int
 
     def rows(self, path: AnyPath) -> Iterator[Rows]:
         for number, block in _blocks(path):
@@ -145,14 +144,14 @@ class _Form:
         labels = numbers[is_label]
         indices, values = numbers[~is_label].reshape(-1, 2).T
         with np.errstate(over="ignore"):
-            values = values.astype(self._dtype)
-        columns = np.clip(indices - self._base, -1, MOST_FEATURES).astype(np.int32)
-        rows = csr.from_lengths(widths // 2, columns, values, self._features)
+            values = values.astype(self.dtype)
+        columns = np.clip(indices - self.base, -1, MOST_FEATURES).astype(np.int32)
+        rows = csr.from_lengths(widths // 2, columns, values, self.features)
         if csr.check(rows) or not (np.isfinite(values).all() and np.isfinite(labels).all()):
             return None
-        if self._task == "classification":
+        if self.task == "classification":
             return Rows(rows, labels.astype(np.int64)) if _are_classes(labels).all() else None
-        return Rows(rows, None if self._task is None else labels)
+        return Rows(rows, None if self.task is None else labels)
 
     def _fault(self, block: bytes, path: AnyPath, number: int) -> DataError:
         """The error of the first malformed line."""
@@ -171,7 +170,7 @@ class _Form:
             return "a label before the first index:value", label
         if not _IS_NUMBER.fullmatch(label) or not math.isfinite(float(label)):
             return "a finite number as label", label
-        if self._task == "classification" and not _are_classes(np.array([float(label)])).all():
+        if self.task == "classification" and not _are_classes(np.array([float(label)])).all():
             return "an integer as class (numbers to be predicted need --task regression)", label
         before = -1
         for pair in pairs:
@@ -180,20 +179,20 @@ class _Form:
                 return "no qid, since groups of rows are not supported: remove those fields", pair
             if not colon or not index.isdigit():
                 return "index:value", pair
-            column = int(index) - self._base
+            column = int(index) - self.base
             if column < 0:
                 return "an index from 1 on (--zero-based, if the first is 0)", pair
-            if column >= self._features:
-                last = self._features - 1 + self._base
-                return f"an index from {self._base} to {last} (--features {self._features})", pair
+            if column >= self.features:
+                last = self.features - 1 + self.base
+                return f"an index from {self.base} to {last} (--features {self.features})", pair
             if column <= before:
-                return f"an index above the one before, {before + self._base}", pair
+                return f"an index above the one before, {before + self.base}", pair
             before = column
             if not _IS_NUMBER.fullmatch(value) and not _NAMED.fullmatch(value):
                 return "index:value with a number as value", pair
             with np.errstate(over="ignore"):
-                if not np.isfinite(self._dtype.type(float(value))):
-                    return f"index:value with a finite {self._dtype.name} as value", pair
+                if not np.isfinite(self.dtype.type(float(value))):
+                    return f"index:value with a finite {self.dtype.name} as value", pair
         return None
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath
@@ -16,29 +17,23 @@ from mapreduce.support.periodic import every
 _SECONDS = 0.02
 
 
+@dataclass
 class Follower:
     """Follows the rounds that a gang of ``ranks`` publishes after the settled one ``start``.
 
     ``home`` is the folder whose lease must be held for anything to be deleted.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        files: RoundFiles,
-        meeting: Meeting,
-        ranks: int,
-        start: int,
-        hooks: Hooks,
-        home: AnyPath,
-    ) -> None:
-        self._program = program
-        self._files = files
-        self._meeting = meeting
-        self._ranks = ranks
-        self._start = self._settled = start
-        self._hooks = hooks
-        self._home = home
+    program: Program
+    files: RoundFiles
+    meeting: Meeting
+    ranks: int
+    start: int
+    hooks: Hooks
+    home: AnyPath
+
+    def __post_init__(self) -> None:
+        self._settled = self.start
         self._compared = False
         self._failed: Exception | None = None
 
@@ -59,30 +54,30 @@ class Follower:
                 # The ranks have to end, since nobody settles what they publish.
                 self._failed = error
                 with contextlib.suppress(StorageError):
-                    self._meeting.fail(error, DRIVER)
+                    self.meeting.fail(error, DRIVER)
 
     def look(self) -> None:
         """Settle what is published and due, tell of the rest, and delete what is not needed."""
         self._compare_profiles()
-        rounds = self._files.complete()
+        rounds = self.files.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
-            if completed > self._settled and is_due(self._program, completed):
-                if not self._hooks.settle(completed, blocks):
+            if completed > self._settled and is_due(self.program, completed):
+                if not self.hooks.settle(completed, blocks):
                     return
                 self._settled = completed
             # The ranks delete the rounds that nothing is made from. The first one may need files of
             # the rounds before it, which a chain has left: the driver deletes them at the end.
-            if self._start <= completed <= self._settled and completed < newest:
-                lease.check(self._home)
+            if self.start <= completed <= self._settled and completed < newest:
+                lease.check(self.home)
                 for number in range(blocks):
-                    self._files.path(completed, number, blocks).unlink(missing_ok=True)
-                self._files.remove_owned(completed)
+                    self.files.path(completed, number, blocks).unlink(missing_ok=True)
+                self.files.remove_owned(completed)
         if newest > self._settled:
-            self._hooks.news(newest, rounds[newest])
+            self.hooks.news(newest, rounds[newest])
 
     def _compare_profiles(self) -> None:
-        profiles = None if self._compared else self._meeting.profiles(self._ranks)
+        profiles = None if self._compared else self.meeting.profiles(self.ranks)
         if profiles is not None:
             self._compared = True
-            self._hooks.profiles(profiles)
+            self.hooks.profiles(profiles)

@@ -63,8 +63,8 @@ class Averaging(Replicated):
         self._replicas = Replicas(context, state)
         self._stepper = Stepper(context)
         self._adasum = Adasum(context.model.size, layout.blocks)
-        plan, nothing = context.plan, np.empty(0)
-        self._averaged = tuple(self.initial_arrays(plan, nothing))
+        plan = context.plan
+        self._averaged = self.mapped_arrays(plan)
         self._compressor: Compressor | None = None
         if plan.compression is not None:
             self._compressor = Compressor(context, state, plan.compression)

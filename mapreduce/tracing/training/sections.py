@@ -26,7 +26,6 @@ _DEPTH = 4
 
 
 def view(trace: RoundTrace) -> View:
-    """The view of a round."""
     return View(
         f"gradreduce explain {trace.place}",
         trace.job,
