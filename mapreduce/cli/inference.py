@@ -178,13 +178,13 @@ def predict(
 ) -> None:
     """Predict DATA with the model of RUN, and write the predictions to OUT.
 
-    DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet or .csv,
-    else a folder of Parquet files. There is a row for each example, in the order of the files that
-    DATA comes from. The columns are row (the number of the example, from 0), the id, under the name
-    of its column, and label (if DATA has them), the columns of --keep, prediction, and for a
-    classifier probability and probabilities; with --layer, its outputs come last, as features. If
-    you stop the command, run it again to complete the predictions: those of a file OUT wait in a
-    hidden folder beside it.
+    DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet, .arrow,
+    .feather or .csv, else a folder of Parquet files. There is a row for each example, in the order
+    of the files that DATA comes from. The columns are row (the number of the example, from 0), the
+    id, under the name of its column, and label (if DATA has them), the columns of --keep,
+    prediction, and for a classifier probability and probabilities; with --layer, its outputs come
+    last, as features. If you stop the command, run it again to complete the predictions: those of a
+    file OUT wait in a hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
@@ -30,6 +31,13 @@ LEASE = ".lease-"
 PIECE = ".piece-"
 #: In the metadata of a part: the digest of what it is made from.
 _MADE_FROM = b"gradreduce.made_from"
+#: How a file is written whose name ends so.
+_WRITERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    ".parquet": (pq.ParquetWriter, {"compression": "zstd"}),
+    ".arrow": (pa.ipc.new_file, {}),
+    ".feather": (pa.ipc.new_file, {}),
+    ".csv": (csv.CSVWriter, {}),
+}
 #: Columns of predictions beside the ids, which cannot have one of these names.
 COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
@@ -82,9 +90,11 @@ def is_file(out: AnyPath, layer: str = "") -> bool:
     Raises UsageError (a text file cannot hold the outputs of a ``layer``).
     """
     suffix = PurePosixPath(str(out)).suffix
-    if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
-        raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")
-    if suffix not in (".parquet", ".csv"):
+    if suffix in (".gz", ".tsv", ".txt", ".json", ".ipc", ".orc"):
+        raise UsageError(
+            f"{out}: expected a name that ends in {', '.join(_WRITERS)}, or that of a folder"
+        )
+    if suffix not in _WRITERS:
         return False
     if layer and suffix == ".csv":
         raise UsageError(
@@ -122,7 +132,7 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
                     yield folder
                     with new_file(out) as temporary, storage_errors("write", out):
                         parts = [part_path(folder, number) for number in range(count)]
-                        _join(parts, temporary, is_text=str(out).endswith(".csv"))
+                        _join(parts, temporary, PurePosixPath(str(out)).suffix)
                 _remove(folder)
         except (FileExistsError, StorageError):
             # Another command was quicker, and has removed what both wrote.
@@ -189,17 +199,16 @@ def _remove(folder: AnyPath) -> None:
             folder.rmdir()
 
 
-def _join(parts: Sequence[AnyPath], path: Path, *, is_text: bool) -> None:
-    """Write the tables of parts into one file, of CSV or of Parquet."""
-    kind: Any = csv.CSVWriter if is_text else pq.ParquetWriter
-    options = {} if is_text else {"compression": "zstd"}
+def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
+    """Write the tables of parts into one file, as the suffix of its name says."""
+    kind, options = _WRITERS[suffix]
     writer: Any = None
     with contextlib.ExitStack() as stack:
         for part in parts:
             with opened(part) as file:
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group).replace_schema_metadata(None)
-                    table = _flat(table) if is_text else table
+                    table = _flat(table) if suffix == ".csv" else table
                     if writer is None:
                         writer = stack.enter_context(kind(str(path), table.schema, **options))
                     writer.write_table(table)

@@ -112,6 +112,9 @@ def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
         predicted(trained / "run", source, tmp_path / name, execution)
         predicted(trained / "run", source, tmp_path / f"{name}.parquet", execution)
         predicted(trained / "run", source, tmp_path / f"{name}.csv", execution)
+    predicted(trained / "run", source, tmp_path / "a.arrow")
+    predicted(trained / "run", source, tmp_path / "a.feather", PARALLEL)
+    assert (tmp_path / "a.arrow").read_bytes() == (tmp_path / "a.feather").read_bytes()
     names = [path.name for path in sorted((tmp_path / "a").iterdir())]
     assert names[-1] == "part-00010.parquet"
     for name in names:
@@ -120,6 +123,7 @@ def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     whole = pa.concat_tables(pq.read_table(path) for path in sorted((tmp_path / "a").glob("part*")))
     assert pq.read_table(tmp_path / "a.parquet") == whole
+    assert pa.ipc.open_file(tmp_path / "a.arrow").read_all() == whole
     text = pyarrow.csv.read_csv(
         tmp_path / "a.csv",
         convert_options=pyarrow.csv.ConvertOptions(column_types={"key": pa.string()}),
