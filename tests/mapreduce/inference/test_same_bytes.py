@@ -1,5 +1,6 @@
 """The same row gets the same bytes everywhere: in any batch, order and cut of the files."""
 
+import json
 import secrets
 from dataclasses import replace
 
@@ -38,6 +39,37 @@ MODELS = [
     ("gru:8,last", (7, 4)),
     ("embedding:6:words=4,rnn:9", (5,)),
 ]
+#: A mapper that asks the model of a run about a few rows at a time.
+JOB = """
+import json
+import mapreduce
+import pyarrow as pa
+from mapreduce.job import Job
+
+class Ask(Job):
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--run")
+
+    def mapper_init(self):
+        self.run_, self.rows = mapreduce.open_run(self.options.run), []
+
+    def mapper(self, _, line):
+        self.rows.append(json.loads(line))
+        if len(self.rows) == 37:
+            yield from self.mapper_final()
+            self.rows = []
+
+    def mapper_final(self):
+        if self.rows:
+            table = pa.Table.from_pylist(self.rows)
+            found = self.run_.predict(table.drop_columns("row"), here=True)
+            name = "probabilities" if "probabilities" in found.column_names else "prediction"
+            yield from zip(table["row"].to_pylist(), found[name].to_pylist())
+
+if __name__ == "__main__":
+    Ask.run()
+"""
 SMALL = MODELS[1], MODELS[3], MODELS[6]
 
 
@@ -145,6 +177,21 @@ def everywhere(seed, folder, monkeypatch):
     succeed("data", "import", folder / "mixed.csv", folder / "data", "--like", run._run.config.data)
     found = run.predict(folder / "data", layer=layer, runner="parallel", workers=2)
     assert bits(found, order) == expected, (seed, "dataset")
+    for kind in ("csv", "data"):
+        more = [] if layer is None else ["--layer", layer]
+        data, out = folder / ("data" if kind == "data" else "mixed.csv"), folder / f"swarm-{kind}"
+        succeed("swarm", run.path, data, out, "--workers", 2, *more)
+        found = pa.concat_tables(map(pq.read_table, sorted(out.glob("part-*"))))
+        assert bits(found, order) == expected, (seed, "swarm", kind)
+    (folder / "job.py").write_text(JOB)
+    numbered = mixed.append_column("row", pa.array(order)).to_pylist()
+    (folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in numbered))
+    job = [folder / "job.py", "-r", "parallel", "--run", run.path, folder / "rows.json"]
+    lines = [line.split("\t") for line in succeed("run", "-q", *job).splitlines()]
+    said = {int(row): json.loads(values) for row, values in lines}
+    values = np.array([said[row] for row in range(rows)], np.float32).reshape(rows, -1)
+    scored = np.frombuffer(expected, np.float32).reshape(rows, -1)
+    assert values.tobytes() == scored[:, : values.shape[1]].tobytes(), (seed, "job")
     evaluated = Inference(run._run, folder / "data", flat_of(run))
     pieces = []
     for leaf in range(evaluated.leaves):
