@@ -201,6 +201,10 @@ class _ModelSuite:
         if not model.regression:
             sums = model.probabilities(params, batch, Context()).sum(axis=1)
             _close("sums of probabilities", sums, np.ones(_ROWS), self.tolerance)
+        for layer in model.named_layers():
+            outputs = model.layer_outputs(params, batch, Context(), layer)
+            shape = outputs.ndim, len(outputs)
+            _same(f"axes and rows of the outputs of {layer}", shape, (2, _ROWS))
         broken = replace(batch, features=np.where(np.arange(_ROWS)[:, None] == 1, np.nan, self.x))
         with np.errstate(all="ignore"):
             loss, _ = model.score(params, broken, Context())
