@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of, stamp_of
@@ -397,9 +396,7 @@ class PredictFile(UnitFiles):
             for table in _grouped(self.tables(number, reading)):
                 with storage_errors("write", path):
                     if writer is None:
-                        writer = pq.ParquetWriter(
-                            path, table.schema, compression="zstd", write_page_checksum=True
-                        )
+                        writer = outputs.parquet_writer(path, table.schema)
                         stack.enter_context(_closing(writer, path))
                     writer.write_table(table)
             counts = {kind: found for kind, found in reading.counts.items() if found}

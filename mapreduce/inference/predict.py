@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, create
@@ -120,7 +119,8 @@ class Predict(ModelProgram, UnitFiles):
             sink = io.BytesIO()
             table = self._table(arrays)
             table = table.replace_schema_metadata(outputs.marked(self.made_from))
-            pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
+            with outputs.parquet_writer(sink, table.schema) as writer:
+                writer.write_table(table)
             with contextlib.suppress(FileExistsError):
                 create(path, sink.getvalue(), sync=True)
         yield key, Message({"rows": self._check(key[0])})
