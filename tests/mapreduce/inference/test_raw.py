@@ -145,7 +145,7 @@ def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
         trained.predict(write(tmp_path / "new.csv", table))
     with pytest.raises(DataError, match="missing: size"):
         trained.predict(write(tmp_path / "bad.csv", table, ["key", "town", "seen", "label"]))
-    with pytest.raises(UsageError, match=r"ends in \.parquet or \.csv, or a folder"):
+    with pytest.raises(UsageError, match=r"ends in \.parquet, \.arrow, .*, or that of a folder"):
         is_file(tmp_path / "out.csv.gz")
 
 
