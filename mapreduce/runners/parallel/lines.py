@@ -19,8 +19,8 @@ from mapreduce.runners.parallel.gathered import key_of
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 from mapreduce.runners.parallel.segments import Buffer, SegmentWriter, Target
 
-#: Lines that are encoded together, and characters of a long one.
-_LINES, _PIECE = 1 << 12, 1 << 20
+#: Characters of lines that are encoded together, and of a long one.
+_TOGETHER, _PIECE = 1 << 17, 1 << 20
 
 
 def load_kernels() -> None:
@@ -67,7 +67,7 @@ class LineWriter:
     def write_json(self, pairs: Iterable[Pair]) -> None:
         """As above, of mrjob's JSON that is not divided."""
         lines: list[str] = []
-        used, most = 0, self._buffer_bytes
+        used, most = 0, min(_TOGETHER, self._buffer_bytes)
         for pair in pairs:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
             if type(key) is not str and type(key) is not int and is_columns(key):
@@ -95,7 +95,7 @@ class LineWriter:
             line = f"{name}\t{text}\n"
             lines.append(line)
             used += len(line)
-            if used >= most or len(lines) >= _LINES:
+            if used >= most:
                 self._take_texts(lines)
                 used = 0
         self._take_texts(lines)
