@@ -56,13 +56,25 @@ class Groups:
         ``keys_of``: Decodes the texts of a range. ``values_of``: Decodes the values of a key; None
         if they are objects.
         """
-        for is_apart, parts in groupby(self._parts(ranges, keys_of), itemgetter(0)):
-            if is_apart:
-                for _, keys, texts, lists in parts:
-                    yield from self._each(keys, texts, lists, values_of)
-            else:
-                items = chain.from_iterable(zip(*part[1:], strict=True) for part in parts)
-                yield from self._joined(items, values_of)
+        return chain.from_iterable(self._runs(self._parts(ranges, keys_of), values_of))
+
+    def _runs(self, parts: Iterable[Any], values_of: Any) -> Iterator[Iterator[Group]]:
+        """Groups, those of a part, or of several whose neighbours may be one, at once."""
+        for is_apart, some in groupby(parts, itemgetter(0)):
+            if not is_apart:
+                items = chain.from_iterable(zip(*part[1:], strict=True) for part in some)
+                yield self._joined(items, values_of)
+                continue
+            for _, keys, self._texts, lists in some:
+                self._left = iter(keys)
+                values = map(values_of, lists) if values_of else lists
+                groups = zip(self._left, map(iter, values), strict=True)
+                # Without a step of Python for each. Each list is cleared when the next one comes:
+                # clear() returns None.
+                yield compress(groups, map(not_, map(list.clear, chain(([],), lists))))
+                for one in lists[-1:]:
+                    one.clear()
+                self._left = None
         self._key = None
 
     def _parts(self, ranges: Iterable[Range], keys_of: Callable[[list[str]], list[Any]]) -> Any:
@@ -99,19 +111,6 @@ class Groups:
             if type(first) is list:
                 first.clear()
             deque(values, 0)
-
-    def _each(
-        self, keys: list[Any], texts: list[str], lists: list[list[Any]], values_of: Any
-    ) -> Iterator[Group]:
-        """Groups of which none are one, without a step of Python for each."""
-        self._texts, self._left = texts, iter(keys)
-        values = map(values_of, lists) if values_of else lists
-        groups = zip(self._left, map(iter, values), strict=True)
-        # Each list is cleared when the next one comes: clear() returns None.
-        yield from compress(groups, map(not_, map(list.clear, chain(([],), lists))))
-        for one in lists[-1:]:
-            one.clear()
-        self._left = None
 
     def of_lines(self, ranges: Iterable[Range], read: Read) -> Iterator[Group]:
         """Groups of lines, by a protocol that codes key and value each by itself."""
