@@ -172,7 +172,7 @@ def test_what_is_done_is_kept_until_the_rest_is(
 def test_what_is_somebody_else_s_is_left_alone(trained, tmp_path, source, small_parts, monkeypatch):
     run, out = trained / "run", tmp_path / "out.csv"
 
-    def refused(*_, is_text):
+    def refused(*_):
         raise DataError("stopped")
 
     with monkeypatch.context() as patch:
