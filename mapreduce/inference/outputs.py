@@ -294,8 +294,13 @@ def finish(out: AnyPath, made_from: dict[str, str]) -> None:
 def tidy(out: AnyPath) -> None:
     """Remove what those have left that wrote parts which are all there."""
     remove_ended(out)
-    for path in (out / SWARM, *out.glob(f"{LEASE}*"), *out.glob(f"{PIECE}*")):
-        path.unlink(missing_ok=True)
+    left = [f"{LEASE}*", f"{PIECE}*"]
+    if isinstance(out, RemotePath):
+        # What a writer that was killed had not renamed. Nobody waits for that of another.
+        left += [".part-*.tmp", f".{PIECE}*.tmp"]
+    for names in (SWARM, *left):
+        for path in out.glob(names):
+            path.unlink(missing_ok=True)
 
 
 def digest_of(made_from: dict[str, str]) -> str:
