@@ -125,18 +125,20 @@ def _lists(values: Array) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
 
 
-def layer_of(config: RunConfig, name: str | None) -> str:
+def layer_of(config: RunConfig, name: str | None, option: str = "") -> str:
     """The name of a layer of a run's model as the model has it; empty for None.
 
-    ``name`` may count from the end: -1 is the last layer. Raises UsageError (there is none).
+    ``name`` may count from the end: -1 is the last layer. ``option`` begins the message instead of
+    ``--layer``. Raises UsageError (there is none).
     """
     if name is None:
         return ""
+    option = option or f"--layer {name}"
     model, spec = config.plan.create_model(), config.plan.model
     known = model.named_layers()
     if not known:
         raise UsageError(
-            f"--layer {name}: {spec:.60} has no layers with names. Expected a run of a network of "
+            f"{option}: {spec:.60} has no layers with names. Expected a run of a network of "
             f"layers, such as --model dense:64,relu, of mlp, or of a PyTorch module"
         )
     # Those within another layer, as in a residual block, are not counted.
@@ -151,6 +153,6 @@ def layer_of(config: RunConfig, name: str | None) -> str:
     asked = did_you_mean(name, known) or (f" Did you mean {alike[0]}?" if alike else "")
     more = [f"{len(shown) - _MOST_LISTED} more"] if len(shown) > _MOST_LISTED else []
     raise UsageError(
-        f"--layer {name}: the model has no such layer. It has "
+        f"{option}: the model has no such layer. It has "
         f"{', '.join([*shown[:_MOST_LISTED], *more])}; -1 is the last.{asked}"
     )

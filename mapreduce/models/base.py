@@ -115,14 +115,14 @@ class Model(ABC):
     takes_shape: ClassVar[bool] = False
     takes_sparse: ClassVar[bool] = False
     binary: ClassVar[bool] = False
-    regression: ClassVar[bool] = False
+    regression: bool = False
     for_numbers: ClassVar["type[Model] | None"] = None
     takes_mixed: ClassVar[bool] = True
     is_random: bool = False
     mixes_rows: bool = False
     steps: int | None = None
     row_bytes: int = 0
-    forks_after_gradient: ClassVar[bool] = True
+    forks_after_gradient: bool = True
     stays_on_device: ClassVar[bool] = True
     _invariant: "Invariant | None" = None
 

@@ -106,6 +106,10 @@ class _Learned:
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"
     )
+    features_from: str | None = _set(
+        None,
+        "RUN:LAYER; the model learns from what that layer of the run's model gives for each row",
+    )
     class_weight: str | None = _set(
         None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
     )

@@ -69,6 +69,31 @@ class DataReference:
 
 
 @dataclass(frozen=True)
+class Trunk:
+    """The model of another run, of which a layer gives the features that the plan's model takes.
+
+    Attributes
+    ----------
+    model : str
+        Its specification.
+    classes : int
+        Those that it knows; 0 if it predicts numbers.
+    layer : str
+        The layer, as :meth:`mapreduce.models.base.Model.named_layers` has it.
+    outputs : int
+        Numbers that the layer gives for a row.
+    model_sha256 : str
+        Digest of its parameters when the plan was made. They are in the initial parameters.
+    """
+
+    model: str
+    classes: int
+    layer: str
+    outputs: int
+    model_sha256: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """An immutable description of the rounds of a training.
 
@@ -100,6 +125,8 @@ class Plan:
     batch_invariant : bool
         Whether the model in use gives a row the same bits in any batch, on the CPU. Evaluations
         within the training do, too, and decide with ``patience`` which round is the last.
+    trunk : Trunk or None
+        What turns rows into features before ``model`` takes them. It does not learn.
 
     Notes
     -----
@@ -148,6 +175,7 @@ class Plan:
     asynchronous: bool = False
     relative_tol: bool = False
     batch_invariant: bool = False
+    trunk: Trunk | None = None
 
     # What follows from the attributes
 
@@ -230,8 +258,15 @@ class Plan:
     def create_model(self, device: str | None = None) -> Model:
         """The model, for the shape of the data, on the plan's device or another."""
         shape = self.data.shape or self.data.features
-        device = device or self.device
-        return models.create(self.model, shape, self.data.classes, self.dtype, device)
+        device, classes, trunk = device or self.device, self.data.classes, self.trunk
+        if trunk is None:
+            return models.create(self.model, shape, classes, self.dtype, device)
+        # Only these plans load it.
+        from mapreduce.models.fed import Fed
+
+        below = models.create(trunk.model, shape, trunk.classes, self.dtype, device)
+        head = models.create(self.model, trunk.outputs, classes, self.dtype, device)
+        return Fed(below, trunk.layer, head)
 
     def create_schedule(self, factor: float = 1.0) -> optim.Schedule:
         """From the round to its learning rate; from the step, if a round has several."""

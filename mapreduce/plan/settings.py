@@ -17,7 +17,7 @@ from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listed
 from mapreduce.plan.flags import PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
-from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.plan.plan import DataReference, Plan, Trunk
 from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.registry import Registry
@@ -38,8 +38,17 @@ LEAST_UPDATES, MOST_EPOCHS = 200, 20
 HELD_OUT = 0.05
 
 
-def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None) -> Plan:
-    """The plan of a training. Data and evaluation data are not compared here."""
+def make(
+    settings: Settings,
+    data: Manifest,
+    evaluation: Manifest | None = None,
+    trunk: Trunk | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Plan:
+    """The plan of a training. Data and evaluation data are not compared here.
+
+    ``trunk`` turns rows of the ``shape``, by default that of the data, into features.
+    """
     _check_settings(settings)
     trust_members(settings)
     settings = settings.decided(data.recipe is not None, data.target)
@@ -81,7 +90,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             features=data.features,
             classes=len(data.classes or ()),
             standardised=digest(data.standardised),
-            shape=data.shape if kind.takes_shape or settings.augment else None,
+            shape=shape or (data.shape if kind.takes_shape or settings.augment or trunk else None),
             recipe=digest(data.recipe),
         ),
         eval_sha256=evaluation.sha256 if evaluation else None,
@@ -103,6 +112,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "held_out": 0,
             "relative_tol": "tol" in optim.find(settings.optimizer).takes,
             "batch_invariant": True,
+            "trunk": trunk,
         },
     )
     if full and settings.slice_rows is None:

@@ -1,7 +1,7 @@
 """Planning a training, making its run, and whether what was planned is still there."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from safetensors.numpy import save as save_tensors
@@ -13,7 +13,7 @@ from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError
-from mapreduce.models.base import Model
+from mapreduce.models.base import Array, Model
 from mapreduce.plan.fitting import check_evaluation, digest
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, make
@@ -21,6 +21,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunConfig, RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
+from mapreduce.training import feeding
 
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
@@ -35,9 +36,17 @@ def _planned(
     training, *others = [
         Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
     ]
-    made = make(settings, training, others[0] if others else None)
+    fed = None
+    if settings.features_from is not None:
+        fed = feeding.read(settings, training, data)
+    more = () if fed is None else (fed.trunk, fed.shape)
+    made = make(settings, training, others[0] if others else None, *more)
     if evaluation is not None:
         check_evaluation(others[0], evaluation, made, training, data)
+    if fed is not None:
+        model = made.create_model()
+        found = model.named(model.init(made.seed)) | fed.params
+        return _starting(made, model, found, f"--features-from {settings.features_from}")
     if settings.init_from is None:
         return made, None
     source, model = path_of(settings.init_from), made.create_model()
@@ -49,10 +58,15 @@ def _planned(
         found = theirs.named(position.params)
     else:
         found = checkpoint.load_file(source)
-    params = checkpoint.flat(model, model.of_state(found), f"--init-from {source}")
-    named = model.named(params)
-    made = replace(made, initial_sha256=checkpoint.model_sha256(named))
-    return made, save_tensors(named)
+    return _starting(made, model, model.of_state(found), f"--init-from {source}")
+
+
+def _starting(
+    made: Plan, model: Model, found: Mapping[str, Array], where: str
+) -> tuple[Plan, bytes]:
+    """The plan of a training that starts from some parameters, and their file."""
+    named = model.named(checkpoint.flat(model, found, where))
+    return replace(made, initial_sha256=checkpoint.model_sha256(named)), save_tensors(named)
 
 
 def _check_same_meaning(before: RunConfig, data: Manifest, source: AnyPath) -> None:

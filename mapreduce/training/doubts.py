@@ -4,6 +4,7 @@ Whether the losses went well is in :mod:`mapreduce.runs.outcome`.
 """
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import Inference
-from mapreduce.models import MODELS, create
+from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context
 from mapreduce.plan.plan import Plan, Slice
@@ -106,8 +107,7 @@ def contract(context: TaskContext) -> str | None:
 def _double(plan: Plan, model: Model, batch: Batch) -> Model:
     """The model with parameters of float64, if it can compute with them."""
     try:
-        shape = plan.data.shape or plan.data.features
-        double = create(plan.model, shape, plan.data.classes, "float64")
+        double = replace(plan, dtype="float64").create_model()
         double.gradient(double.init(plan.seed), batch, np.empty(double.size), Context())
     except Exception:
         return model

@@ -129,20 +129,20 @@ def test_logits_do_not_depend_on_the_batch(spec, shape, dtype):
         assert found.tobytes() == whole.tobytes()
 
 
-def everywhere(seed, folder, monkeypatch):
-    """Check that rows of a table get the same bytes on all ways, which the seed draws."""
+def everywhere(seed, folder, monkeypatch, spec=None):
+    """Check that rows of a table get the same bytes on all ways, which the seed draws.
+
+    A ``spec`` that is not drawn is that of a run that feeds the one that is asked.
+    """
     chance = np.random.default_rng(seed)
-    spec = str(chance.choice(TRAINED))
+    feeds, spec = spec is not None, spec or str(chance.choice(TRAINED))
     is_numeric = spec == "linear" or (spec == "dense:50" and seed % 2)
-    run = mapreduce.train(
-        table_of(300, seed, is_numeric),
-        spec,
-        label="label",
-        run=folder / "run",
-        rounds=4,
-        progress=False,
-        runner="inline",
-    )
+    options = {"rounds": 4, "progress": False, "runner": "inline"}
+    table = table_of(300, seed, is_numeric)
+    run = mapreduce.train(table, spec, label="label", run=folder / "run", **options)
+    if feeds:
+        options |= {"features_from": f"{run.path}:-2", "run": folder / "fed"}
+        run = mapreduce.train(run._run.config.data, "mlp:9", **options)
     assert run.plan.batch_invariant
     rows = int(chance.integers(200, 900))
     table = table_of(rows, seed + 1, is_numeric)
@@ -209,6 +209,10 @@ def flat_of(run):
 
 def test_bytes_are_the_same_on_all_ways(tmp_path, monkeypatch):
     everywhere(3, tmp_path, monkeypatch)
+
+
+def test_bytes_are_the_same_of_a_run_that_another_feeds(tmp_path, monkeypatch):
+    everywhere(4, tmp_path, monkeypatch, "dense:70,layernorm,relu")
 
 
 def test_with_blas_they_are_not(tmp_path, monkeypatch):

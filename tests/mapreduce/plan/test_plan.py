@@ -398,8 +398,8 @@ class TestRefusal:
         assert {name for _, settings in BAD for name in settings} == {
             field.name
             for field in fields(Settings)
-            # It names a file, which is read where the run is made.
-            if field.name != "init_from"
+            # They name files, which are read where the run is made.
+            if field.name not in ("init_from", "features_from")
         }
 
     @pytest.mark.parametrize(
