@@ -53,7 +53,7 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
             f"model, such as {(settings.features_from or 'RUN').rstrip(':')}:-2 for the last but "
             f"the one to the classes"
         )
-    _check_options(settings, where)
+    _check_options(settings.decided(data.recipe is not None, data.target), where)
     run = RunDir(path_of(name).absolute())
     plan = run.config.plan
     kind = MODELS.split(plan.model)[0]

@@ -77,14 +77,14 @@ def test_levels(tmp_path):
 
 class TestNetworks:
     def test_commands_and_program(self, tmp_path, monkeypatch, capsys):
-        told, _ = (shell(block, tmp_path) for block in blocks("sh", text("networks")))
+        told, *_ = [shell(block, tmp_path) for block in blocks("sh", text("networks"))]
         features = np.array(pq.read_table(tmp_path / "features.parquet")["features"].to_pylist())
         # After a ReLU, of which the page says the number.
         assert (features.shape[1], features.min()) == (64, 0)
         total = re.search(r"^all +([\d,]+) ", told, re.M)
         run = shown(tmp_path, "network")
         assert total[1] == f"{models.create(run['model'], (8, 8), 10, 'float32').size:,}"
-        assert run["accuracy"] > 0.95
+        assert min(run["accuracy"], shown(tmp_path, "fed")["accuracy"]) > 0.95
         monkeypatch.chdir(tmp_path)
         (program,) = blocks("python", text("networks"))
         exec(program, {})
