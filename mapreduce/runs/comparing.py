@@ -43,6 +43,7 @@ def facts(run: RunDir) -> Facts:
     """
     config, summary = run.config, run.summary()
     plan = config.plan.to_dict()
+    plan |= {f"trunk.{name}": value for name, value in plan.pop("trunk", {}).items()}
     data = plan.pop("data")
     data |= {"rows": sum(data.pop("shard_rows")), "eval_sha256": plan.pop("eval_sha256")}
     names = ("state", "completed", "accuracy", "eval_loss", "model_sha256", "warnings")

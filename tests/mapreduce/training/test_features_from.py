@@ -14,6 +14,7 @@ from mapreduce import models
 from mapreduce.errors import DataError, GradreduceError, MissingInputError, UsageError
 from mapreduce.models.fed import Fed
 from mapreduce.runs import checkpoint
+from mapreduce.runs.comparing import facts
 from mapreduce.testing import check_model
 from programs import gradreduce, succeed
 from wide_tables import table_of
@@ -139,6 +140,7 @@ def test_layers_of_both(folder, tmp_path):
     named = run.parameters
     dense = found @ named["0.weight"]
     np.testing.assert_allclose(run.predict(images, layer="0"), dense, rtol=1e-4, atol=1e-5)
+    assert facts(run._run)["plan"]["trunk.model_sha256"] == trunk.model_sha256
     assert "trunk.7" not in run.plan.create_model().named_layers()
 
 
