@@ -182,7 +182,7 @@ def predict(
     .feather or .csv, else a folder of Parquet files. There is a row for each example, in the order
     of the files that DATA comes from. The columns are row (the number of the example, from 0), the
     id, under the name of its column, and label (if DATA has them), the columns of --keep,
-    prediction, and for a classifier probability and probabilities; with --layer, its outputs come
+    prediction, and for a classifier probability and probabilities. The outputs of a --layer come
     last, as features. If you stop the command, run it again to complete the predictions: those of a
     file OUT wait in a hidden folder beside it.
     """

@@ -29,6 +29,8 @@ from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import files
 from mapreduce.inference.files import PredictFile
+from mapreduce.inference.groups import GroupTallies
+from mapreduce.inference.importance import Permute
 from mapreduce.inference.predict import Predict
 from mapreduce.inference.report import Tallies
 from mapreduce.plan.settings import Settings
@@ -98,6 +100,8 @@ def programs(tmp_path_factory):
         patch.setattr(csv, "PIECE_BYTES", 1 << 16)
         patch.setattr(shuffle, "rows_per_shard", lambda row_bytes: 500)
         (folder / "import").mkdir()
+        # Which of three groups each row of the source is in.
+        (folder / "codes").write_bytes(bytes(row % 3 for row in range(2900)))
         made = [
             *of_an_import(path, recipe, folder / "import"),
             moments,
@@ -107,6 +111,8 @@ def programs(tmp_path_factory):
             Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", layer=""),
             PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
             Tallies.of(*of_a_model),
+            GroupTallies.of(*of_a_model, codes=str(folder / "codes")),
+            Permute.of(*of_a_model, ranges=((0, 2), (2, 3)), repeats=2, seed=4),
             Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, data.folder)),
         ]
         yield {program.name: program for program in made}
