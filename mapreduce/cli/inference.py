@@ -1,4 +1,4 @@
-"""``gradreduce evaluate``, ``gradreduce predict`` and ``gradreduce export``."""
+"""``gradreduce evaluate``, ``predict``, ``swarm`` and ``export``."""
 
 import contextlib
 from collections.abc import Callable
@@ -302,10 +302,8 @@ def swarm(
             raw.refuse(data, given)
             completed = prepare(directory, data, execution, False, out, device=device)
             places = data.absolute(), out.absolute()
-            rows, notes = (
-                driver.predict_dataset(directory, completed, *places, layer=layer, **how),
-                [],
-            )
+            rows = driver.predict_dataset(directory, completed, *places, layer=layer, **how)
+            notes = []
     for note in notes:
         _warn(f"{data}: {note}")
     _say(rows, out, as_json)

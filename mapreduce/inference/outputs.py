@@ -31,9 +31,27 @@ LEASE = ".lease-"
 PIECE = ".piece-"
 #: In the metadata of a part: the digest of what it is made from.
 _MADE_FROM = b"gradreduce.made_from"
+
+
+def parquet_writer(sink: Any, schema: Any) -> Any:
+    """A writer of predictions as Parquet, to a path or a file.
+
+    Numbers that hardly repeat are written as they are: a dictionary of them takes five times the
+    time, and more space.
+    """
+    repeating = [
+        field.name
+        for field in schema
+        if field.name != "row"
+        and not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))
+    ]
+    options = {"compression": "zstd", "write_page_checksum": True}
+    return pq.ParquetWriter(sink, schema, use_dictionary=repeating or False, **options)
+
+
 #: How a file is written whose name ends so.
 _WRITERS: dict[str, Callable[[str, Any], Any]] = {
-    ".parquet": lambda path, schema: parquet_writer(path, schema),
+    ".parquet": parquet_writer,
     ".arrow": pa.ipc.new_file,
     ".feather": pa.ipc.new_file,
     ".csv": csv.CSVWriter,
@@ -61,22 +79,6 @@ def made_from(
     found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
     more = {"device": "" if device == "cpu" else device, "layer": layer}
     return found | {name: value for name, value in more.items() if value}
-
-
-def parquet_writer(sink: Any, schema: Any) -> Any:
-    """A writer of predictions as Parquet, to a path or a file.
-
-    Numbers that hardly repeat are written as they are: a dictionary of them takes five times the
-    time, and more space.
-    """
-    repeating = [
-        field.name
-        for field in schema
-        if field.name != "row"
-        and not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))
-    ]
-    options = {"compression": "zstd", "write_page_checksum": True}
-    return pq.ParquetWriter(sink, schema, use_dictionary=repeating or False, **options)
 
 
 def part_path(out: AnyPath, number: int) -> AnyPath:

@@ -9,6 +9,7 @@ import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -62,7 +63,7 @@ class Predict(ModelProgram, UnitFiles):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("write", len(self.starts)),)
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
         """The first row of each part."""
         return first_rows(self.dataset.manifest)

@@ -61,8 +61,9 @@ class UnitFiles(Program):
         """The units that are not there yet; none where all is done, and what it took is removed."""
         with storage_errors("read", self.place):
             names = {path.name for path in self.place.iterdir()}
-        every = range(self.units(0))
-        return [at for at in every if self.path(at).name not in names and SUCCESS not in names]
+        if SUCCESS in names:
+            return []
+        return [at for at in range(self.units(0)) if self.path(at).name not in names]
 
     def progress(self) -> str:
         """How many units are there."""
