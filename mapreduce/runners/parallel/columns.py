@@ -16,7 +16,7 @@ import struct
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from mapreduce.runners.parallel.codec import kept, packed, unpacked, write_lines
 from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
-from mapreduce.runners.parallel.segments import Segment, SegmentWriter
+from mapreduce.runners.parallel.segments import Segment, SegmentFiles, SegmentWriter
 
 _HEAD, _CHECK = struct.Struct("<5Q"), struct.Struct("<Q")
 
@@ -224,35 +224,23 @@ def _checksum(parts: Iterable[bytes]) -> int:
     return value
 
 
-def blocks_of(segment: Segment, position: int = 0) -> Iterator[tuple[int, Block]]:
-    """The blocks of a segment from a position on, each with its bytes.
+def read_block(segment: Segment, position: int, files: SegmentFiles) -> tuple[Block, int]:
+    """The block of a segment at a position, and the position of the next one.
 
     Raises StorageError (the file is not as it was written).
     """
     path, offset, length, *_ = segment
-    with storage_errors("read", Path(path)), Path(path).open("rb") as file:
-        file.seek(offset + position)
-        while position < length:
-            block = _read(file.read, length - position)
-            if block is None:
-                raise StorageError(
-                    f"{path} is not as it was written: damaged, or cut off. Run the job again"
-                )
-            before, position = position, file.tell() - offset
-            yield position - before, block
-
-
-def _read(read: Callable[[int], bytes], most: int) -> Block | None:
-    """The next block; None if it is damaged."""
-    head, check = read(_HEAD.size), read(_CHECK.size)
-    if len(check) < _CHECK.size:
-        return None
-    memory, kind, names, counts, content = _HEAD.unpack(head)
-    if names + counts + content > most:
-        return None
-    parts = read(names), read(counts), read(content)
-    if _CHECK.unpack(check)[0] != _checksum((head, *parts)):
-        return None
-    numbers = array("I", parts[1]).tolist() if counts else None
-    keys = parts[0].decode("latin-1").split("\n")
-    return Block(keys, numbers, unpacked(kind, parts[2]), memory)
+    with storage_errors("read", Path(path)):
+        file = files.at(path, offset + position)
+        head = file.read(_HEAD.size + _CHECK.size)
+        if len(head) == _HEAD.size + _CHECK.size:
+            memory, kind, *sizes = _HEAD.unpack_from(head)
+            end = position + len(head) + sum(sizes)
+            if end <= length:
+                names, counts, content = map(file.read, sizes)
+                check = _checksum((head[: _HEAD.size], names, counts, content))
+                if _CHECK.unpack_from(head, _HEAD.size)[0] == check:
+                    numbers = array("I", counts).tolist() if counts else None
+                    keys = names.decode("latin-1").split("\n")
+                    return Block(keys, numbers, unpacked(kind, content), memory), end
+    raise StorageError(f"{path} is not as it was written: damaged, or cut off. Run the job again")

@@ -1,12 +1,13 @@
 """Groups of the segments of one reduce task, by one range of keys after another.
 
-Each segment is read a block or more at a time. What all readers have of the keys below the first
-that any of them may have more of is one range: it is put together in a dictionary that stays in the
-processor's cache. Nothing else is kept, whatever the segments come to.
+Each segment is read a block or more at a time, next the one whose keys end first. What all readers
+have of the keys below the first that any of them may have more of is one range: it is put together
+in a dictionary that stays in the processor's cache. Nothing else is kept, whatever the segments
+come to.
 """
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
@@ -14,13 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hdfs_utils.atomic import storage_errors
-from mapreduce.runners.parallel.columns import Block, ColumnWriter, blocks_of
+from mapreduce.runners.parallel.columns import Block, ColumnWriter, read_block
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import GatheredLines, cut
 from mapreduce.runners.parallel.partition import Partitioning
-from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
+from mapreduce.runners.parallel.segments import (
+    Segment,
+    SegmentFiles,
+    SegmentWriter,
+    Target,
+    raw_blocks,
+)
 
-#: What is merged at once at most: more takes longer, for the processor's caches.
+#: What is read beside a block of each segment: more takes longer, for the processor's caches.
 _MERGED_BYTES = 4 << 20
 
 #: Values of a large key that are sorted by the way are put together up to so many bytes.
@@ -39,7 +46,7 @@ class Range(NamedTuple):
 def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
     """All groups in the order of their texts; values in the order of segments, or sorted.
 
-    It takes about half of ``memory`` bytes, or a block of each segment, if that is more.
+    It takes a block of each segment, and an eighth of ``memory`` bytes, or a few MiB of it.
     """
     for found in _ranges(segments, memory, sort_values):
         if found.is_streamed:
@@ -51,28 +58,45 @@ def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[
 
 def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
     """As :func:`ranges`, with lists of values for those of a key that is streamed."""
-    share = min(memory // 2, _MERGED_BYTES) // max(1, len(segments))
-    readers = [_Reader(segment, share) for segment in segments]
-    groups: dict[str, list[Any]] = defaultdict(list)
-    while True:
-        readers = [one for one in readers if one.refill()]
-        ends = [one.last for one in readers if one.has_more]
-        end = min(ends, default=None)
-        for one in readers:
-            one.give(groups, end)
-        if groups:
-            texts = sorted(groups)
-            lists = list(map(groups.pop, texts))
-            if sort_values:
-                deque(map(list.sort, lists), 0)
-            yield Range(texts, lists)
-        elif end is not None and any(one.is_full_of(end) for one in readers):
-            # One key fills a reader's share.
-            each = [one.parts_of(end) for one in readers]
-            parts = _sorted_parts(each) if sort_values else chain.from_iterable(each)
-            yield Range([end], [parts], is_streamed=True)
-        if end is None:
-            return
+    with SegmentFiles() as files:
+        readers = [_Reader(segment, files) for segment in segments]
+        used = sum(reader.read() for reader in readers)
+        # With one block of each alone, a range would be as short as the way from the end of one to
+        # the end of the next.
+        room = used + min(memory // 8, _MERGED_BYTES)
+        groups: dict[str, list[Any]] = defaultdict(list)
+        ends = _ends(readers)
+        while True:
+            while ends and used < room:
+                _, number = ends[0]
+                used += readers[number].read()
+                if readers[number].has_more:
+                    heapq.heapreplace(ends, (readers[number].last, number))
+                else:
+                    heapq.heappop(ends)
+            end = ends[0][0] if ends else None
+            used -= sum(reader.give(groups, end) for reader in readers)
+            if groups:
+                texts = sorted(groups)
+                lists = list(map(groups.pop, texts))
+                if sort_values:
+                    deque(map(list.sort, lists), 0)
+                yield Range(texts, lists)
+            elif end is not None:
+                # One key fills what a reader has.
+                each = [reader.parts_of(end) for reader in readers]
+                parts = _sorted_parts(each) if sort_values else chain.from_iterable(each)
+                yield Range([end], [parts], is_streamed=True)
+                ends, used = _ends(readers), sum(reader.memory for reader in readers)
+            if end is None:
+                return
+
+
+def _ends(readers: "list[_Reader]") -> list[tuple[str, int]]:
+    """The last keys of those that have more, with their numbers, as a heap."""
+    ends = [(reader.last, number) for number, reader in enumerate(readers) if reader.has_more]
+    heapq.heapify(ends)
+    return ends
 
 
 class Merger:
@@ -170,13 +194,15 @@ def fewer(
 
 
 class _Reader:
-    """One segment, some blocks of it at a time; the file is open only to read them."""
+    """One segment, some blocks of it at a time."""
 
-    def __init__(self, segment: Segment, share: int) -> None:
+    def __init__(self, segment: Segment, files: SegmentFiles) -> None:
         self._segment = segment
-        self._share = share
+        self._files = files
         self._position = 0
         self._waiting: deque[Block] = deque()
+        #: Keys and values of the first block that have been given.
+        self._keys = self._values = 0
 
     @property
     def has_more(self) -> bool:
@@ -186,38 +212,49 @@ class _Reader:
     def last(self) -> str:
         return self._waiting[-1].keys[-1]
 
-    def refill(self) -> bool:
-        """Read on, to the share, or a block; returns whether there is anything."""
-        used = sum(block.memory for block in self._waiting)
-        if self.has_more and (used < self._share or not self._waiting):
-            for size, block in blocks_of(self._segment, self._position):
-                self._waiting.append(block)
-                self._position += size
-                used += block.memory
-                if used >= self._share:
-                    break
-        return bool(self._waiting)
+    @property
+    def memory(self) -> int:
+        return sum(block.memory for block in self._waiting)
 
-    def give(self, groups: dict[str, list[Any]], end: str | None) -> None:
-        """Add what comes before a key, or all, to groups."""
-        waiting = self._waiting
-        while waiting and (end is None or waiting[0].keys[-1] < end):
-            _add(groups, waiting.popleft())
-        if waiting and (at := bisect_left(waiting[0].keys, end or "")):
-            before, waiting[0] = waiting[0].cut(at)
-            _add(groups, before)
+    def read(self) -> int:
+        """Read the next block; returns the memory that it takes."""
+        block, self._position = read_block(self._segment, self._position, self._files)
+        self._waiting.append(block)
+        return block.memory
 
-    def is_full_of(self, key: str) -> bool:
-        """Whether it has nothing but values of a key, and may have more."""
-        return self.has_more and self._waiting[0].keys[0] == key == self.last
+    def give(self, groups: dict[str, list[Any]], end: str | None) -> int:
+        """Add what comes before a key, or all, to groups; returns the memory that is free now."""
+        freed = 0
+        while self._waiting:
+            block = self._waiting[0]
+            if end is None or block.keys[-1] < end:
+                freed += block.memory
+                _add(groups, self._take(len(block.keys)))
+                continue
+            if (stop := bisect_left(block.keys, end, self._keys)) > self._keys:
+                _add(groups, self._take(stop))
+            break
+        return freed
 
     def parts_of(self, key: str) -> Iterator[list[Any]]:
         """The values of a key that comes next, if it does; it reads on as they are taken."""
-        while (self._waiting or self.refill()) and self._waiting[0].keys[0] == key:
-            block, rest = self._waiting.popleft().cut(1)
-            if rest.keys:
-                self._waiting.appendleft(rest)
-            yield block.values
+        while self._waiting or (self.has_more and self.read()):
+            keys = self._waiting[0].keys
+            if keys[self._keys] != key:
+                return
+            yield self._take(bisect_right(keys, key, self._keys)).values
+
+    def _take(self, stop: int) -> Block:
+        """The keys of the first block up to a number, with their values."""
+        keys, counts, values, _ = self._waiting[0]
+        start, first = self._keys, self._values
+        counts = counts and counts[start:stop]
+        self._keys, self._values = stop, first + (sum(counts) if counts else stop - start)
+        taken = Block(keys[start:stop], counts, values[first : self._values])
+        if stop == len(keys):
+            self._waiting.popleft()
+            self._keys = self._values = 0
+        return taken
 
 
 def _sorted_parts(each: Iterable[Iterator[list[str]]]) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 from hdfs_utils.atomic import storage_errors, write_all
 from hdfs_utils.errors import StorageError
@@ -17,6 +17,9 @@ from hdfs_utils.errors import StorageError
 Buffer = bytes | bytearray | memoryview
 
 _READ_BYTES = 1 << 20
+
+#: Files that are open at once to be read: a process may often have no more than 1,024 of all kinds.
+_MOST_OPEN = 64
 
 
 class Segment(NamedTuple):
@@ -108,6 +111,31 @@ class SegmentWriter:
     def close(self) -> None:
         """Take no more."""
         self._end_file()
+
+
+class SegmentFiles:
+    """Files of segments that are read in turn: as many stay open as may be."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def at(self, path: str, position: int) -> BinaryIO:
+        """A file, to be read from a position on."""
+        if path not in self._files:
+            if len(self._files) >= _MOST_OPEN:
+                self._files.pop(next(iter(self._files))).close()
+            self._files[path] = Path(path).open("rb")  # noqa: SIM115  (closed at the end)
+        file = self._files[path]
+        file.seek(position)
+        return file
 
 
 def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:

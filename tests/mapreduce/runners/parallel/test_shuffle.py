@@ -31,7 +31,13 @@ from mapreduce.runners.parallel.partition import (
     hash_partition,
     partition_numbers,
 )
-from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
+from mapreduce.runners.parallel.segments import (
+    Segment,
+    SegmentFiles,
+    SegmentWriter,
+    Target,
+    raw_blocks,
+)
 from programs import mounted
 
 JSON = JSONProtocol().write
@@ -317,10 +323,40 @@ def test_a_key_that_does_not_fit_is_read_as_it_is_taken(tmp_path, keys, sort_val
         assert found[f"key {n}"] == (sorted(expected) if sort_values else expected)
 
 
+def blocks_of(segment):
+    position = 0
+    with SegmentFiles() as files:
+        while position < segment.length:
+            block, position = columns.read_block(segment, position, files)
+            yield block
+
+
+def test_ranges_of_many_segments_are_not_short(tmp_path):
+    pairs = [(f"{n * 7919 % 20_011:05d}", n) for n in range(20_000)]
+    segments = []
+    for number in range(100):
+        (tmp_path / str(number)).mkdir()
+        segments += packed(tmp_path / str(number), pairs[number::100], limit=1 << 20)
+    blocks = sum(len(list(blocks_of(segment))) for segment in segments)
+    memory = 2 * sum(segment.block for segment in segments)
+    most_open = 0
+    with mock.patch.object(SegmentFiles, "at", autospec=True, side_effect=SegmentFiles.at) as at:
+        found = []
+        for texts, lists, _ in ranges(segments, memory, False):
+            found.append((texts, lists))
+            most_open = max(most_open, len(at.call_args.args[0]._files))
+    assert [text for texts, _ in found for text in texts] == sorted(f'"{key}"' for key, _ in pairs)
+    assert {len(values) for _, lists in found for values in lists} == {1}
+    # All are looked at for each range.
+    assert len(found) < blocks / 10
+    assert most_open == 64
+    assert not at.call_args.args[0]._files
+
+
 def test_a_large_value_is_a_block_of_its_own(tmp_path):
     pairs = [(f"key {n}", "x" * (300_000 if n % 3 else 3)) for n in range(20)]
     segments = packed(tmp_path, pairs, limit=1 << 30)
-    blocks = [block for segment in segments for _, block in columns.blocks_of(segment)]
+    blocks = [block for segment in segments for block in blocks_of(segment)]
     assert max(sum(map(len, block.values)) for block in blocks) <= 300_003
     assert groups_of(segments) == [(json.dumps(key), [value]) for key, value in sorted(pairs)]
 
