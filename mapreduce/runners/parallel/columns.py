@@ -167,11 +167,18 @@ class ColumnWriter:
 
     def _packed(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
         """The memory and bytes of a block, or of several if it has too many."""
-        keys, values = block.keys, block.values
+        keys, counts, values, _ = block
         if not values:
             return
         most_keys, most_values = (max(_SMALLEST, int(one * self._part)) for one in _BLOCK_ITEMS)
-        if len(values) == 1 or (len(keys) <= most_keys and len(values) <= most_values):
+        if len(keys) > most_keys:
+            last = 0
+            for at in range(0, len(keys), most_keys):
+                some, numbers = keys[at : at + most_keys], counts and counts[at : at + most_keys]
+                first, last = last, last + (sum(numbers) if numbers else len(some))
+                yield from self._packed(Block(some, numbers, values[first:last]))
+            return
+        if len(values) <= most_values:
             kinds, most = set(map(type, values)), _BLOCK_BYTES * self._part
             if len(values) == 1 or _weight(block, kinds) <= most:
                 memory, parts = _packed(block, kinds)
@@ -179,9 +186,7 @@ class ColumnWriter:
                     yield memory, parts
                     return
         if len(keys) > 1:
-            # Full blocks, if there are several.
-            at = -(-len(keys) // most_keys) // 2 * most_keys
-            halves = block.cut(at or len(keys) // 2)
+            halves = block.cut(len(keys) // 2)
         else:
             at = len(values) // 2
             halves = Block(keys, [at], values[:at]), Block(keys, [len(values) - at], values[at:])

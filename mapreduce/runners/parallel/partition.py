@@ -6,10 +6,11 @@ job that names another comparator than the two that are built in is refused.
 """
 
 import re
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from operator import mod, mul
 from typing import Any, NamedTuple
 
@@ -115,37 +116,49 @@ def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
     if how.fields is not None or len(keys) < _FEW:
         find = partitioner(how)
         return [find(key.encode("latin-1")) for key in keys]
+    if max(map(len, keys)) <= _NARROW:
+        some = (keys[at : at + _LANES] for at in range(0, len(keys), _LANES))
+        return list(chain.from_iterable(_hash_partitions(part, how.partitions) for part in some))
     of_length: dict[int, list[int]] = defaultdict(list)
     deque(map(list.append, map(of_length.__getitem__, map(len, keys)), count()), 0)
     found = [0] * len(keys)
-    for length, every in of_length.items():
+    for every in of_length.values():
         for at in range(0, len(every), _LANES):
             rows = every[at : at + _LANES]
-            some = "".join(map(keys.__getitem__, rows)).encode("latin-1")
-            deque(map(found.__setitem__, rows, _hash_partitions(some, length, how.partitions)), 0)
+            numbers = _hash_partitions(list(map(keys.__getitem__, rows)), how.partitions)
+            deque(map(found.__setitem__, rows, numbers), 0)
     return found
 
 
-#: Keys of one length that are hashed together: so few one by one, and no more at once.
-_FEW, _LANES = 32, 1 << 12
+#: So few keys are hashed one by one, and no more together. Up to so many characters, keys of other
+#: lengths are hashed together, too.
+_FEW, _LANES, _NARROW = 32, 1 << 12, 32
 
 
-def _hash_partitions(joined: bytes, length: int, partitions: int) -> Iterable[int]:
-    """The partitions of keys of one length, which are joined."""
-    rows = len(joined) // max(1, length)
-    if rows < _FEW or length > _PIECE or not joined.isascii():
-        cuts = range(0, max(1, len(joined)), max(1, length))
-        return (hash_partition(joined[at : at + length], partitions) for at in cuts)
+def _hash_partitions(keys: list[str], partitions: int) -> Iterable[int]:
+    """The partitions of some keys of about one length."""
+    lengths = list(map(len, keys))
+    longest, rows = max(lengths), len(keys)
+    joined = "".join(map(str.rjust, keys, repeat(longest), repeat("\0"))).encode("latin-1")
+    if rows < _FEW or longest > _PIECE or not joined.isascii():
+        return (hash_partition(key.encode("latin-1"), partitions) for key in keys)
     # All in one long integer. Each has 64 bits of it: what overflows 32 stays within, for six
-    # bytes more.
+    # bytes more. Zeros before a key change nothing, if what the hash begins with is added last.
     low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * rows, "little")
-    hashes = int.from_bytes(b"\1\0\0\0\0\0\0\0" * rows, "little")
+    hashes = 0
     column = bytearray(8 * rows)
-    for at in range(length):
-        column[::8] = joined[at::length]
+    for at in range(longest):
+        column[::8] = joined[at::longest]
         hashes = hashes * 31 + int.from_bytes(column, "little")
         if at % 6 == 5:
             hashes &= low
+    powers = [pow(31, length, 1 << 32) for length in range(longest + 1)]
+    begun = array("Q", map(powers.__getitem__, lengths)).tobytes()
+    hashes = (hashes & low) + int.from_bytes(begun, "little")
+    if partitions <= 256 and not partitions & (partitions - 1):
+        # A power of two: the lowest bits.
+        hashes &= int.from_bytes(bytes((partitions - 1, 0, 0, 0, 0, 0, 0, 0)) * rows, "little")
+        return hashes.to_bytes(8 * rows, "little")[::8]
     hashes &= int.from_bytes(b"\xff\xff\xff\x7f\0\0\0\0" * rows, "little")
     return map(mod, memoryview(hashes.to_bytes(8 * rows, "little")).cast("Q"), repeat(partitions))
 
