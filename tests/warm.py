@@ -33,7 +33,7 @@ PRELOAD = (
         "mapreduce.launch.run",
         "mapreduce.mrjob_patches.conf",
         "mapreduce.optim.members",
-        "mapreduce.runners.inline",
+        "mapreduce.mrjob_patches.inline",
         "mapreduce.runners.parallel.traits",
         "mapreduce.strategies.sync",
         "mapreduce.tracing.notebook",

@@ -161,7 +161,7 @@ INLINE = Traits(
     shares_files=True,
     runs_at_once=False,
     most_workers=MOST_HERE,
-    warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
+    warm_runner="mapreduce.mrjob_patches.inline:WarmInlineMRJobRunner",
 )
 LOCAL = Traits(
     is_here=True,

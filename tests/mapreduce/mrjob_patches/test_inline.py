@@ -19,8 +19,8 @@ from mrjob.inline import InlineMRJobRunner
 from mrjob.protocol import BytesProtocol, BytesValueProtocol
 
 from mapreduce.job import Job, MRStep
-from mapreduce.runners import inline
-from mapreduce.runners.inline import WarmInlineMRJobRunner
+from mapreduce.mrjob_patches import inline
+from mapreduce.mrjob_patches.inline import WarmInlineMRJobRunner
 
 SEEN = (
     "mapreduce_task_partition",
