@@ -53,12 +53,23 @@ def _reading(command: Any) -> Any:
     return with_options(options, "If DATA is a file of a table")(command)
 
 
+_LINES: list[tuple[str, str, dict[str, Any]]] = [
+    ("--zero-based", "The first feature has the index 0.", {"is_flag": True, "default": None}),
+    (
+        "--dtype",
+        "How features were stored.  [default: float32]",
+        {"type": click.Choice(["float32", "float64"])},
+    ),
+]
+
+
 def _named(command: Any) -> Any:
     """Which columns of a file stand beside its predictions."""
     keep = "Columns of the file DATA that stand beside its predictions; all for all."
     command = click.option("--keep", help=keep, **NAMES)(command)
     text = "Column of the file DATA that identifies its rows."
     command = click.option("--id", help=text)(command)
+    command = with_options(_LINES, "If DATA is a file of libsvm's format")(command)
     layer = (
         "Layer whose outputs stand beside the predictions, as lists: a number that gradreduce "
         "models show prints, layers.0 of mlp, the name of a PyTorch module, or -1 for the last."
@@ -73,9 +84,10 @@ def _patience(context: click.Context, parameter: click.Parameter, value: float) 
     return value
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """The options of :func:`_reading`, taken out of all."""
-    names = [flag.split("/")[0][2:] for flag, *_ in (*_READING, *CSV)]
+def _given(values: dict[str, Any], *more: tuple[str, str, dict[str, Any]]) -> dict[str, Any]:
+    """The options of :func:`_reading`, and more, taken out of all."""
+    options = (*_READING, *CSV, *more)
+    names = [flag.split("/")[0][2:].replace("-", "_") for flag, *_ in options]
     return {name: values.pop(name) for name in names}
 
 
@@ -178,13 +190,13 @@ def predict(
 ) -> None:
     """Predict DATA with the model of RUN, and write the predictions to OUT.
 
-    DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet, .arrow,
-    .feather or .csv, else a folder of Parquet files. There is a row for each example, in the order
-    of the files that DATA comes from. The columns are row (the number of the example, from 0), the
-    id, under the name of its column, and label (if DATA has them), the columns of --keep,
-    prediction, and for a classifier probability and probabilities. The outputs of a --layer come
-    last, as features. If you stop the command, run it again to complete the predictions: those of a
-    file OUT wait in a hidden folder beside it.
+    DATA is a dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends
+    in .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
+    example, in the order of the files that DATA comes from. The columns are row (the number of the
+    example, from 0), the id, under the name of its column, and label (if DATA has them), the
+    columns of --keep, prediction, and for a classifier probability and probabilities. The outputs
+    of a --layer come last, as features. If you stop the command, run it again to complete the
+    predictions: those of a file OUT wait in a hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw
@@ -194,7 +206,7 @@ def predict(
     from mapreduce.support import signals
 
     directory = _opened(run, values)
-    given = {"id": id, "keep": keep, **_given(values)}
+    given = {"id": id, "keep": keep, **_given(values, *_LINES)}
     execution, device = flags.execution(values), device_of(values["device"])
     with signals.interrupting():
         # Before anything is read, which may take long.
@@ -260,11 +272,11 @@ def swarm(
 ) -> None:
     """Predict DATA with the model of RUN into the folder OUT, by workers that come and go.
 
-    DATA is a dataset, or a file of a table. The same command, on this machine or on another that
-    sees RUN, DATA and OUT, adds workers at any time. Each takes parts of the file, or shards of the
-    dataset, that nobody is at, and ends when there are none. A worker may be killed: another takes
-    its part. OUT is the same as that of gradreduce predict, to the byte; either command goes on
-    with what the other has begun.
+    DATA is a dataset, a file of a table, or one of libsvm's format. The same command, on this
+    machine or on another that sees RUN, DATA and OUT, adds workers at any time. Each takes parts of
+    the file, or shards of the dataset, that nobody is at, and ends when there are none. A worker
+    may be killed: another takes its part. OUT is the same as that of gradreduce predict, to the
+    byte; either command goes on with what the other has begun.
     """
     pin_profile(run)
     from mapreduce.errors import MissingInputError, UsageError
@@ -278,7 +290,7 @@ def swarm(
 
     directory = _opened(run, values)
     execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
-    given = {"id": id, "keep": keep, **_given(values)}
+    given = {"id": id, "keep": keep, **_given(values, *_LINES)}
     how: dict[str, Any] = {
         "workers": workers or available_cores(),
         "patience": patience,

@@ -1,4 +1,4 @@
-"""Prediction of a table's file: stretches of it become parts, none of which needs another."""
+"""Prediction of a file: stretches of it become parts, none of which needs another."""
 
 import contextlib
 import hashlib
@@ -25,6 +25,8 @@ from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.manifest import RECIPE, ListedIds
 from mapreduce.data.readers import TABLES, opening
+from mapreduce.data.readers.files import check_sources
+from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch, Table, preview
@@ -41,9 +43,11 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.support import unfinished
+from mapreduce.support.jsonfiles import build
 from mapreduce.support.suggest import did_you_mean
 
-#: A part has at least so many bytes of CSV, or rows of Parquet, but for the last of a file.
+#: A part has at least so many bytes of text, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
 _PART_ROWS = 1 << 16
 #: Another one gives parts other bytes, or other rows.
@@ -75,13 +79,13 @@ class TableFile:
     shown: str
     stamp: str
     format: str
-    recipe: Recipe
+    recipe: Recipe | Form
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
     layer: str
     sha256: str
-    reading: Reading
+    reading: Reading | Lines
 
     @property
     def rows(self) -> int:
@@ -92,16 +96,28 @@ class TableFile:
 def cut(
     run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str = ""
 ) -> TableFile | None:
-    """Read a file of a table once, here or by tasks near it, and cut it into parts.
+    """Read a file of a table, or of libsvm's lines, once, here or by tasks near it, and cut it.
 
     None if it must be imported instead: it is a folder, or of another format, tasks could not open
     it, or the ids that count are only those of rows that are not left out.
 
-    ``given``: See :func:`mapreduce.inference.raw.imported`; and ``keep``, names of columns, or
-    ``all``. ``layer``: As :func:`mapreduce.inference.predictor.layer_of` gives it. Raises
-    UsageError (columns cannot be kept).
+    ``given``: See :func:`mapreduce.inference.raw.imported`; ``keep``, names of columns, or ``all``;
+    and ``zero_based`` and ``dtype`` of libsvm's lines. ``layer``: As
+    :func:`mapreduce.inference.predictor.layer_of` gives it.
+
+    Raises UsageError (columns cannot be kept, or the model is not of such rows).
     """
-    found = _cut(run, data, execution, given, layer)
+    form = {name: given.get(name) for name in ("zero_based", "dtype")}
+    if opening.is_sparse(data):
+        raw.refuse(data, {name: value for name, value in given.items() if name not in form})
+    else:
+        raw.refuse(data, form, "files of libsvm's format")
+    found = _cut(run, data, execution, given, layer, form)
+    if found is None and opening.is_sparse(data) and data.is_file():
+        raise UsageError(
+            f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
+            f"of. Take -r parallel, or make a dataset of it with 'gradreduce data import'"
+        )
     if found is None and given.get("keep") and data.exists():
         raise UsageError(
             f"--keep: expected a file of CSV or Parquet that tasks of -r {execution.runner} open, "
@@ -112,13 +128,20 @@ def cut(
 
 
 def _cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str
+    run: RunDir,
+    data: AnyPath,
+    execution: Execution,
+    given: Mapping[str, Any],
+    layer: str,
+    form: Mapping[str, Any],
 ) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
     is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
+    if opening.is_sparse(data):
+        return _cut_lines(run, data, layer, **form)
     like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
@@ -142,6 +165,42 @@ def _cut(
         parts, listed = _counted_there(run, reading, execution, digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
+    kept, named = Reading(table, recipe, like, keep=keep), "" if listed is None else listed.kind
+    return _made(data, stamp, kind, recipe, parts, named, keep, layer, digest, kept)
+
+
+def _cut_lines(
+    run: RunDir, data: AnyPath, layer: str, zero_based: bool | None, dtype: str | None
+) -> TableFile:
+    """A file of libsvm's lines, cut into parts."""
+    unfinished.files_of([data], come_here=True)
+    check_sources([data], "the libsvm file")
+    plan = run.config.plan
+    if not plan.create_model().takes_sparse or run.recipe or plan.data.standardised:
+        raise UsageError(
+            f"{data}: expected a run of a model of sparse rows, trained on such rows as they stand "
+            f"in libsvm's files; {run.path} is another one. Name a file or a dataset like its own"
+        )
+    form = Form(None, dtype or "float32", plan.data.features, int(not zero_based))
+    lines, stamp = Lines(data, form), stamp_of(data)
+    digest = hashlib.sha256(json.dumps(form.to_json()).encode())
+    parts = [*lines.index(digest)]
+    return _made(data, stamp, "libsvm", form, parts, "", (), layer, digest, lines)
+
+
+def _made(
+    data: AnyPath,
+    stamp: str,
+    kind: str,
+    recipe: Recipe | Form,
+    parts: list[Stretch],
+    named: str,
+    keep: tuple[str, ...],
+    layer: str,
+    digest: Any,
+    reading: Reading | Lines,
+) -> TableFile:
+    """The file of which the shortest stretches are known, in larger parts."""
     if not sum(part.rows for part in parts):
         raise DataError(f"{data.name}: expected at least one row, found none")
     if stamp_of(data) != stamp:
@@ -155,11 +214,11 @@ def _cut(
         format=kind,
         recipe=recipe,
         parts=tuple(bounds),
-        ids="" if listed is None else listed.kind,
+        ids=named,
         keep=keep,
         layer=layer,
         sha256=digest.hexdigest(),
-        reading=Reading(table, recipe, like, keep=keep),
+        reading=reading,
     )
 
 
@@ -229,8 +288,9 @@ def _changed(shown: str) -> DataError:
 def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
     """Neighbours as one, so that there are few enough, and none is small, or empty."""
     parts = [part for part in parts if part.rows]
-    sizes = [part.stop - part.start if kind == "csv" else part.rows for part in parts]
-    least = max(_PART_BYTES if kind == "csv" else _PART_ROWS, -(-sum(sizes) // outputs.MOST_PARTS))
+    is_text = kind != "parquet"
+    sizes = [part.stop - part.start if is_text else part.rows for part in parts]
+    least = max(_PART_BYTES if is_text else _PART_ROWS, -(-sum(sizes) // outputs.MOST_PARTS))
     found: list[Stretch] = []
     filled = least
     for part, size in zip(parts, sizes, strict=True):
@@ -378,7 +438,12 @@ class PredictFile(UnitFiles):
             if stamp_of(path_of(self.file)) != self.stamp:
                 raise _changed(self.shown)
 
-    def tables(self, number: int, reading: Reading) -> Iterator[Any]:
+    def _reading(self) -> Reading | Lines:
+        if self.format == "libsvm":
+            return Lines(path_of(self.file), build(Form, json.loads(self.recipe)))
+        return Reading(*self._table, self._like, keep=self.keep)
+
+    def tables(self, number: int, reading: Reading | Lines) -> Iterator[Any]:
         """The predictions of a part, a table of each of its blocks.
 
         ``reading``: Of the file; it counts what a user should know about the part.
@@ -390,7 +455,7 @@ class PredictFile(UnitFiles):
 
     def _write(self, number: int, path: str) -> None:
         self._check_unchanged()
-        reading = Reading(*self._table, self._like, keep=self.keep)
+        reading = self._reading()
         with contextlib.ExitStack() as stack:
             writer: Any = None
             for table in _grouped(self.tables(number, reading)):
@@ -406,8 +471,9 @@ class PredictFile(UnitFiles):
 
     def _predicted(self, rows: Rows, finished: Finished) -> Any:
         """The table of some rows, in the order of their numbers."""
-        assert isinstance(rows.features, Block) and rows.numbers is not None
+        assert rows.numbers is not None, "readings tell them"
         if not len(rows.numbers):
+            assert isinstance(rows.features, Block), "of lines none comes without rows"
             # For the names and types of the columns.
             return self._predicted(_any_row(rows, rows.features), finished).slice(0, 0)
         numbers, count = rows.numbers, len(rows.numbers)
@@ -437,8 +503,10 @@ class PredictFile(UnitFiles):
             raise MemberError(f"{error}, for row {row} of {self.shown}") from error
 
 
-def _part_of(block: Block, rows: slice) -> Block:
-    """Some rows of a block."""
+def _part_of(block: Any, rows: slice) -> Any:
+    """Some rows of a block, or of sparse rows."""
+    if not isinstance(block, Block):
+        return block[rows]
     length = rows.stop - rows.start
     texts = {name: column.slice(rows.start, length) for name, column in block.texts.items()}
     return Block(block.numbers[rows], texts)

@@ -43,11 +43,12 @@ def imported(
         yield out
 
 
-def refuse(data: AnyPath, given: Mapping[str, Any]) -> None:
+def refuse(data: AnyPath, given: Mapping[str, Any], what: str = "files of tables") -> None:
     """Raise a UsageError for options that are for files only."""
     for name, value in given.items():
         if value not in (None, (), ""):
-            raise UsageError(f"--{name} is for files of tables; {data} is not one")
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} is for {what}; {data} is not one")
 
 
 def is_read_there(data: AnyPath, execution: Execution) -> bool:
@@ -80,7 +81,12 @@ def make(
     recipe, kind = recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
     classes = run.config.classes or None
-    if is_there and kind in TABLES:
+    if kind not in TABLES:
+        raise UsageError(
+            f"{data}: expected a file of a table, CSV or Parquet, found one of {kind}. Make a "
+            f"dataset of it with 'gradreduce data import', or name a table"
+        )
+    if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
         shuffle.import_table(reading, out, 0, execution, classes, str(run.path / RECIPE))
         remarks = reading.remarks

@@ -5,24 +5,29 @@ are compared with a pattern and their numbers are read all at once; if anything 
 block, its lines are examined one by one for the error to report.
 """
 
+import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr
 from mapreduce.data.batch import Array
-from mapreduce.data.importer import Rows, Source
+from mapreduce.data.importer import Finished, Rows, Source
 from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
+from mapreduce.data.readers.table import BadField, Stretch, check_rows
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
 MOST_LINE_BYTES = 256 << 20
 MOST_FEATURES = 2**31 - 1
 _INDEX = re.compile(rb"([0-9]{1,10}):")
+_ROW = re.compile(rb"(?m)^[ \t\r\f\v]*\S")
 _COMMENT = re.compile(rb"#[^\n]*")
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _IS_NUMBER = re.compile(_NUMBER)
@@ -67,7 +72,7 @@ def source(
             )
     if not 1 <= features <= MOST_FEATURES:
         raise UsageError(f"--features: expected 1 to {MOST_FEATURES}, found {features}")
-    form = _Form(task, np.dtype(dtype), features, int(not zero_based))
+    form = Form(task, dtype, features, int(not zero_based))
     return Source(
         chunks=(rows for path in paths for rows in form.rows(path)),
         shape=(features,),
@@ -81,16 +86,18 @@ def source(
     )
 
 
-def _blocks(path: AnyPath) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, without comments, ending in a line feed; with the number of the first."""
-    number = 1
+def _blocks(path: AnyPath, start: int = 0, stop: int = sys.maxsize) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, from a byte that begins one up to another; with the number of the first."""
+    number, at = 1, start
     rest: list[bytes] = []
     with open_source(path) as file:
-        while part := file.read(BLOCK_BYTES):
+        file.seek(start)
+        while part := file.read(min(BLOCK_BYTES, stop - at)):
+            at += len(part)
             end = part.rfind(b"\n") + 1
             if end:
                 block = b"".join([*rest, part[:end]])
-                yield number, _without_comments(block)
+                yield number, block
                 number += block.count(b"\n")
                 rest = []
             rest.append(part[end:])
@@ -100,7 +107,7 @@ def _blocks(path: AnyPath) -> Iterator[tuple[int, bytes]]:
                     f"Is it a text file?"
                 )
         if last := b"".join(rest):
-            yield number, _without_comments(last + b"\n")
+            yield number, last
 
 
 def _without_comments(block: bytes) -> bytes:
@@ -111,27 +118,35 @@ def _largest_index(path: AnyPath) -> int:
     """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
-        largest = max([largest, *map(int, _INDEX.findall(block))])
+        largest = max([largest, *map(int, _INDEX.findall(_without_comments(block)))])
     return largest
 
 
 @dataclass(frozen=True)
-class _Form:
-    """How the lines of the files are to be read."""
+class Form:
+    """How the lines of the files are to be read; ``base`` is the index of the first column."""
 
     task: str | None
-    dtype: np.dtype[np.generic]
+    dtype: str
     features: int
     base: int
 
+    #: No column of it identifies rows, as one that a recipe names.
+    id: ClassVar[None] = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
     def rows(self, path: AnyPath) -> Iterator[Rows]:
         for number, block in _blocks(path):
-            rows = self._parse(block)
+            text = _without_comments(block)
+            rows = self.parse(text)
             if rows is None:
-                raise self._fault(block, path, number)
+                line, _, why = self.fault(text)
+                raise DataError(f"{path}, line {number + line}: {why}")
             yield rows
 
-    def _parse(self, block: bytes) -> Rows | None:
+    def parse(self, block: bytes) -> Rows | None:
         """The rows of a block; None if anything in it is wrong."""
         if _WRONG.search(block):
             return None
@@ -153,15 +168,16 @@ class _Form:
             return Rows(rows, labels.astype(np.int64)) if _are_classes(labels).all() else None
         return Rows(rows, None if self.task is None else labels)
 
-    def _fault(self, block: bytes, path: AnyPath, number: int) -> DataError:
-        """The error of the first malformed line."""
-        for line_number, line in enumerate(block.split(b"\n"), number):
-            if (fields := line.split()) and (fault := self._fault_of(*fields)):
-                expected, found = fault
-                shown = found[:40].decode("utf-8", "backslashreplace")
-                return DataError(
-                    f"{path}, line {line_number}: expected {expected}, found {shown!r}"
-                )
+    def fault(self, block: bytes) -> tuple[int, int, str]:
+        """The first malformed line of a block, how many rows are before it, and what is wrong."""
+        row = 0
+        for number, line in enumerate(block.split(b"\n")):
+            if fields := line.split():
+                if fault := self._fault_of(*fields):
+                    expected, found = fault
+                    shown = found[:40].decode("utf-8", "backslashreplace")
+                    return number, row, f"expected {expected}, found {shown!r}"
+                row += 1
         raise AssertionError("no line is malformed")
 
     def _fault_of(self, label: bytes, *pairs: bytes) -> tuple[str, bytes] | None:
@@ -191,9 +207,56 @@ class _Form:
             if not _IS_NUMBER.fullmatch(value) and not _NAMED.fullmatch(value):
                 return "index:value with a number as value", pair
             with np.errstate(over="ignore"):
-                if not np.isfinite(self.dtype.type(float(value))):
-                    return f"index:value with a finite {self.dtype.name} as value", pair
+                if not np.isfinite(np.dtype(self.dtype).type(float(value))):
+                    return f"index:value with a finite {self.dtype} as value", pair
         return None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The rows of a file for a model: what predicts it takes this for a reading of a table."""
+
+    path: AnyPath
+    form: Form
+
+    counts: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+
+    def index(self, digest: Any) -> Iterator[Stretch]:
+        """See :meth:`mapreduce.data.readers.table.Table.index`; malformed rows count, too."""
+        at = 0
+        for _, block in _blocks(self.path):
+            digest.update(hashlib.sha256(block).digest())
+            rows = len(_ROW.findall(_without_comments(block)))
+            yield Stretch(0, at, at + len(block), rows)
+            at += len(block)
+
+    def part(self, stretch: Stretch, first: int, total: int) -> Iterator[Rows]:
+        """See :meth:`mapreduce.data.readers.reading.Reading.part`."""
+        rows = 0
+        for _, block in _blocks(self.path, stretch.start, stretch.stop):
+            text = _without_comments(block)
+            found = self.form.parse(text)
+            if found is None:
+                _, row, why = self.form.fault(text)
+                raise BadField(row, "", why).error(self.path, first + rows)
+            if count := len(found.features):
+                yield replace(found, numbers=np.arange(total + rows, total + rows + count))
+            rows += count
+        check_rows(self.path, stretch, first, rows)
+
+    def finish(self) -> Finished:
+        width, size = self.form.features, np.dtype(self.form.dtype).itemsize
+        return Finished(b"", width, size, None, _as_they_are)
+
+    def add(self, counts: object) -> None:
+        """Nothing is counted."""
+
+    def notes(self) -> list[str]:
+        return []
+
+
+def _as_they_are(rows: Any) -> Any:
+    return rows
 
 
 def _are_classes(labels: Array) -> Array:

@@ -39,6 +39,11 @@ def is_table(path: object) -> bool:
     return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) in TABLES
 
 
+def is_sparse(path: object) -> bool:
+    """Whether the name of a path shows libsvm's format."""
+    return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) == "libsvm"
+
+
 def is_cut(path: AnyPath) -> bool:
     """Whether a file can be read from any block on: CSV that is not gzipped."""
     return SUFFIXES.get(suffix(path.name)) == "csv" and not is_packed(path)

@@ -19,7 +19,15 @@ from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
 from mapreduce.data.readers.roles import Roles, roles
 from mapreduce.data.readers.survey import Survey, Wrong
-from mapreduce.data.readers.table import BadField, Leaf, Misread, Stretch, Table, preview
+from mapreduce.data.readers.table import (
+    BadField,
+    Leaf,
+    Misread,
+    Stretch,
+    Table,
+    check_rows,
+    preview,
+)
 from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
@@ -320,12 +328,7 @@ class Reading:
             found, count = self.block(leaf, first + rows, total + rows)
             yield found
             rows += count
-        if rows != stretch.rows:
-            raise DataError(
-                f"{path} changed while it was read: it had {stretch.rows:,} rows from row "
-                f"{first + 1:,} on, and has {rows:,} there now. Run the command again, once nobody "
-                f"writes to it"
-            )
+        check_rows(path, stretch, first, rows)
 
     def _count(self, like: FittedRecipe, piece: Piece) -> None:
         """Count the fields of a block that the recipe's data had none of."""

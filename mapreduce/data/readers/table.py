@@ -134,6 +134,16 @@ class Table(Protocol):
         """An estimate of the size, unpacked."""
 
 
+def check_rows(path: AnyPath, stretch: Stretch, first: int, rows: int) -> None:
+    """Raise DataError if a stretch, before which a file has ``first`` rows, has others now."""
+    if rows != stretch.rows:
+        raise DataError(
+            f"{path} changed while it was read: it had {stretch.rows:,} rows from row "
+            f"{first + 1:,} on, and has {rows:,} there now. Run the command again, once nobody "
+            f"writes to it"
+        )
+
+
 def whole(number: int) -> Stretch:
     """All of a file."""
     return Stretch(number, 0, sys.maxsize, 0)

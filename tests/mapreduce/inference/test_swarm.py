@@ -429,11 +429,18 @@ def test_commands(trained, tmp_path):
     assert said == f"{tmp_path / 'data'}: 1,500 predictions\n"
     assert content(tmp_path / "data") == content(trained / "expected-of-data")
     (sparse := tmp_path / "a.libsvm").write_text("1 1:2\n")
+    options = {"label": "label", "rounds": 1, "progress": False, "runner": "inline"}
+    dropping, recipe = tmp_path / "dropping", {"missing": "drop"}
+    mapreduce.train(table_of(200, 0, False), "softmax", run=dropping, recipe=recipe, **options)
     command = ["swarm", trained / "run", trained / "new.csv"]
     for arguments, expected in (
         ((*command, tmp_path / "out.csv"), "expected a folder"),
         ((*command[:2], data, "--keep", "all", tmp_path / "no"), "--keep"),
-        ((*command[:2], sparse, tmp_path / "no"), "expected a dataset, or a file of CSV"),
+        ((*command[:2], sparse, tmp_path / "no"), "expected a run of a model of sparse rows"),
+        (
+            ("swarm", dropping, command[2], "--id", "x00", tmp_path / "no"),
+            "expected a dataset, or a file of CSV",
+        ),
     ):
         done = gradreduce(*arguments)
         assert done.returncode == 2

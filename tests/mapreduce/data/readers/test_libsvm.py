@@ -111,9 +111,9 @@ def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, block):
 @example("1e20 1:1\n")
 def test_a_block_has_rows_or_a_line_with_a_fault(text):
     block = text.encode() + b"\n"
-    form = libsvm._Form("classification", np.dtype("f4"), 20, 1)
+    form = libsvm.Form("classification", "float32", 20, 1)
     faults = [form._fault_of(*fields) for line in block.split(b"\n") if (fields := line.split())]
-    rows = form._parse(block)
+    rows = form.parse(block)
     assert (rows is None) == any(faults)
     if rows is not None:
         assert len(rows.labels) == len(rows.features) == len(faults)
