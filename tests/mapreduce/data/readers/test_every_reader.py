@@ -5,11 +5,14 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdfs_utils.errors import IncompleteOutputError, StorageError
+from mapreduce.data import readers
 from mapreduce.data.readers import cifar10, digits, idx, libsvm, opening, text
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.testing import _read as read_all
@@ -37,6 +40,28 @@ READERS = {
     "cifar10": (cifar10.source, PIXELS.tobytes()),
     "text": (lambda paths: text.source(paths, 8), bytes(i * 37 % 251 for i in range(300))),
 }
+
+
+def parquet_of(**columns):
+    pq.write_table(pa.table(columns), sink := pa.BufferOutputStream(), row_group_size=7)
+    return sink.getvalue().to_pybytes()
+
+
+#: Sources whose files are not to be gzipped, and other rows of tables.
+OTHERS = {
+    "parquet": (
+        lambda paths: source_of("parquet", paths, weights="w"),
+        parquet_of(x=range(20), w=np.arange(20) % 3 + 1.0, label=[*"ab"] * 10),
+    ),
+    "lists": (
+        lambda paths: source_of("parquet", paths, labelled=False),
+        parquet_of(x=[[i, i * i % 7, -i] for i in range(20)]),
+    ),
+    "hashed": (
+        lambda paths: source_of("csv", paths, hash_bits=4),
+        b"x,label\n" + b"".join(b"w%d,%d\n" % (i % 7, i % 2) for i in range(40)),
+    ),
+}
 every_reader = pytest.mark.parametrize(("make", "content"), READERS.values(), ids=READERS)
 
 
@@ -52,8 +77,18 @@ def test_the_contract(tmp_path, make, content, packed):
     check_reader(lambda: make([tmp_path / "a"]))
 
 
+@pytest.mark.parametrize(("make", "content"), OTHERS.values(), ids=OTHERS)
+def test_the_contract_of_others(tmp_path, make, content):
+    (tmp_path / "a").write_bytes(content)
+    check_reader(lambda: make([tmp_path / "a"]))
+
+
 def test_the_contract_of_digits():
     check_reader(lambda: digits.sources()["test"])
+
+
+def test_no_reader_is_left_out():
+    assert {*readers.READERS.names} <= READERS.keys() | OTHERS.keys()
 
 
 @pytest.mark.parametrize(
