@@ -70,7 +70,7 @@ ptx: .venv-ptx/.ptx
 # A few cases of what needs PyTorch, in an environment of its own: 3 GB.
 test-torch: .venv-torch/.torch
 	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick 2 tests/mapreduce/models/test_torch_module.py \
-	    tests/mapreduce/training/test_given.py tests/test_bits.py tests/docs/test_pytorch_page.py -k "torch or given"
+	    tests/mapreduce/training/test_given.py tests/test_bits.py tests/docs/test_pages.py -k "torch or given"
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks

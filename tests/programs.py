@@ -32,6 +32,20 @@ class Count(MRJob):
         yield word, sum(counts)
 """
 
+#: A model of one's own with an option.
+WIDE = """
+from dataclasses import dataclass
+from mapreduce.models.softmax import Softmax
+from mapreduce.support.options import option
+
+@dataclass(frozen=True)
+class Options:
+    width: int = option(3, "how wide")
+
+class Wide(Softmax):
+    Options = Options
+"""
+
 #: A job that fails at what is no number, in a method of its own.
 FAILING = """\
 from mrjob.job import MRJob

@@ -10,19 +10,25 @@ from collections import Counter
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from following import follow
 from test_readme import ROOT, blocks, shell
 
 import programs
 from mapreduce import models
 from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
+from mapreduce.exercises.exercise import _SETTINGS
 from mapreduce.models.layers.spec import parse
-from mapreduce.support import numeric
+from mapreduce.runs.directory import RunDir
 from mapreduce.tracing.laws import LAWS
 
 
+def place(page):
+    return ROOT / "docs" / f"{page}.md"
+
+
 def text(page):
-    return (ROOT / "docs" / f"{page}.md").read_text()
+    return place(page).read_text()
 
 
 def typed(page, folder):
@@ -156,13 +162,10 @@ def test_strategies(tmp_path):
 
 class TestExplain:
     @pytest.mark.slow
-    def test_commands(self, tmp_path, monkeypatch, capsys):
+    def test_commands(self, tmp_path, monkeypatch, pinned, capsys):
         for name in ("jobs", "README.md"):
             (tmp_path / name).symlink_to(ROOT / name)
         monkeypatch.chdir(tmp_path)
-        # Commands of a run would start this program again to set them.
-        for name, value in numeric.environment("native").items():
-            monkeypatch.setenv(name, value)
         lines = [line for block in blocks("sh", text("explain")) for line in block.splitlines()]
         assert len(lines) == 13
         for line in lines:
@@ -185,3 +188,69 @@ class TestExplain:
 def test_the_commands_of_the_first_page(tmp_path):
     typed("index", tmp_path)
     assert (tmp_path / "runs" / "first" / "result.json").exists()
+
+
+class TestFirstJob:
+    """It leads from an empty folder to a job that is checked, and runs anywhere."""
+
+    @pytest.mark.slow
+    def test_the_page_in_order(self, tmp_path):
+        written = follow(place("first_job"), tmp_path)
+        assert written == ["mean_length.py", "mean_length.py", "test_mean_length.py"]
+        # Its last commands run the same job.
+        (block,) = [block for block in blocks("sh", text("first_job")) if "-r local" in block]
+        outputs = [sorted(shell(line, tmp_path).splitlines()) for line in block.splitlines()]
+        assert outputs[0] == outputs[1] == outputs[2] != []
+
+    def test_the_message_of_the_mistake(self, tmp_path):
+        job = blocks("python", text("first_job"))[0]
+        (wrong,) = re.findall(r"`(yield word\[0\])`", text("first_job"))
+        lines = job.splitlines(keepends=True)
+        assert lines[14].startswith(f"            {wrong},")
+        lines[14] = f"            {wrong}\n"
+        (tmp_path / "mean_length.py").write_text("".join(lines))
+        (tmp_path / "mean_length.txt").write_text("to be\n")
+        done = programs.gradreduce("run", "mean_length.py", "mean_length.txt", cwd=tmp_path)
+        (message,) = blocks("none", text("first_job"))
+        assert message.strip() in done.stderr
+
+    @pytest.mark.slow
+    @pytest.mark.cluster
+    def test_on_hadoop(self, tmp_path, cluster):
+        (tmp_path / "mean_length.py").write_text(blocks("python", text("first_job"))[1])
+        (tmp_path / "mean_length.txt").write_text("to be or not to be\n")
+        (command,) = re.findall(r"`(gradreduce run [^`]* -r\s+hadoop [^`]*)`", text("first_job"))
+        assert '"b"\t2.0' in shell(command.replace("\n", " "), tmp_path)
+
+
+class TestTeaching:
+    """A student's check, and an exercise of one's own in thirty lines."""
+
+    @pytest.mark.slow
+    def test_the_page_in_order(self, tmp_path):
+        written = follow(place("teaching"), tmp_path)
+        assert written == ["ranges.py", "widest.py", "exercise.py", "first.py"]
+
+    def test_an_exercise_takes_thirty_lines(self):
+        exercise = blocks("python", text("teaching"))[2]
+        assert len([line for line in exercise.splitlines() if line.strip()]) <= 30
+
+    def test_the_settings_are_those_of_the_program(self):
+        rows = re.findall(r"^\| `([A-Z]+)` \|.*\| (?:`(.*)`|all .*) \|$", text("teaching"), re.M)
+        named = {name: default for name, default in rows if default}
+        assert [name for name, _ in rows] == [name for name in _SETTINGS if name != "SHOWN"]
+        assert named == {name: repr(_SETTINGS[name][0]).replace("1e-09", "1e-9") for name in named}
+
+
+@pytest.mark.slow
+def test_pytorch(tmp_path, monkeypatch, forgotten, capsys):
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
+    assert follow(place("pytorch"), tmp_path) == ["networks.py"]
+    assert RunDir(tmp_path / "runs" / "digits").summary()["accuracy"] > 0.9
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace = {}
+    for block in blocks("python", text("pytorch"))[1:]:
+        exec(block, namespace)
+    sys.modules.pop("networks")
+    assert capsys.readouterr().out == "True\n(5, 32)\n<All keys matched successfully>\n"

@@ -42,14 +42,19 @@ def rows(classes, count=300, seed=0):
     return centres[y] + generator.normal(size=(count, 4)), y, generator.uniform(0, 3, count)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 2)])
-def test_classifiers(model, classes, weighted, oracle):
+def classifier(model, classes, weighted):
+    """A run, its report on the rows that it learned from, their labels, weights and chances."""
     x, y, weights = rows(classes)
     run = mapreduce.train((x, y), model, epochs=3, dtype="float64", **HERE)
     given = weights if weighted else None
     found = run.evaluate((x, y), weights=given, runner="inline")
-    chances = run.predict(x, probabilities=True, runner="inline")
+    return run, found, x, y, given, run.predict(x, probabilities=True, runner="inline")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 2)])
+def test_classifiers(model, classes, weighted, oracle):
+    _, found, _, y, given, chances = classifier(model, classes, weighted)
     predicted = chances.argmax(axis=1)
     how = {"sample_weight": given}
     assert found.accuracy == (predicted == y).mean()
@@ -88,16 +93,12 @@ def calibration(y, predicted, chances, weights):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 70)])
 def test_calibration(model, classes, weighted, oracle):
-    x, y, weights = rows(classes)
-    run = mapreduce.train((x, y), model, epochs=3, dtype="float64", **HERE)
-    given = weights if weighted else None
-    found = run.evaluate((x, y), weights=given, runner="inline")
-    chances = run.predict(x, probabilities=True, runner="inline")
+    run, found, x, y, given, chances = classifier(model, classes, weighted)
     scores = chances[:, 1] if classes == 2 else chances
     how = {"sample_weight": given, "labels": run.classes}
     assert found.brier_score == pytest.approx(oracle.brier_score_loss(y, scores, **how))
     predicted = run.predict(x, runner="inline")
-    error, bins = calibration(y, predicted, chances, weights if weighted else np.ones(len(y)))
+    error, bins = calibration(y, predicted, chances, given if weighted else np.ones(len(y)))
     assert found.expected_calibration_error == pytest.approx(error)
     assert [entry["bin"] for entry in found.reliability] == sorted(bins)
     for entry in found.reliability:

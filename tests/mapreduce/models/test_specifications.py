@@ -15,7 +15,7 @@ from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
 from mapreduce.models.layers.spec import parse
 from mapreduce.training.given import specification
-from programs import gradreduce, succeed
+from programs import WIDE, gradreduce, succeed
 
 _SIZES = st.integers(1, 99)
 _PLAIN = st.sampled_from(["relu", "tanh", "sigmoid", "gelu", "batchnorm", "global-average-pool"])
@@ -115,22 +115,8 @@ def test_a_network_learns_numbers_if_the_labels_are_numbers():
     assert models.create("dense:3,relu", 4, 0, "float64").regression
 
 
-OWN = """
-from dataclasses import dataclass
-from mapreduce.models.softmax import Softmax
-from mapreduce.support.options import option
-
-@dataclass(frozen=True)
-class Options:
-    width: int = option(3, "how wide")
-
-class Wide(Softmax):
-    Options = Options
-"""
-
-
 def test_models_that_are_no_networks_show_their_parameters(tmp_path, monkeypatch):
-    (tmp_path / "own_wide.py").write_text(OWN)
+    (tmp_path / "own_wide.py").write_text(WIDE)
     monkeypatch.chdir(tmp_path)
     data = datasets.blobs(tmp_path / "data").folder
     shown = succeed("models", "show", "own_wide:Wide:width=4", "--data", data).splitlines()

@@ -272,7 +272,7 @@ def test_a_state_that_changes_its_kind(name, message, tmp_path, monkeypatch):
 
 def test_one_plan_for_all_spellings(tmp_path, monkeypatch):
     data = datasets.blobs(tmp_path / "data").manifest
-    (tmp_path / "spelt.py").write_text(OWN + OWN_MODEL)
+    (tmp_path / "spelt.py").write_text(OWN + programs.WIDE)
     monkeypatch.chdir(tmp_path)
     plans = {
         make(Settings(model=model, optimizer=optimizer), data).sha256
@@ -291,20 +291,6 @@ def test_one_plan_for_all_spellings(tmp_path, monkeypatch):
     assert found[0].sha256 == found[1].sha256
 
 
-OWN_MODEL = """
-from dataclasses import dataclass
-from mapreduce.models.softmax import Softmax
-from mapreduce.support.options import option
-
-@dataclass(frozen=True)
-class Options:
-    width: int = option(3, "how wide")
-
-class Wide(Softmax):
-    Options = Options
-"""
-
-
 @pytest.mark.every_case
 @pytest.mark.parametrize(
     ("old", "new", "optimizer", "model"),
@@ -319,7 +305,7 @@ class Wide(Softmax):
 def test_options_that_are_gone_since(old, new, optimizer, model, tmp_path, monkeypatch):
     data = datasets.blobs(tmp_path / "data").folder
     source = tmp_path / "since.py"
-    source.write_text(OWN + OWN_MODEL if optimizer else OWN_MODEL)
+    source.write_text(OWN + programs.WIDE if optimizer else programs.WIDE)
     monkeypatch.chdir(tmp_path)
     member = "since:ball" if optimizer else "since:Wide"
     parts = (

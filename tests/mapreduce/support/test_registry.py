@@ -55,10 +55,8 @@ def halved(rounds, every="1"):
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(monkeypatch):
-    """What a test trusts is forgotten when it ends, and so is what it imported."""
-    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
-        monkeypatch.setenv(name, "")
+def _forgotten(monkeypatch, forgotten):
+    """What a test has imported is forgotten, too, when it ends."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     for name in ("mine", "helping", "planted"):
