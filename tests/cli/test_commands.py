@@ -42,12 +42,20 @@ def run(data):
     return data / "run"
 
 
-def fails(code, *arguments, **options):
-    """A command that must fail with a code and one message; returns the message."""
-    done = gradreduce(*arguments, **options)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stderr
+@pytest.fixture
+def refused(capfd, monkeypatch):
+    """A command in this process, which must fail with a code; returns what it says."""
+    # It would start pytest anew, with the profile's variables.
+    monkeypatch.setattr(numeric, "pin", lambda profile: None)
+
+    def told(code, *arguments):
+        found = main([*map(str, arguments)])
+        said = capfd.readouterr().err
+        assert found == code, said
+        assert "Traceback" not in said
+        return said
+
+    return told
 
 
 #: Not for as many epochs as by default.
@@ -97,7 +105,9 @@ def test_dry_run_shows_the_plan_and_does_nothing(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_predict_goes_on_where_it_was_stopped_and_refuses_other_predictions(data, run, tmp_path):
+def test_predict_goes_on_where_it_was_stopped_and_refuses_other_predictions(
+    data, run, tmp_path, refused
+):
     out = tmp_path / "out"
     assert "121 predictions" in succeed("predict", run, data / "test", out)
     first, second = sorted(out.glob("part-*"))
@@ -107,8 +117,8 @@ def test_predict_goes_on_where_it_was_stopped_and_refuses_other_predictions(data
     succeed("predict", run, data / "test", out)
     assert second.exists()
     assert first.stat().st_mtime_ns == before
-    assert "of another model or of other data" in fails(73, "predict", run, data / "train", out)
-    assert "does not contain predictions" in fails(73, "predict", run, data / "test", data)
+    assert "of another model or of other data" in refused(73, "predict", run, data / "train", out)
+    assert "does not contain predictions" in refused(73, "predict", run, data / "test", data)
 
 
 def test_runs_list(data, run):
@@ -153,7 +163,7 @@ def test_how_a_search_ended(data, tmp_path):
     assert done.stderr.startswith("warning: not converged within 3 rounds: the gradient's norm is ")
 
 
-def test_data_digits_show_and_verify(tmp_path):
+def test_data_digits_show_and_verify(tmp_path, refused):
     succeed("data", "digits", tmp_path / "digits")
     train = json.loads(succeed("data", "show", tmp_path / "digits/train", "--json"))
     test = json.loads(succeed("data", "show", tmp_path / "digits/test", "--json"))
@@ -168,8 +178,8 @@ def test_data_digits_show_and_verify(tmp_path):
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    assert "is damaged" in fails(65, "data", "verify", tmp_path / "digits/train")
-    message = fails(65, "train", tmp_path / "digits/train", "--run", tmp_path / "run")
+    assert "is damaged" in refused(65, "data", "verify", tmp_path / "digits/train")
+    message = refused(65, "train", tmp_path / "digits/train", "--run", tmp_path / "run")
     assert "shard-00000.arrow is damaged in record batch 0" in message
 
 
@@ -183,22 +193,6 @@ def test_import_csv(tmp_path):
     ]
     assert "3 rows of 2 features in 1 shard" in out
     assert "('no', 'yes')" not in succeed("data", "show", tmp_path / "out")
-
-
-@pytest.fixture
-def refused(capsys, monkeypatch):
-    """A command in this process, which must fail with a code; returns what it says."""
-    # It would start pytest anew, with the profile's variables.
-    monkeypatch.setattr(numeric, "pin", lambda profile: None)
-
-    def told(code, *arguments):
-        found = main([*map(str, arguments)])
-        said = capsys.readouterr().err
-        assert found == code, said
-        assert "Traceback" not in said
-        return said
-
-    return told
 
 
 @pytest.mark.parametrize(
@@ -336,45 +330,48 @@ def test_imports_that_are_refused(refused, tmp_path, kind, content, options, cod
     assert not (tmp_path / "d").exists()
 
 
-def test_unknown_command():
-    assert "Did you mean 'train'?" in fails(2, "trian")
+def test_unknown_command(refused):
+    assert "Did you mean 'train'?" in refused(2, "trian")
 
 
-def test_missing_and_wrong_inputs(data, run, tmp_path):
-    assert "does not exist" in fails(66, "train", tmp_path / "no", "--run", tmp_path / "run")
-    assert "is not a dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
-    assert "is not a run" in fails(66, "resume", tmp_path)
-    assert "is not a run" in fails(66, "evaluate", tmp_path, data / "test")
-    assert "does not answer" in fails(74, "evaluate", "hdfs://127.0.0.1:1/run", data / "test")
-    assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
-    assert "already contains a run" in fails(73, "train", data / "train", "--run", run)
-    assert "exists and is not a run" in fails(73, "train", data / "train", "--run", data)
+def test_missing_and_wrong_inputs(data, run, tmp_path, refused):
+    assert "does not exist" in refused(66, "train", tmp_path / "no", "--run", tmp_path / "run")
+    assert "is not a dataset" in refused(66, "train", tmp_path, "--run", tmp_path / "run")
+    assert "is not a run" in refused(66, "resume", tmp_path)
+    assert "is not a run" in refused(66, "evaluate", tmp_path, data / "test")
+    # Its client starts a Java machine.
+    done = gradreduce("evaluate", "hdfs://127.0.0.1:1/run", data / "test")
+    assert (done.returncode, "does not answer" in done.stderr) == (74, True)
+    assert "Traceback" not in done.stderr
+    assert "does not exist" in refused(66, "evaluate", run, tmp_path / "no")
+    assert "already contains a run" in refused(73, "train", data / "train", "--run", run)
+    assert "exists and is not a run" in refused(73, "train", data / "train", "--run", data)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_another_version_or_a_damaged_one_is_refused(data, run, tmp_path):
+def test_a_run_of_another_version_or_a_damaged_one_is_refused(data, run, tmp_path, refused):
     succeed("train", data / "train", "--run", tmp_path / "run", "--rounds", 1)
     file = tmp_path / "run/run.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "format_version": 99}))
-    told = fails(65, "resume", file.parent)
+    told = refused(65, "resume", file.parent)
     assert f"format version 99; this program reads version {rundir.FORMAT_VERSION}" in told
     file.write_text(file.read_text()[:50])
-    assert "run.json is damaged" in fails(65, "resume", file.parent)
+    assert "run.json is damaged" in refused(65, "resume", file.parent)
     file.write_text("[" * 100_000)
-    assert "run.json is damaged" in fails(65, "resume", file.parent)
+    assert "run.json is damaged" in refused(65, "resume", file.parent)
 
 
-def test_resume_refuses_other_data(data, tmp_path):
+def test_resume_refuses_other_data(data, tmp_path, refused):
     datasets.blobs(tmp_path / "train")
     succeed("train", tmp_path / "train", "--run", tmp_path / "run", "--rounds", 1)
     (tmp_path / "run/result.json").unlink()
     manifest = json.loads((tmp_path / "train/manifest.json").read_text())
     datasets.rewrite_manifest(tmp_path / "train", {**manifest, "seed": 1})
-    found = fails(65, "resume", tmp_path / "run")
+    found = refused(65, "resume", tmp_path / "run")
     assert re.search("is not the dataset that the run began with.* folder by --data", found)
     (tmp_path / "train/manifest.json").unlink()
-    assert "the run's data are gone" in fails(66, "resume", tmp_path / "run")
+    assert "the run's data are gone" in refused(66, "resume", tmp_path / "run")
 
 
 def test_resume_of_a_finished_run_changes_nothing(run):
@@ -480,10 +477,10 @@ def test_a_bar_on_a_terminal(data, tmp_path):
     assert "model_sha256" in out
 
 
-def test_standardise(tmp_path):
+def test_standardise(tmp_path, refused):
     (tmp_path / "a.csv").write_text("x,c,label\n1,5,0\n2,5,1\n6,5,1\n")
     succeed("data", "import", tmp_path / "a.csv", tmp_path / "table")
-    assert "whose numbers are standardised then" in fails(
+    assert "whose numbers are standardised then" in refused(
         65, "data", "standardise", tmp_path / "table", tmp_path / "new"
     )
     rows = Rows(np.float32([[1, 5], [2, 5], [6, 5]]), np.array([0, 1, 1]))
@@ -500,20 +497,22 @@ def test_standardise(tmp_path):
     shown = json.loads(succeed("data", "show", tmp_path / "test", "--json"))
     assert (shown["sha256"], shown["standardised"]) == (told["sha256"], True)
     assert shown["dtype"] == "float64"
-    assert "is not standardised" in fails(65, *base, tmp_path / "new", "--like", tmp_path / "data")
-    assert "--per-channel: expected images" in fails(2, *base, tmp_path / "new", "--per-channel")
+    assert "is not standardised" in refused(
+        65, *base, tmp_path / "new", "--like", tmp_path / "data"
+    )
+    assert "--per-channel: expected images" in refused(2, *base, tmp_path / "new", "--per-channel")
     shard = tmp_path / "data/shard-00000.arrow"
     content = bytearray(shard.read_bytes())
     content[len(content) // 3] ^= 1
     shard.write_bytes(content)
-    message = fails(65, *base, tmp_path / "new")
+    message = refused(65, *base, tmp_path / "new")
     assert "shard-00000.arrow is damaged" in message
     made = sorted(path.name for path in tmp_path.iterdir())
     assert made == ["a.csv", "data", "table", "test", "train"]
 
 
 @pytest.mark.slow
-def test_data_to_test_on_are_like_those_to_train_on(tmp_path):
+def test_data_to_test_on_are_like_those_to_train_on(tmp_path, refused):
     def imported(name, text, *options):
         (tmp_path / f"{name}.csv").write_text(text)
         base = ["data", "import", "--format", "csv", tmp_path / f"{name}.csv", tmp_path / name]
@@ -538,16 +537,16 @@ def test_data_to_test_on_are_like_those_to_train_on(tmp_path):
     assert sorted(set(labels)) == train["classes"]
     (tmp_path / "odd.csv").write_text("y,x,z\n2,1,a\n")
     base = ["data", "import", "--format", "csv", tmp_path / "odd.csv", tmp_path / "odd"]
-    assert "classes that the training data do not have: '2'" in fails(
+    assert "classes that the training data do not have: '2'" in refused(
         65, *base, "--like", tmp_path / "train"
     )
-    assert "--like is for csv, parquet, not for libsvm" in fails(
+    assert "--like is for csv, parquet, not for libsvm" in refused(
         2, *base[:3], "libsvm", *base[4:], "--like", tmp_path / "train"
     )
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_a_run_on_damaged_data_leaves_nothing(tmp_path, shard):
+def test_a_run_on_damaged_data_leaves_nothing(tmp_path, shard, refused):
     """The same command works when the data are mended; the driver reads the first shard itself."""
     datasets.blobs(tmp_path / "data")
     path = tmp_path / "data" / f"shard-0000{shard}.arrow"
@@ -557,7 +556,7 @@ def test_a_run_on_damaged_data_leaves_nothing(tmp_path, shard):
     path.write_bytes(damaged)
     command = ["train", tmp_path / "data", "--run", tmp_path / "run", "--batch-size", 0]
     command += ["--rounds", 1]
-    assert path.name in fails(65, *command)
+    assert path.name in refused(65, *command)
     assert not (tmp_path / "run").exists()
     path.write_bytes(whole)
     succeed(*command)
