@@ -96,6 +96,7 @@ def hash_of(content: bytes, value: int) -> int:
     return value
 
 
+#: Bytes of a key that are hashed at once.
 _PIECE = 256
 
 
@@ -130,20 +131,21 @@ def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
     return found
 
 
-#: So few keys are hashed one by one, and no more together. Up to so many characters, keys of other
-#: lengths are hashed together, too.
+#: Fewer keys are hashed one by one; so many are hashed together at most; and keys of so many
+#: characters at most are, also if their lengths differ.
 _FEW, _LANES, _NARROW = 32, 1 << 12, 32
 
 
 def _hash_partitions(keys: list[str], partitions: int) -> Iterable[int]:
-    """The partitions of some keys of about one length."""
+    """The partitions of keys of equal lengths, or of short ones."""
     lengths = list(map(len, keys))
     longest, rows = max(lengths), len(keys)
     joined = "".join(map(str.rjust, keys, repeat(longest), repeat("\0"))).encode("latin-1")
     if rows < _FEW or longest > _PIECE or not joined.isascii():
         return (hash_partition(key.encode("latin-1"), partitions) for key in keys)
-    # All in one long integer. Each has 64 bits of it: what overflows 32 stays within, for six
-    # bytes more. Zeros before a key change nothing, if what the hash begins with is added last.
+    # All hashes lie in one long integer, each in 64 bits of it. Of these it needs 32, and after six
+    # more bytes of its key, not yet more than 64. Keys are filled up with zeros in front, which
+    # change nothing, since the 1 that each hash begins with is added last, times 31 ** length.
     low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * rows, "little")
     hashes = 0
     column = bytearray(8 * rows)
@@ -153,8 +155,8 @@ def _hash_partitions(keys: list[str], partitions: int) -> Iterable[int]:
         if at % 6 == 5:
             hashes &= low
     powers = [pow(31, length, 1 << 32) for length in range(longest + 1)]
-    begun = array("Q", map(powers.__getitem__, lengths)).tobytes()
-    hashes = (hashes & low) + int.from_bytes(begun, "little")
+    starts = array("Q", map(powers.__getitem__, lengths)).tobytes()
+    hashes = (hashes & low) + int.from_bytes(starts, "little")
     if partitions <= 256 and not partitions & (partitions - 1):
         # A power of two: the lowest bits.
         hashes &= int.from_bytes(bytes((partitions - 1, 0, 0, 0, 0, 0, 0, 0)) * rows, "little")
@@ -163,7 +165,6 @@ def _hash_partitions(keys: list[str], partitions: int) -> Iterable[int]:
     return map(mod, memoryview(hashes.to_bytes(8 * rows, "little")).cast("Q"), repeat(partitions))
 
 
-@lru_cache(maxsize=1 << 16)
 def key_field_partition(
     key: bytes, partitions: int, fields: tuple[KeyField, ...], separator: bytes
 ) -> int:
@@ -214,7 +215,6 @@ def _offset(starts: list[int], field: int, characters: int) -> int | None:
     return starts[field - 1] + characters if field <= len(starts) else None
 
 
-@lru_cache(maxsize=1 << 16)
 def whole_key_partition(key: bytes, partitions: int) -> int:
     """The partition of a key under KeyFieldBasedPartitioner without options.
 
@@ -233,15 +233,28 @@ def partitioner(how: Partitioning) -> Partitioner:
         return lambda key: 0
     if how.fields is None:
         return partial(hash_partition, partitions=how.partitions)
-    if not how.fields:
-        return partial(whole_key_partition, partitions=how.partitions)
-    return partial(
-        key_field_partition,
-        partitions=how.partitions,
-        # JSON has made lists of them, which a cache cannot take.
-        fields=tuple(KeyField(*field) for field in how.fields),
-        separator=how.separator.encode(),
-    )
+    # JSON has made lists of them.
+    fields = tuple(KeyField(*field) for field in how.fields)
+    return _key_field_partitioner(how.partitions, fields, how.separator.encode())
+
+
+@lru_cache(maxsize=1)
+def _key_field_partitioner(
+    partitions: int, fields: tuple[KeyField, ...], separator: bytes
+) -> Partitioner:
+    """KeyFieldBasedPartitioner, which remembers short keys; long ones would take much memory."""
+
+    def find(key: bytes) -> int:
+        if fields:
+            return key_field_partition(key, partitions, fields, separator)
+        return whole_key_partition(key, partitions)
+
+    known = lru_cache(maxsize=_REMEMBERED)(find)
+    return lambda key: (known if len(key) <= _SHORT else find)(key)
+
+
+#: Keys that are remembered, and bytes of each, at most.
+_REMEMBERED, _SHORT = 1 << 15, 64
 
 
 def configured(

@@ -1,6 +1,7 @@
 """Hadoop's partitioners, against its arithmetic done by hand and in NumPy's 32 bits."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -113,3 +114,19 @@ def test_the_jobconf_wins_and_says_how_many_fields_a_key_has():
     assert found == Partitioning(3, 2, (KeyField(1, 1, 1, 0),), "\t")
     divide = partitioner(found)
     assert divide(b"a\tb") == divide(b"a\tc")
+
+
+@pytest.mark.parametrize("options", ["", "-k1,1"])
+def test_long_keys_are_not_remembered(options):
+    find = partitioner(configured(KEY_FIELD, {OPTIONS: options}, 3, pytest.fail))
+    keys = [f"{number} ".encode() * 20_000 for number in range(10, 20)]
+    # What hashing itself keeps.
+    find(keys[0])
+    tracemalloc.start()
+    try:
+        found = [find(key.replace(b" ", b".")) for key in keys]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(set(found)) > 1
+    assert kept < len(keys[0])
