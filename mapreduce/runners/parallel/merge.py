@@ -1,12 +1,13 @@
 """Groups of the segments of one reduce task, by one range of keys after another.
 
-Each segment is read a block or more at a time, next the one whose keys end first. What all readers
-have of the keys below the first that any of them may have more of is one range: it is put together
-in a dictionary that stays in the processor's cache. Nothing else is kept, whatever the segments
-come to.
+Segments are read block by block, next always the one whose keys, as far as it has been read, end
+first. Of the keys before that end nothing is left to read: what all readers have of them is one
+range, and is put together in a dictionary that stays in the processor's cache. Nothing else is
+kept, however large the segments are.
 """
 
 import heapq
+import shutil
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,16 +28,19 @@ from mapreduce.runners.parallel.segments import (
     raw_blocks,
 )
 
-#: What is read beside a block of each segment: more takes longer, for the processor's caches.
-_MERGED_BYTES = 4 << 20
+#: Memory of the blocks that are read ahead, beside one of each segment: more takes longer, for the
+#: processor's caches.
+_AHEAD_BYTES = 4 << 20
 
-#: Values of a large key that are sorted by the way are put together up to so many bytes.
-_PART_BYTES = 1 << 16
+#: Characters of the values of a large key that are handed on together, when they are sorted.
+_PART = 1 << 16
 
 
 class Range(NamedTuple):
-    """Sorted keys, and for each its values: lists, which nobody else has; of a single key that is
-    streamed, an iterator, which reads on as they are taken."""
+    """The sorted texts of keys, and for each a list of its values, which nobody else has.
+
+    If it is streamed, it has a single key, and an iterator, which reads on as values are taken.
+    """
 
     texts: list[str]
     lists: list[Any]
@@ -46,7 +50,8 @@ class Range(NamedTuple):
 def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
     """All groups in the order of their texts; values in the order of segments, or sorted.
 
-    It takes a block of each segment, and an eighth of ``memory`` bytes, or a few MiB of it.
+    It holds a block of each segment, and reads ahead for an eighth of ``memory`` bytes, or for a
+    few MiB.
     """
     for found in _ranges(segments, memory, sort_values):
         if found.is_streamed:
@@ -57,25 +62,26 @@ def ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[
 
 
 def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator[Range]:
-    """As :func:`ranges`, with lists of values for those of a key that is streamed."""
+    """As :func:`ranges`, but the iterator of a streamed key gives lists of values."""
     with SegmentFiles() as files:
         readers = [_Reader(segment, files) for segment in segments]
-        used = sum(reader.read() for reader in readers)
+        for reader in readers:
+            reader.read()
         # With one block of each alone, a range would be as short as the way from the end of one to
         # the end of the next.
-        room = used + min(memory // 8, _MERGED_BYTES)
+        ahead, most = 0, min(memory // 8, _AHEAD_BYTES)
         groups: dict[str, list[Any]] = defaultdict(list)
         ends = _ends(readers)
         while True:
-            while ends and used < room:
+            while ends and ahead < most:
                 _, number = ends[0]
-                used += readers[number].read()
+                ahead += readers[number].read()
                 if readers[number].has_more:
                     heapq.heapreplace(ends, (readers[number].last, number))
                 else:
                     heapq.heappop(ends)
             end = ends[0][0] if ends else None
-            used -= sum(reader.give(groups, end) for reader in readers)
+            ahead -= sum(reader.give(groups, end) for reader in readers)
             if groups:
                 texts = sorted(groups)
                 lists = list(map(groups.pop, texts))
@@ -87,7 +93,7 @@ def _ranges(segments: list[Segment], memory: int, sort_values: bool) -> Iterator
                 each = [reader.parts_of(end) for reader in readers]
                 parts = _sorted_parts(each) if sort_values else chain.from_iterable(each)
                 yield Range([end], [parts], is_streamed=True)
-                ends, used = _ends(readers), sum(reader.memory for reader in readers)
+                ends, ahead = _ends(readers), sum(reader.ahead for reader in readers)
             if end is None:
                 return
 
@@ -100,7 +106,7 @@ def _ends(readers: "list[_Reader]") -> list[tuple[str, int]]:
 
 
 class Merger:
-    """The segments of a reduce task, of columns or of lines, as groups.
+    """Makes groups of the segments of a reduce task, of columns or of lines.
 
     ``spec``: As of :class:`mapreduce.runners.parallel.tasks.Task`, and so is ``alive``.
     """
@@ -111,12 +117,18 @@ class Merger:
         self._memory: int = spec["memory"]
         self._folder = Path(spec["temporary"])
         self._alive = alive
-        self._written = 0
-        #: Files of merged segments, of which each has one.
+        self._files = 0
+        #: Paths of the segments that were merged from others: each has a file of its own.
         self._merges: set[str] = set()
 
     def ranges(self, segments: list[Segment]) -> Iterator[Range]:
         """All groups, in the order that the job wants its keys in."""
+        try:
+            yield from self._ranges(segments)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ranges(self, segments: list[Segment]) -> Iterator[Range]:
         memory = self._memory
         if any(not segment.block for segment in segments):
             # Lines, as batch mappers write them.
@@ -148,7 +160,7 @@ class Merger:
         """Segments as one."""
         writer = self._new_writer(GatheredLines(), Partitioning(1), self._memory // 4)
         for texts, lists, is_streamed in _ranges(segments, self._memory, self._sort_values):
-            # Those of one key perhaps in parts.
+            # The values of a streamed key come part by part.
             for part in ([some] for some in lists[0]) if is_streamed else (lists,):
                 self._alive()
                 writer.write(texts, part)
@@ -157,22 +169,22 @@ class Merger:
         for path in self._merges.intersection(one.path for one in segments):
             Path(path).unlink(missing_ok=True)
         self._merges.add(found[0].path)
-        # They lie one after the other.
+        # They lie one after the other in the file.
         length, block = sum(one.length for one in found), max(one.block for one in found)
         return [Segment(found[0].path, found[0].offset, length, block)]
 
     def _new_writer(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
         with storage_errors("create", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._written += 1
-        output = SegmentWriter(Target(str(self._folder / f"{self._written:05d}")), 1)
+        self._files += 1
+        output = SegmentWriter(Target(str(self._folder / f"{self._files:05d}")), 1)
         return ColumnWriter(output, how, gathered, limit)
 
 
 def fewer(
     segments: list[Segment], memory: int, merged: Callable[[list[Segment]], list[Segment]]
 ) -> list[Segment]:
-    """Segments of which a block each fits into half of the memory, or two.
+    """As many segments as have a block each in half of the memory, but two at least.
 
     ``merged``: Makes one of neighbours. No more are merged than has to be.
     """
@@ -213,14 +225,20 @@ class _Reader:
         return self._waiting[-1].keys[-1]
 
     @property
-    def memory(self) -> int:
-        return sum(block.memory for block in self._waiting)
+    def ahead(self) -> int:
+        """The memory of all blocks but the last."""
+        return sum(block.memory for block in self._waiting) - self._last_memory
+
+    @property
+    def _last_memory(self) -> int:
+        return self._waiting[-1].memory if self._waiting else 0
 
     def read(self) -> int:
-        """Read the next block; returns the memory that it takes."""
+        """Read the next block; returns the memory of the one that was the last until then."""
+        before = self._last_memory
         block, self._position = read_block(self._segment, self._position, self._files)
         self._waiting.append(block)
-        return block.memory
+        return before
 
     def give(self, groups: dict[str, list[Any]], end: str | None) -> int:
         """Add what comes before a key, or all, to groups; returns the memory that is free now."""
@@ -238,7 +256,9 @@ class _Reader:
 
     def parts_of(self, key: str) -> Iterator[list[Any]]:
         """The values of a key that comes next, if it does; it reads on as they are taken."""
-        while self._waiting or (self.has_more and self.read()):
+        while self._waiting or self.has_more:
+            if not self._waiting:
+                self.read()
             keys = self._waiting[0].keys
             if keys[self._keys] != key:
                 return
@@ -263,7 +283,7 @@ def _sorted_parts(each: Iterable[Iterator[list[str]]]) -> Iterator[list[str]]:
     for value in heapq.merge(*map(chain.from_iterable, each)):
         part.append(value)
         used += len(value)
-        if used >= _PART_BYTES:
+        if used >= _PART:
             yield part
             part, used = [], 0
     yield part

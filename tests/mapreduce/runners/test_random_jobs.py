@@ -220,7 +220,7 @@ def next_to_no_memory():
         mock.patch.object(gathered, "_LOOK", 6),
         mock.patch.object(columns, "_BLOCK_ITEMS", (2, 3)),
         mock.patch.object(columns, "_BLOCK_BYTES", 60),
-        mock.patch.object(merge, "_MERGED_BYTES", 1000),
+        mock.patch.object(merge, "_AHEAD_BYTES", 1000),
         mock.patch.object(columns, "_SMALLEST", 1),
         mock.patch.object(tasks, "_OUTPUT_BYTES", 64),
     ):

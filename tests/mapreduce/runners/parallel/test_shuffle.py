@@ -210,7 +210,7 @@ def groups_of(segments, memory=1 << 40):
     ]
 
 
-small = [(gathered, "_CHUNK", 3), (gathered, "_LOOK", 6), (merge, "_MERGED_BYTES", 500)]
+small = [(gathered, "_CHUNK", 3), (gathered, "_LOOK", 6), (merge, "_AHEAD_BYTES", 500)]
 small += [(columns, "_BLOCK_ITEMS", (3, 3))]
 small += [(columns, "_BLOCK_BYTES", 40), (columns, "_SMALLEST", 1)]
 
@@ -331,12 +331,15 @@ def blocks_of(segment):
             yield block
 
 
-def test_ranges_of_many_segments_are_not_short(tmp_path):
-    pairs = [(f"{n * 7919 % 20_011:05d}", n) for n in range(20_000)]
+@pytest.mark.parametrize(("limit", "longer"), [(1 << 20, 0), (1 << 18, 400)])
+def test_ranges_of_many_segments_are_not_short(tmp_path, limit, longer):
+    """Also where the blocks that come first are small."""
+    keys = [n * 7919 % 20_011 for n in range(20_000)]
+    pairs = [(f"{key:05d}", "x" * longer * (key > 4000)) for key in keys]
     segments = []
     for number in range(100):
         (tmp_path / str(number)).mkdir()
-        segments += packed(tmp_path / str(number), pairs[number::100], limit=1 << 20)
+        segments += packed(tmp_path / str(number), pairs[number::100], limit=limit)
     blocks = sum(len(list(blocks_of(segment))) for segment in segments)
     memory = 2 * sum(segment.block for segment in segments)
     most_open = 0
