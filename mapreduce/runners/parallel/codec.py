@@ -35,7 +35,7 @@ MUTABLE = frozenset({list, dict, tuple})
 _OBJECTS, _MARKED, _STRINGS = range(3)
 
 # Strings of these bytes alone are their own JSON, but for the marks around it.
-_PLAIN = bytes(set(range(0x20, 0x7F)) - {ord('"'), ord("\\")})
+_UNESCAPED = bytes(set(range(0x20, 0x7F)) - {ord('"'), ord("\\")})
 
 
 def kept(value: Any) -> Any:
@@ -109,7 +109,7 @@ def quoted(keys: list[str]) -> list[str]:
     joined = "\n".join(keys)
     if not keys:
         return []
-    if joined.encode().translate(None, _PLAIN) == b"\n" * (len(keys) - 1):
+    if joined.encode().translate(None, _UNESCAPED) == b"\n" * (len(keys) - 1):
         return ('"' + joined.replace("\n", '"\n"') + '"').split("\n")
     return list(map(quote, keys))
 

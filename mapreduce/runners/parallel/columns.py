@@ -18,6 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,11 +38,13 @@ _HEAD, _CHECK = struct.Struct("<5Q"), struct.Struct("<Q")
 #: Keys and values of a block at most, and bytes, of which a single pair may have more.
 _BLOCK_ITEMS, _BLOCK_BYTES = (1 << 10, 1 << 12), 1 << 18
 
-#: Of less memory than that, blocks are smaller, so that as many can be read side by side.
+#: Writers with fewer bytes of memory make smaller blocks, so that as many can be read side by side,
+#: but none for fewer keys and values than the latter.
 _ENOUGH, _SMALLEST = 8 << 20, 16
 
-#: Memory that keys and values take when they have been read, beside their bytes, and how many times
-#: the bytes of strings and numbers, and of lists and dictionaries, which may be full of empty ones.
+#: Bytes of memory that a key and a value take when they have been read, beside their own bytes, and
+#: how many times their own they take: strings and numbers, and lists and dictionaries, which may be
+#: full of empty ones.
 _KEY_BYTES, _VALUE_BYTES, _FLAT, _NESTED = 330, 40, 2, 16
 _NESTING = frozenset({bytes, tuple, list, dict})
 
@@ -50,10 +53,9 @@ _SIZED = frozenset({str, bytes})
 
 
 class Block(NamedTuple):
-    """Sorted keys, the number of values of each, or None if all have one, and all values.
+    """The sorted texts of keys, how many values each has, or None if all have one, and all values.
 
-    ``memory``: Of one that was read, what it takes as a whole, and so what a part of it takes at
-    most.
+    ``memory``: Bytes that it takes, of a block that was read.
     """
 
     keys: list[str]
@@ -63,16 +65,16 @@ class Block(NamedTuple):
 
     def cut(self, at: int) -> "tuple[Block, Block]":
         """What comes before a key, given by its number, and the rest."""
-        keys, counts, values, memory = self
+        keys, counts, values, _ = self
         number = sum(counts[:at]) if counts else at
-        before = Block(keys[:at], counts and counts[:at], values[:number], memory)
-        return before, Block(keys[at:], counts and counts[at:], values[number:], memory)
+        before = Block(keys[:at], counts and counts[:at], values[:number])
+        return before, Block(keys[at:], counts and counts[at:], values[number:])
 
 
 class ColumnWriter:
     """Writes what was gathered as segments of columns, one for each partition.
 
-    ``limit``: Bytes of memory that may wait. ``write``: Of a protocol, if lines are gathered.
+    ``limit``: Bytes of memory of what waits. ``write``: Of a protocol, if pairs are to be lines.
     """
 
     def __init__(
@@ -88,8 +90,8 @@ class ColumnWriter:
         self._order = order_of_keys(how)
         self._gathered: Any = gathered
         self._limit = limit
-        self._part = min(1.0, limit / _ENOUGH)
-        self._write_text = write
+        self._scale = min(1.0, limit / _ENOUGH)
+        self._write_line = write
 
     @property
     def result(self) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class ColumnWriter:
     def write_pairs(self, pairs: Iterable[Pair]) -> None:
         """Take in pairs, also pairs of columns."""
         self._fill(
-            iter(pairs) if self._write_text is None else write_lines(self._write_text, pairs)
+            iter(pairs) if self._write_line is None else write_lines(self._write_line, pairs)
         )
 
     def write_lines(self, lines: Iterable[bytes]) -> None:
@@ -146,7 +148,7 @@ class ColumnWriter:
             self.write(*self._gathered.take())
 
     def write(self, texts: list[str], items: list[Any], rows: bool = False) -> None:
-        """Write sorted keys, each with its values, or with one if they are rows."""
+        """Write sorted keys, each with a list of values, or with one value if they are rows."""
         parts = [(texts, items)]
         if self._how.partitions > 1:
             numbers = partition_numbers(texts, self._how)
@@ -161,27 +163,27 @@ class ColumnWriter:
                 keys, found = in_order(keys, found)
             counts = None if rows else list(map(len, found))
             block = Block(keys, counts, found if rows else list(chain.from_iterable(found)))
-            contents = list(self._packed(block))
-            most = max((memory for memory, _ in contents), default=0)
-            self._output.append(number, [part for _, parts in contents for part in parts], most)
+            blocks = list(self._blocks(block))
+            most = max((memory for memory, _ in blocks), default=0)
+            self._output.append(number, list(chain.from_iterable(map(itemgetter(1), blocks))), most)
 
-    def _packed(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
-        """The memory and bytes of a block, or of several if it has too many."""
+    def _blocks(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
+        """The memory and bytes of a block, or of each of those that one too large is cut into."""
         keys, counts, values, _ = block
         if not values:
             return
-        most_keys, most_values = (max(_SMALLEST, int(one * self._part)) for one in _BLOCK_ITEMS)
+        most_keys, most_values = (max(_SMALLEST, int(one * self._scale)) for one in _BLOCK_ITEMS)
         if len(keys) > most_keys:
             last = 0
             for at in range(0, len(keys), most_keys):
                 some, numbers = keys[at : at + most_keys], counts and counts[at : at + most_keys]
                 first, last = last, last + (sum(numbers) if numbers else len(some))
-                yield from self._packed(Block(some, numbers, values[first:last]))
+                yield from self._blocks(Block(some, numbers, values[first:last]))
             return
         if len(values) <= most_values:
-            kinds, most = set(map(type, values)), _BLOCK_BYTES * self._part
+            kinds, most = set(map(type, values)), _BLOCK_BYTES * self._scale
             if len(values) == 1 or _weight(block, kinds) <= most:
-                memory, parts = _packed(block, kinds)
+                memory, parts = _encoded(block, kinds)
                 if len(values) == 1 or sum(map(len, parts[1:])) <= most:
                     yield memory, parts
                     return
@@ -191,7 +193,7 @@ class ColumnWriter:
             at = len(values) // 2
             halves = Block(keys, [at], values[:at]), Block(keys, [len(values) - at], values[at:])
         for half in halves:
-            yield from self._packed(half)
+            yield from self._blocks(half)
 
     def close(self) -> None:
         """Write what is left."""
@@ -207,18 +209,21 @@ def _weight(block: Block, kinds: set[type]) -> int:
     return sum(map(len, block.keys)) + sum(map(len, values))
 
 
-def _packed(block: Block, kinds: set[type]) -> tuple[int, list[bytes]]:
-    """The memory that a block takes when it is read, and its bytes, which may be many: in parts."""
+def _encoded(block: Block, kinds: set[type]) -> tuple[int, list[bytes]]:
+    """The memory that a block takes when it is read, and its bytes, in parts: they may be many.
+
+    ``kinds``: The types of its values.
+    """
     keys, counts, values, _ = block
-    names = "\n".join(keys).encode("latin-1")
+    texts = "\n".join(keys).encode("latin-1")
     is_counted = counts is not None and len(values) > len(keys)
     numbers = array("I", counts or ()).tobytes() if is_counted else b""
     kind, content = packed(values, kinds)
     size = sum(map(len, content))
-    memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES + len(names) * _FLAT
+    memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES + len(texts) * _FLAT
     memory += size * (_NESTED if kinds & _NESTING else _FLAT)
-    parts = names, numbers, *content
-    head = _HEAD.pack(memory, kind, len(names), len(numbers), size)
+    parts = texts, numbers, *content
+    head = _HEAD.pack(memory, kind, len(texts), len(numbers), size)
     return memory, [head + _CHECK.pack(_checksum((head, *parts))), *parts]
 
 
@@ -242,10 +247,10 @@ def read_block(segment: Segment, position: int, files: SegmentFiles) -> tuple[Bl
             memory, kind, *sizes = _HEAD.unpack_from(head)
             end = position + len(head) + sum(sizes)
             if end <= length:
-                names, counts, content = map(file.read, sizes)
-                check = _checksum((head[: _HEAD.size], names, counts, content))
+                texts, counts, values = map(file.read, sizes)
+                check = _checksum((head[: _HEAD.size], texts, counts, values))
                 if _CHECK.unpack_from(head, _HEAD.size)[0] == check:
                     numbers = array("I", counts).tolist() if counts else None
-                    keys = names.decode("latin-1").split("\n")
-                    return Block(keys, numbers, unpacked(kind, content), memory), end
+                    keys = texts.decode("latin-1").split("\n")
+                    return Block(keys, numbers, unpacked(kind, values), memory), end
     raise StorageError(f"{path} is not as it was written: damaged, or cut off. Run the job again")

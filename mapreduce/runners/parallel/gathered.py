@@ -82,7 +82,7 @@ class Gathered:
 
     def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
         self._write = write
-        self._columns = columns or self._add_text
+        self._columns = columns or self._add_by_text
         self._strings, self._texts = self._homes = _Home(), _Home()
         self._in_rows = False
         self._bytes = self._pairs = self._seen = self._looked = 0
@@ -108,7 +108,7 @@ class Gathered:
         add_string, add_to_string = strings.keys.append, strings.values.append
         add_text, add_to_text = texts.keys.append, texts.values.append
         # Nothing is known while there are rows.
-        known_as, known_text = strings.lists.get, texts.lists.get
+        known_string, known_text = strings.lists.get, texts.lists.get
         dumps, int_text, one = marshal.dumps, int.__repr__, 1
         used, most = 0, limit - self._bytes
         for pair in pairs:
@@ -122,7 +122,7 @@ class Gathered:
             kind = type(value)
             # Counts by text come first: most counts are 1, and small integers are compared faster.
             if value is one or (kind is int and -_SMALL < value < _SMALL):
-                if type(key) is str and (known := known_as(key)) is not None:
+                if type(key) is str and (known := known_string(key)) is not None:
                     known.append(value)
                     continue
             elif kind is float and not value - value:
@@ -134,14 +134,14 @@ class Gathered:
                     if kind in MUTABLE:
                         value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
-                    (self._columns if is_columns(key) else self._add_text)(key, value)
+                    (self._columns if is_columns(key) else self._add_by_text)(key, value)
                     most = limit - self._bytes - self._texts.bytes
                     if used >= most:
                         break
                     continue
                 used += sys.getsizeof(value)
             if type(key) is str and key.isascii():
-                if (known := known_as(key)) is not None:
+                if (known := known_string(key)) is not None:
                     known.append(value)
                 else:
                     add_string(key)
@@ -198,7 +198,8 @@ class Gathered:
             raise
         self.add_text(text, value)
 
-    def _add_text(self, key: Any, value: Any) -> None:
+    def _add_by_text(self, key: Any, value: Any) -> None:
+        """Take in what only the protocol can write: its JSON is read again."""
         for text, found in through_text(self._write, key, value):
             self._bytes += sys.getsizeof(found)
             self.add_text(text, found)

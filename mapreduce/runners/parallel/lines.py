@@ -40,7 +40,7 @@ class LineWriter:
 
     def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
         self._output = SegmentWriter(target, how.partitions)
-        self._protocol = write
+        self._write = write
         self._encode = line_writer(write)
         self._how = how
         self._partition = partitioner(how)
@@ -54,7 +54,7 @@ class LineWriter:
 
     def write_pairs(self, pairs: Iterable[Pair]) -> None:
         """Encode and take in pairs, also pairs of columns."""
-        if self._how.partitions == 1 and is_json(self._protocol):
+        if self._how.partitions == 1 and is_json(self._write):
             self.write_json(pairs)
             return
         for pair in pairs:
@@ -116,7 +116,7 @@ class LineWriter:
         self._take_in(number, line)
 
     def _write_columns(self, keys: Any, values: Any) -> None:
-        lines = encode_columns(self._protocol, keys, values)
+        lines = encode_columns(self._write, keys, values)
         if self._how.partitions == 1:
             self._take_in(0, memoryview(arrow_layout(lines)[1]))
         elif self._how.fields is not None or self._how.key_fields > 1:

@@ -117,20 +117,21 @@ class Merger:
         self._memory: int = spec["memory"]
         self._folder = Path(spec["temporary"])
         self._alive = alive
-        self._files = 0
+        #: How many files were made.
+        self._made = 0
         #: Paths of the segments that were merged from others: each has a file of its own.
         self._merges: set[str] = set()
 
     def ranges(self, segments: list[Segment]) -> Iterator[Range]:
         """All groups, in the order that the job wants its keys in."""
         try:
-            yield from self._ranges(segments)
+            yield from self._groups(segments)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ranges(self, segments: list[Segment]) -> Iterator[Range]:
+    def _groups(self, segments: list[Segment]) -> Iterator[Range]:
         memory = self._memory
-        if any(not segment.block for segment in segments):
+        if any(not segment.block_memory for segment in segments):
             # Lines, as batch mappers write them.
             gathered = GatheredLines(self._how.key_fields, self._sort_values)
             lines = chain.from_iterable(lines_of(self._watched(raw_blocks(segments))))
@@ -170,14 +171,14 @@ class Merger:
             Path(path).unlink(missing_ok=True)
         self._merges.add(found[0].path)
         # They lie one after the other in the file.
-        length, block = sum(one.length for one in found), max(one.block for one in found)
+        length, block = sum(one.length for one in found), max(one.block_memory for one in found)
         return [Segment(found[0].path, found[0].offset, length, block)]
 
     def _new_writer(self, gathered: GatheredLines, how: Partitioning, limit: int) -> ColumnWriter:
         with storage_errors("create", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._files += 1
-        output = SegmentWriter(Target(str(self._folder / f"{self._files:05d}")), 1)
+        self._made += 1
+        output = SegmentWriter(Target(str(self._folder / f"{self._made:05d}")), 1)
         return ColumnWriter(output, how, gathered, limit)
 
 
@@ -188,19 +189,19 @@ def fewer(
 
     ``merged``: Makes one of neighbours. No more are merged than has to be.
     """
-    most, total = memory // 2, sum(one.block for one in segments)
+    most, total = memory // 2, sum(one.block_memory for one in segments)
     while len(segments) > 2 and total > most:
         left, segments = deque(segments), []
         while left:
             some = [left.popleft()]
-            used = largest = some[0].block
+            used = largest = some[0].block_memory
             while left and total - used + largest > most:
-                if some[1:] and used + left[0].block > most:
+                if some[1:] and used + left[0].block_memory > most:
                     break
                 some.append(left.popleft())
-                used, largest = used + some[-1].block, max(largest, some[-1].block)
+                used, largest = used + some[-1].block_memory, max(largest, some[-1].block_memory)
             found = merged(some) if some[1:] else some
-            total += sum(one.block for one in found) - used
+            total += sum(one.block_memory for one in found) - used
             segments += found
     return segments
 

@@ -122,7 +122,8 @@ class StepPlan:
             [one for reply in mapped for one in _segments(reply, number)]
             for number in range(self.reduces)
         ]
-        self._warn_of_large_pairs(max((one.block for some in segments for one in some), default=0))
+        largest = max((one.block_memory for some in segments for one in some), default=0)
+        self._warn_of_large_pairs(largest)
         # Hadoop starts a reducer for an empty partition too: its init and final methods run.
         return [
             self._task("reduce", number)
@@ -136,21 +137,21 @@ class StepPlan:
             for number in range(self.reduces)
         ]
 
-    def _warn_of_large_pairs(self, block: int) -> None:
-        """Say that the largest block, which is a single pair then, takes more than a worker has."""
+    def _warn_of_large_pairs(self, largest: int) -> None:
+        """Warn if the largest block takes more than a worker has: it is a single pair then."""
         at_once = min(self._workers, self.reduces)
-        if block > self._budget // at_once:
+        if largest > self._budget // at_once:
             log.warning(
                 "step %d of %d: a pair takes up to %s MiB when it is read, but --memory %d leaves "
                 "%d to each of %d reduce tasks at once, so they may take more memory than that. "
                 "--memory %d has room for it",
                 self.number + 1,
                 self._common["steps"],
-                f"{block / (1 << 20):,.0f}",
+                f"{largest / (1 << 20):,.0f}",
                 self._budget >> 20,
                 self._budget // at_once >> 20,
                 at_once,
-                -(-block * at_once >> 20),
+                -(-largest * at_once >> 20),
             )
 
     def _task(self, kind: str, number: int, split: Split | None = None) -> Task:

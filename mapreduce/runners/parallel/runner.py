@@ -1,9 +1,9 @@
 """The runner ``-r parallel``: map and reduce tasks in worker processes, a shuffle in memory.
 
 Where mrjob's ``-r local`` starts a Python for each task and sorts through one file, this runner
-keeps warm workers, partitions, and passes files in memory from map to reduce tasks. Steps with
-setup scripts, input manifests, or programs around a combiner are left to ``-r local``'s own
-machinery.
+forks workers, partitions, and passes files in memory from map to reduce tasks. Workers run one task
+after another for jobs that are ``WARM``, and one each for all others. Steps with setup scripts,
+input manifests, or programs around a combiner are left to ``-r local``'s own machinery.
 """
 
 import gc
@@ -39,12 +39,7 @@ from mapreduce.runners.parallel.partition import (
     is_map_only,
     jobconf_number,
 )
-from mapreduce.runners.parallel.planning import (
-    StepPlan,
-    Targets,
-    between,
-    divided,
-)
+from mapreduce.runners.parallel.planning import StepPlan, Targets, between, divided
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.segments import Target
 from mapreduce.support import signals, unfinished
@@ -220,10 +215,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             super()._create_setup_wrapper_scripts()
 
     def read_by_reference(self, files: Sequence[str]) -> None:
-        """Have map tasks read files by themselves, from lines of equal length that name parts.
+        """Have workers start anew if tasks read files of other filesystems by themselves.
 
-        What was read of other filesystems until now has left threads and connections in this
-        process, with which workers that are forked would wait for a minute.
+        What this process has read of them until now has left threads and connections, with which
+        workers that are forked from it would wait for a minute.
         """
         if any(map(is_remote, files)) and self._script_path and not self._opts["start_method"]:
             self._opts["start_method"] = "forkserver"

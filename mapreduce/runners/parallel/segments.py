@@ -25,13 +25,13 @@ _MOST_OPEN = 64
 class Segment(NamedTuple):
     """Records of one partition that lie together in a file.
 
-    ``block``: Of columns, the memory that the largest block takes when it is read; 0 for lines.
+    ``block_memory``: Bytes that the largest block of columns takes when it is read; 0 for lines.
     """
 
     path: str
     offset: int
     length: int
-    block: int = 0
+    block_memory: int = 0
 
 
 class Target(NamedTuple):
@@ -62,8 +62,8 @@ class SegmentWriter:
         """The description of the output for the driver."""
         return {"segments": self.segments, "files": self.files}
 
-    def append(self, number: int, buffers: list[Buffer], block: int = 0) -> None:
-        """Write a segment of a partition, of lines or of columns."""
+    def append(self, number: int, buffers: list[Buffer], block_memory: int = 0) -> None:
+        """Write a segment of a partition, given by its number."""
         if os.getpid() != self._process:
             # A copy of the task's process, which it made and let return: its output came twice.
             os._exit(1)
@@ -71,7 +71,7 @@ class SegmentWriter:
         if length:
             self._make_room(length)
             self._write(buffers)
-            segment = Segment(str(self._path), self._position, length, block)
+            segment = Segment(str(self._path), self._position, length, block_memory)
             self.segments[number].append(segment)
             self._position += length
 
@@ -114,7 +114,7 @@ class SegmentWriter:
 
 
 class SegmentFiles:
-    """Files of segments that are read in turn: as many stay open as may be."""
+    """The files of segments that are read side by side: those that were opened last stay open."""
 
     def __init__(self) -> None:
         self._files: dict[str, BinaryIO] = {}
@@ -141,7 +141,7 @@ class SegmentFiles:
 def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
     """The lines of some segments of lines, cut anywhere.
 
-    Raises StorageError (a file is shorter than it was written).
+    Raises StorageError (a file is shorter than it was when it was written).
     """
     for path, offset, length, *_ in segments:
         with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:

@@ -25,7 +25,7 @@ from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, key_of
 from mapreduce.runners.parallel.groups import Groups
 from mapreduce.runners.parallel.lines import LineWriter
-from mapreduce.runners.parallel.merge import Range, fewer, ranges
+from mapreduce.runners.parallel.merge import Merger, Range, fewer, ranges
 from mapreduce.runners.parallel.partition import (
     Partitioning,
     hash_partition,
@@ -341,7 +341,7 @@ def test_ranges_of_many_segments_are_not_short(tmp_path, limit, longer):
         (tmp_path / str(number)).mkdir()
         segments += packed(tmp_path / str(number), pairs[number::100], limit=limit)
     blocks = sum(len(list(blocks_of(segment))) for segment in segments)
-    memory = 2 * sum(segment.block for segment in segments)
+    memory = 2 * sum(segment.block_memory for segment in segments)
     most_open = 0
     with mock.patch.object(SegmentFiles, "at", autospec=True, side_effect=SegmentFiles.at) as at:
         found = []
@@ -383,6 +383,18 @@ def test_many_segments_are_merged_in_groups_of_neighbours():
     assert (merged, len(found)) == ([list(range(10))], 91)
     # Two at least.
     assert [one.offset for one in fewer(segments[:4], 0, merge_some)] == [0, 2]
+
+
+def test_what_was_merged_is_removed_when_it_has_been_read(tmp_path):
+    pairs = [(f"key {n % 50}", n) for n in range(5000)]
+    segments = packed(tmp_path, pairs, limit=1 << 14)
+    spec = {"sort_values": False, "memory": 1 << 12, "temporary": str(tmp_path / "merged")}
+    found = set()
+    for texts, *_ in Merger(spec, Partitioning(1), lambda: None).ranges(segments):
+        assert len(list((tmp_path / "merged").iterdir())) <= 2
+        found |= set(texts)
+    assert len(found) == 50
+    assert not (tmp_path / "merged").exists()
 
 
 @given(
