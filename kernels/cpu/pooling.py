@@ -18,12 +18,12 @@ Places = npt.NDArray[np.uint8]
 def max_pool(x: Array, out: Array, places: Places, size: int, stride: int) -> Array:
     """The largest value of each window, which is at most 16 by 16. NaN counts as the largest.
 
-    ``out`` has ``(height - size) // stride + 1`` windows down. ``places``, uint8, of its shape, is
-    overwritten: where in its window, row by row, the first of the largest values is.
+    ``out`` has ``(height - size) // stride + 1`` windows down, and so across. ``places``, uint8, of
+    its shape, is overwritten: where in its window, row by row, the first of the largest values is.
     """
     _check("max_pool", x, out, size, stride)
     _check_places("max_pool", places, out, size)
-    # Times one, and plus a negative zero: not a bit changes.
+    # Of values times one, and plus a negative zero, not a bit changes.
     channels, kind = x.shape[3], x.dtype
     ones, zeros = np.ones(channels, kind), np.full(channels, -0.0, kind)
     pool_windows(x, ones, zeros, np.nan, out, places, size, stride)
@@ -90,27 +90,25 @@ def _average_pool_backward(delta, out, size, stride, share):
                 for u in range(size):
                     for v in range(size):
                         for c in range(channels):
-                            at = i * stride + u, j * stride + v
-                            out[n, at[0], at[1], c] += share * delta[n, i, j, c]
+                            out[n, i * stride + u, j * stride + v, c] += share * delta[n, i, j, c]
 
 
 def global_average(x: Array, out: Array) -> Array:
     """The mean of each channel of each image, (rows, channels)."""
     rows, height, width, channels = x.shape
     expect("global_average", "out", out, (rows, channels))
-    places = height * width
-    share = out.dtype.type(1 / places)
-    _global_average(x.reshape(rows, places, channels), out, share)
+    pixels = height * width
+    _global_average(x.reshape(rows, pixels, channels), out, out.dtype.type(1 / pixels))
     return out
 
 
 @jit
 def _global_average(x, out, share):
-    rows, places, channels = x.shape
+    rows, pixels, channels = x.shape
     for n in range(rows):
         for c in range(channels):
             out[n, c] = 0
-        for i in range(places):
+        for i in range(pixels):
             for c in range(channels):
                 out[n, c] += x[n, i, c]
         for c in range(channels):
@@ -118,7 +116,7 @@ def _global_average(x, out, share):
 
 
 def global_average_backward(delta: Array, out: Array) -> Array:
-    """The gradient of :func:`global_average` by its images: an equal share for all places."""
+    """The gradient of :func:`global_average` by its images: an equal share for all pixels."""
     rows, height, width, channels = out.shape
     expect("global_average_backward", "delta", delta, (rows, channels))
     np.multiply(delta[:, None, None], delta.dtype.type(1 / (height * width)), out=out)

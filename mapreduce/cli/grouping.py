@@ -11,7 +11,7 @@ from mapreduce.support import options
 from mapreduce.support.printable import echo
 from mapreduce.support.registry import Registry
 
-#: In the ``meta`` of a context: that help shows all options, and the values that were given.
+#: In the ``meta`` of a context: whether help shows all options, and values as the user wrote them.
 SHOW_ALL, GIVEN = "mapreduce.cli.grouping.show_all", "mapreduce.cli.grouping.given"
 
 
@@ -26,9 +26,10 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options.
 
-    Those without a group come first; beside them ``--help`` shows only ``common`` ones, if named.
-    Last come the options of a member of a family that is named, as an optimizer's of one's own.
-    An option of one value is an error where it comes twice, since one of them would not count.
+    Those without a group come first. If there are ``common`` ones, names of parameters with spaces
+    between, ``--help`` shows no others beside them. Where an option names a member of a family, as
+    ``--optimizer`` does, that member's own options come last. An option of one value is an error
+    where it comes twice, since one of them would not count.
     """
 
     def __init__(self, *args: Any, common: str = "", **more: Any) -> None:
@@ -46,6 +47,7 @@ class GroupedCommand(click.Command):
             self.params.append(show_all)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Before click does: help is shown while it looks at the first options.
         ctx.meta[GIVEN], _, order = self.make_parser(ctx).parse_args([*args])
         for one, count in Counter(order).items():
             takes_many = not isinstance(one, click.Option) or one.multiple or one.is_flag

@@ -30,7 +30,7 @@ class GangState(InFolder):
         self.part: tuple[int, int] = 0, self.bounds[-1][1]
         self._mesh = mesh
         self._mapped, self._whole = program.mapped(), program.whole()
-        #: Memory of the vectors of two rounds, in turn.
+        #: Memory of each vector, of even and of odd rounds.
         self._memory: dict[tuple[int, str], Array] = {}
         #: Blocks of this round, for the other ranks.
         self.news: list[Message] = []
@@ -41,7 +41,9 @@ class GangState(InFolder):
         return super().empty(size, dtype) if found is None else found
 
     def load(self, completed: int, mine: Iterable[int], units: Iterable[int]) -> None:
-        """Read the state after a round, of which a rank owns some blocks, and its units theirs."""
+        """Read what this rank needs of the state after a round: what maps read, the blocks that it
+        owns, or all if maps read no vectors, and what its units own.
+        """
         for number in mine if self._mapped else range(self.count):
             self.block(completed, number)
         for name in self._mapped:
@@ -52,9 +54,10 @@ class GangState(InFolder):
             self.own(completed, unit)
 
     def share(self, completed: int, kept: int) -> None:
-        """Share memory between the ranks for the vectors, and in each rank for ``kept`` more.
+        """Have all ranks share the memory of the vectors, and each have some for what it sends.
 
-        The vectors must have been read, as they are after ``completed`` rounds.
+        The vectors must have been read, as they are after ``completed`` rounds. ``kept`` is how
+        many arrays of the first one's size a rank has memory for.
         """
         vectors = {name: self.vector(completed, name) for name in self._mapped}
         sizes = {name: padded(vector.nbytes) for name, vector in vectors.items()}
@@ -121,7 +124,7 @@ class GangState(InFolder):
     def receive(self, completed: int, messages: Iterable[Message]) -> None:
         """Take in all blocks of a round, this rank's own too, as :meth:`cut_for` gives them."""
         if self._mapped and self.part[0] == self.part[1]:
-            # No block has any of it.
+            # This rank has no part of the vectors, so no message has any.
             self._vectors |= {
                 name: (completed, self.vector(completed - 1, name)) for name in self._mapped
             }
@@ -134,6 +137,7 @@ class GangState(InFolder):
             for name, array in message.arrays.items():
                 vector = array
                 if name not in self._whole and len(array) < self.part[1] - self.part[0]:
+                    # Of several blocks.
                     vector = self._vector(completed, name, array)
                     vector[here] = array
                 self._vectors[name] = completed, vector[:]
@@ -150,7 +154,7 @@ class GangState(InFolder):
         return self._memory[key]
 
     def cut_for(self, part: tuple[int, int], messages: Sequence[Message]) -> list[Message]:
-        """What a rank receives of new blocks that has a part of the vectors: at least scalars."""
+        """What a rank that has some part of the vectors, or none, receives of new blocks."""
         found = []
         for message in messages:
             there, _ = overlap(self.bounds[message.meta["block"]], part)
@@ -183,5 +187,7 @@ class GangState(InFolder):
             self._files.owned_path(completed, unit, self._owners).unlink(missing_ok=True)
 
     def is_published(self, completed: int) -> bool:
-        """Whether a round is there that this gang has published: who settles it deletes it."""
+        """Whether a round that this gang has published is still there: the driver, once it has
+        settled the round, deletes it.
+        """
         return bool(self._files.path(completed, 0, self.count).exists())

@@ -10,7 +10,8 @@ class ChannelLayer(Layer):
     """A layer whose outputs are scaled or shifted by channel, then pass ReLU and max pooling.
 
     ``relu`` says whether the ReLU after it is computed here, and ``pool`` is the size of the
-    windows of the max pooling after it, 1 for none.
+    windows of the max pooling after it, 1 for none. A product without ``has_bias`` has neither:
+    a batch norm shifts its outputs then, or they are added to others.
     """
 
     has_bias = True

@@ -11,10 +11,11 @@ from mapreduce.models.layers.channels import ChannelLayer
 
 @dataclass(eq=False)
 class Conv(ChannelLayer):
-    """Two-dimensional convolution by square filters, with zeros around the image.
+    """Two-dimensional convolution by square filters, ``size`` pixels wide.
 
-    As in all such libraries it is a cross-correlation: filters are not flipped. Initial weights are
-    uniform with variance 2 / (size**2 * channels) (He et al. 2015), biases zero.
+    Around the image there are ``padding`` zeros on each side. As in all such libraries it is a
+    cross-correlation: filters are not flipped. Initial weights are uniform with variance
+    2 / (size**2 * channels), of the channels of the input (He et al. 2015), biases zero.
     """
 
     form: ClassVar[str] = "conv:FILTERSxSIZE[:stride=N][:padding=N]"
@@ -35,12 +36,13 @@ class Conv(ChannelLayer):
             raise self.misfit(
                 f"an image of at least {self.size} × {self.size} with its padding of {self.padding}"
             )
-        self.output = (self._moves(height), self._moves(width), self.filters)
+        self.output = (self._positions(height), self._positions(width), self.filters)
         self.parameters = [Parameter("weight", (self.size, self.size, channels, self.filters))]
         if self.has_bias:
             self.parameters.append(Parameter("bias", (self.filters,), "bias"))
 
-    def _moves(self, length: int) -> int:
+    def _positions(self, length: int) -> int:
+        """Of a filter along a side of the image."""
         return (length + 2 * self.padding - self.size) // self.stride + 1
 
     def init(self, views: Arrays, uniform: Initial) -> None:
@@ -56,12 +58,12 @@ class Conv(ChannelLayer):
     def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
         if self.has_bias:
             delta = self._unfinish(delta, grads[1], None, call)
-        x, window = call.kept["x"], (self.stride, self.padding)
-        call.kernel("convolve_weight_gradient")(x, delta, grads[0], *window)
+        x, moves = call.kept["x"], (self.stride, self.padding)
+        call.kernel("convolve_weight_gradient")(x, delta, grads[0], *moves)
         if not call.needs_input:
             return None
         below = call.array("below", x.shape)
-        call.kernel("convolve_input_gradient")(delta, params[0], below, *window)
+        call.kernel("convolve_input_gradient")(delta, params[0], below, *moves)
         return below
 
     @property

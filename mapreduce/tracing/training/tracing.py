@@ -56,9 +56,9 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
     references = folder / "references"
     lines = [WireProtocol().write(each.to_key(), Message()) + b"\n" for each in tasks]
     references.write_bytes(b"".join(lines))
-    memory = run.rounds.read(completed, 0, layout.blocks, ["memory"]).arrays["memory"]
+    scalars = run.rounds.read(completed, 0, layout.blocks, ["memory"]).arrays["memory"]
     leaves = strategy.leaves(plan, completed)
-    seen = _Seen(leaves, scale_of(plan, memory))
+    seen = _Seen(leaves, scale_of(plan, scalars))
 
     class Watched(ChainJob):
         """The job of one round, which tells what it is working on."""
@@ -107,8 +107,8 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
         task = next(number for number, each in enumerate(tasks) if leaf < each.stop)
         start, rows = parts[0].start, sum(part.stop - part.start for part in parts)
         place = parts[0].shard, start, start + rows
-        norm_ = float(np.sqrt(squares))
-        slices.append(SliceNote(weight, norm_, leaf, task, *place, loss, len(parts)))
+        found = weight, float(np.sqrt(squares))
+        slices.append(SliceNote(*found, leaf, task, *place, loss, len(parts)))
     nodes = sorted(seen.nodes.values(), key=lambda node: (node.level, node.start))
     return Traced(steps, slices, nodes, total, in_row)
 
@@ -128,7 +128,7 @@ def _pass(key: str, message: Message) -> Pairs:
     yield key, message
 
 
-def _shown(item: Any, strategy: type[Strategy], units: int) -> Shown:
+def _shown(item: Any, strategy: type[Strategy], leaves: int) -> Shown:
     """A message in words; else an object as :func:`showing.show` does."""
     if not isinstance(item, Message):
         return showing.show(item)
@@ -138,7 +138,7 @@ def _shown(item: Any, strategy: type[Strategy], units: int) -> Shown:
     if "node" in item.meta:
         node = Node(*item.meta["node"])
         is_sum = not item.arrays.keys().isdisjoint(("vector", "values"))
-        stop = min(node.stop, units) if is_sum else node.stop
+        stop = min(node.stop, leaves) if is_sum else node.stop
         text += f" of {strategy.unit if is_sum else 'page'}s {span(node.start, stop)}"
     return Shown(text, "Message")
 
@@ -158,20 +158,23 @@ def _describe(step: Step, strategy: type[Strategy], phase: Phase) -> None:
 
 
 class _Seen:
-    """Listens to the folds of a round.
+    """Listens to the folds of a round, whose tree has ``count`` leaves.
 
-    ``step``, ``task`` and ``block`` say where the code that runs belongs: ``task`` is -1 in a
-    reducer, ``block`` in a map task. Gradients are divided by ``scale``, that of the loss.
+    ``step``, ``task`` and ``block`` say where the code that runs belongs; -1 is the task in a
+    reducer, and the block in a map task. Map tasks come one after another, in their order.
+    Gradients are divided by ``scale``, that of the loss.
     """
 
-    def __init__(self, units: int, scale: float) -> None:
-        self.units, self.scale = units, scale
+    def __init__(self, count: int, scale: float) -> None:
+        self.count, self.scale = count, scale
         self.step, self.task, self.block = 0, -1, -1
         #: Weight, loss and squared norm of each leaf; additions by node, task and step.
         self.leaves: dict[int, tuple[float, float, float]] = {}
         self.nodes: dict[tuple[Node, int, int], NodeNote] = {}
+        #: Of each block the sum, and that of the leaves from left to right; -1 for a whole vector.
         self._roots: dict[int, Array] = {}
         self._in_row: dict[int, Array] = {}
+        #: Leaves that were noted, and blocks; a reducer has those of map tasks once more.
         self._known: set[tuple[int, int]] = set()
 
     def received(self, fold: TreeFold[Any], node: Node, partial: Any) -> None:
@@ -194,7 +197,7 @@ class _Seen:
         if not self._is_ours(fold, node, partial):
             return
         step = -1 if self.block < 0 else self.step
-        stop, middle = min(node.stop, self.units), node.start + (1 << (node.level - 1))
+        stop, middle = min(node.stop, self.count), node.start + (1 << (node.level - 1))
         found = norm(partial.vector) / self.scale
         key = (node, self.task, step)
         if key in self.nodes:
@@ -204,8 +207,8 @@ class _Seen:
         )
 
     def _is_ours(self, fold: TreeFold[Any], node: Node, partial: Any) -> bool:
-        """Whether a fold is over the units of the round; a root in a reducer is kept."""
-        if not isinstance(partial, VectorSum) or fold.leaves != self.units:
+        """Whether a fold is over the leaves of the round; its root in a reducer is kept."""
+        if not isinstance(partial, VectorSum) or fold.leaves != self.count:
             return False
         if node == fold.root and self.block >= 0:
             self._roots[self.block] = dense(partial.vector).copy()
@@ -216,7 +219,7 @@ class _Seen:
         if not self._roots:
             return np.empty(0), None
         total = np.concatenate([self._roots[block] for block in sorted(self._roots)])
-        if self.units <= 2:
+        if self.count <= 2:
             return total, None
         in_row = np.concatenate([self._in_row[block] for block in sorted(self._in_row)])
         kind = f"u{total.itemsize}"
