@@ -33,6 +33,7 @@ def importing(module):
     [
         (["-m", "mapreduce.cli.main", "--help"], ["mrjob", "rich"]),
         (["-m", "mapreduce.cli.main", "run", "jobs/word_count.py", "-q", "README.md"], RARE),
+        (["-m", "mapreduce.cli.main", "explain", "jobs/word_count.py", "README.md"], ["jinja2"]),
         (["jobs/word_count.py", "-r", "parallel", "-q", "README.md"], RARE),
         (importing("mapreduce.plan.flags"), ["mrjob"]),
         (importing("mapreduce.runs.flags"), ["mrjob"]),

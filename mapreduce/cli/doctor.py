@@ -16,7 +16,10 @@ import click
 from mapreduce.support import own
 from mapreduce.support.printable import echo
 
-REQUIRED = ("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
+REQUIRED = (
+    *("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich"),
+    "jinja2",
+)
 OPTIONAL = {"sklearn": "datasets: the digits"}
 
 

@@ -1,7 +1,7 @@
 """Terms that pages explain where they use them: the glossary's, in a sentence each."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 
 TERMS = {
     "mapper": "the method that is called for each record of the input, and yields pairs",
@@ -27,18 +27,13 @@ TERMS = {
     "step": "one map and reduce of a job that has several",
 }
 
-_TERM = re.compile(rf"\b({'|'.join(sorted(TERMS, key=len, reverse=True))})(s?)\b")
+_TERM = re.compile(rf"\b((?:{'|'.join(sorted(TERMS, key=len, reverse=True))})s?)\b")
 
 
-def marked(text: str, mark: Callable[[str, str], str]) -> str:
-    """A text with each term marked where it is first; ``mark`` gets what is written, and it."""
-    seen: set[str] = set()
-
-    def replaced(found: re.Match[str]) -> str:
-        name = found[1]
-        if name in seen:
-            return found[0]
+def marked(text: str) -> Iterator[tuple[str, str]]:
+    """A text in parts, each with the term that it is, where that is first, or with ""."""
+    seen = {""}
+    for number, part in enumerate(_TERM.split(text)):
+        name = (part if part in TERMS else part[:-1]) if number % 2 else ""
+        yield part, "" if name in seen else name
         seen.add(name)
-        return mark(found[0], name)
-
-    return _TERM.sub(replaced, text)

@@ -102,9 +102,12 @@ def test_a_class_is_not_its_own_base(tmp_path):
     assert "class MyJob(Job):" in (tmp_path / "job.py").read_text()
 
 
-def test_the_wheel_has_the_template():
+@pytest.mark.parametrize("package", ["cli", "report"])
+def test_the_wheel_has_the_templates(package):
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    pattern = setup["options.package_data"]["mapreduce.cli"]
-    found = {path.name for path in (ROOT / "mapreduce" / "cli").glob(pattern)}
-    assert found == {"job.txt", "test.txt", "input.txt"}
+    patterns = setup["options.package_data"][f"mapreduce.{package}"].split(", ")
+    folder = ROOT / "mapreduce" / package
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    kept = {path for path in folder.rglob("*.*") if path.suffix not in (".py", ".pyc")}
+    assert found == kept != set()

@@ -18,7 +18,6 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.report import terminal
 from mapreduce.report.blocks import View
-from mapreduce.report.page import page
 from mapreduce.tracing import checking, sections, verdicts
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.engine import LINES, tracing
@@ -40,7 +39,10 @@ class Explained:
     @cached_property
     def page(self) -> str:
         """The page, which needs nothing else."""
-        return page(self.view)
+        # Jinja is imported where there is a page to make.
+        from mapreduce.report import page
+
+        return page.page(self.view)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page into a file, and print its size.

@@ -1,9 +1,11 @@
 """What ``gradreduce explain`` shows: on a terminal, of a key, as a play, and as a page."""
 
+import html
 import io
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,7 +20,17 @@ from test_engine import trace_of
 from mapreduce.cli.main import main
 from mapreduce.errors import UsageError
 from mapreduce.report import terminal
-from mapreduce.report.blocks import Section, Table
+from mapreduce.report.blocks import (
+    Cell,
+    Code,
+    Gallery,
+    Note,
+    Picture,
+    Question,
+    Section,
+    Table,
+    code,
+)
 from mapreduce.report.page import page
 from mapreduce.report.terms import TERMS
 from mapreduce.tracing.following import follow
@@ -290,6 +302,21 @@ class TestPage:
         content = page(view(counted))
         assert "<b>to</b>" not in content
         assert "&lt;b&gt;to&lt;/b&gt;" in content
+
+    def test_no_text_is_markup(self, counted):
+        text = "<b title='key'>{{ 1 }} {% if %} \"pairs\" & {# a #}"
+        table = Table(text, [text, ""], [[Cell(text, note=text), code(f"{text}  1")]], text)
+        blocks = [table, Note(text, "error", text), Gallery(text, [Picture(text, [[(0, 0, 0)]])])]
+        blocks.append(Code(text, 1, [text, f"  {text}"], {2: text}))
+        section = Section("one", text, text, blocks, Question(text, text, text, (text,)), "map")
+        names = dict.fromkeys(("command", "title", "text", "foot"), text)
+        changes = {"flows": {text: [text] * 2}, "sections": [section], "keys": {text: [section]}}
+        content = page(replace(view(counted), **names, **changes))
+        require_whole(content)
+        assert "<b " not in content
+        shown = re.sub(r'<a class="term"[^>]*>(.*?)</a>', r"\1", content)
+        # A section with its blocks has it 18 times, and is played, followed and told.
+        assert html.unescape(shown).count(text) == 3 * 18 + 17
 
     def test_a_failure_is_on_it(self, failed):
         content = page(view(failed))
