@@ -8,12 +8,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, path_of, stamp_of
 from mapreduce.data.batch import Array
 from mapreduce.data.readers import opening
+from mapreduce.data.readers.libsvm import Lines
 from mapreduce.data.readers.reading import Known, Reading
 from mapreduce.data.readers.table import Leaf, Stretch, Table
 from mapreduce.data.recipes import fitted
@@ -108,15 +109,19 @@ class TableProgram(Program):
     recipe: str
     token: str
 
+    #: What to do if a file has changed.
+    again: ClassVar = "Run the command again"
+
     @cached_property
-    def _given(self) -> Recipe:
+    def given(self) -> Recipe:
+        """The recipe."""
         return Recipe.parse(json.loads(self.recipe))
 
     @cached_property
     def table(self) -> Table:
         """The table."""
         with self.as_shown():
-            return opening.open_table([*map(path_of, self.files)], self.format, self._given)
+            return opening.open_table([*map(path_of, self.files)], self.format, self.given)
 
     @contextlib.contextmanager
     def as_shown(self) -> Iterator[None]:
@@ -129,13 +134,15 @@ class TableProgram(Program):
         shown = self.shown[number]
         with storage_errors("read", shown):
             if stamp_of(path_of(self.files[number])) != self.stamps[number]:
-                raise DataError(
-                    f"{shown} changed while it was read. Run the command again, once nobody "
-                    f"writes to it"
-                )
+                raise changed(shown, self.again)
 
 
-def described_by(reading: Reading) -> dict[str, Any]:
+def changed(shown: str, again: str) -> DataError:
+    """The error for a file that is not what it was at first."""
+    return DataError(f"{shown} changed while it was read. {again}, once nobody writes to it")
+
+
+def described_by(reading: Reading | Lines) -> dict[str, Any]:
     """The fields of a :class:`TableProgram`."""
     table, content = reading.table, {**reading.recipe.to_json(), "task": reading.task}
     if table.format == "csv":
@@ -237,7 +244,7 @@ class BlockProgram(TableProgram):
         known: Known = (self.kinds, fitted)
         with self.as_shown():
             like = recipe_at(self.like) if self.like else None
-            return Reading(self.table, self._given, like, known, detailed=detailed)
+            return Reading(self.table, self.given, like, known, detailed=detailed)
 
 
 def blocks_of(reading: Reading, leaves: Sequence[Leaf], like: str = "") -> dict[str, Any]:

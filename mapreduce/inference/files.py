@@ -19,7 +19,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of, stamp_of
 from hdfs_utils.publish import new_file
 from mapreduce.algorithms import shuffle
 from mapreduce.algorithms.summarise import surveyed
-from mapreduce.algorithms.tables import shown_as
+from mapreduce.algorithms.tables import TableProgram, changed, described_by
 from mapreduce.data import fields, ids
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
@@ -31,7 +31,6 @@ from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch, Table, preview
 from mapreduce.data.recipes.fitted import FittedRecipe
-from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase
 from mapreduce.errors import BadRowError, DataError, MemberError, UsageError
@@ -56,6 +55,8 @@ _VERSION = 1
 _CHUNK_BYTES = 16 << 20
 #: Bytes of a row group of predictions in memory.
 _GROUP_BYTES = 16 << 20
+#: What to do if the file has changed.
+_AGAIN = "Predict it again"
 #: Where a part says how many of its fields a user should know about.
 _COUNTS = b"gradreduce.counts"
 
@@ -64,28 +65,25 @@ _COUNTS = b"gradreduce.counts"
 class TableFile:
     """A file to predict, and how it is cut into parts.
 
-    ``path``, ``shown``: How it is opened, and how errors call it.
-    ``stamp``: See :func:`hdfs_utils.paths.stamp_of`.
-    ``recipe``: How it is read, for the recipe of the model.
+    ``reading``: Says how it is read, and counts what a user should know about it.
     ``parts``: In the order of the rows.
     ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
     ``keep``: Columns that stand beside the predictions, too.
     ``layer``: Whose outputs do so; empty for none.
     ``sha256``: Digest of its content, and of how it is read.
-    ``reading``: Counts what a user should know about it.
     """
 
-    path: AnyPath
-    shown: str
-    stamp: str
-    format: str
-    recipe: Recipe | Form
+    reading: Reading | Lines
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
     layer: str
     sha256: str
-    reading: Reading | Lines
+
+    @property
+    def path(self) -> AnyPath:
+        """Where it is."""
+        return self.reading.table.paths[0].absolute()
 
     @property
     def rows(self) -> int:
@@ -159,14 +157,15 @@ def _cut(
         # What is kept, and is no feature, is no column that nobody knows.
         others = (name for name in keep if name not in {column.name for column in like.columns})
         recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
-    reading, stamp = Reading(table, recipe, like), stamp_of(data)
+    reading = Reading(table, recipe, like, keep=keep)
+    # Of before it is read.
+    (stamp,) = reading.stamps
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
     if is_there:
-        parts, listed = _counted_there(run, reading, execution, digest)
+        parts, listed = _counted_there(run, Reading(table, recipe, like), execution, digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
-    kept, named = Reading(table, recipe, like, keep=keep), "" if listed is None else listed.kind
-    return _made(data, stamp, kind, recipe, parts, named, keep, layer, digest, kept)
+    return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, layer, digest)
 
 
 def _cut_lines(
@@ -182,44 +181,30 @@ def _cut_lines(
             f"in libsvm's files; {run.path} is another one. Name a file or a dataset like its own"
         )
     form = Form(None, dtype or "float32", plan.data.features, int(not zero_based))
-    lines, stamp = Lines(data, form), stamp_of(data)
+    lines = Lines(data, form)
+    (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
-    parts = [*lines.index(digest)]
-    return _made(data, stamp, "libsvm", form, parts, "", (), layer, digest, lines)
+    return _made(lines, stamp, [*lines.index(digest)], "", (), layer, digest)
 
 
 def _made(
-    data: AnyPath,
+    reading: Reading | Lines,
     stamp: str,
-    kind: str,
-    recipe: Recipe | Form,
     parts: list[Stretch],
-    named: str,
+    ids_are: str,
     keep: tuple[str, ...],
     layer: str,
     digest: Any,
-    reading: Reading | Lines,
 ) -> TableFile:
     """The file of which the shortest stretches are known, in larger parts."""
+    (data,) = reading.table.paths
     if not sum(part.rows for part in parts):
         raise DataError(f"{data.name}: expected at least one row, found none")
     if stamp_of(data) != stamp:
-        raise _changed(str(data))
-    bounds = _joined(parts, kind)
+        raise changed(str(data), _AGAIN)
+    bounds = _joined(parts, reading.table.format)
     digest.update(json.dumps([_VERSION, bounds]).encode())
-    return TableFile(
-        path=data.absolute(),
-        shown=str(data),
-        stamp=stamp,
-        format=kind,
-        recipe=recipe,
-        parts=tuple(bounds),
-        ids=named,
-        keep=keep,
-        layer=layer,
-        sha256=digest.hexdigest(),
-        reading=reading,
-    )
+    return TableFile(reading, tuple(bounds), ids_are, keep, layer, digest.hexdigest())
 
 
 def _kept(table: Table, keep: tuple[str, ...], id: str | None, layer: str) -> tuple[str, ...]:
@@ -279,12 +264,6 @@ def _counted_there(
         return parts, shuffle.name_rows(reading, leaves, survey, place, execution, like)
 
 
-def _changed(shown: str) -> DataError:
-    return DataError(
-        f"{shown} changed while it was read. Predict it again, once nobody writes to it"
-    )
-
-
 def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
     """Neighbours as one, so that there are few enough, and none is small, or empty."""
     parts = [part for part in parts if part.rows]
@@ -304,14 +283,13 @@ def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
 
 
 @dataclass(frozen=True)
-class PredictFile(UnitFiles):
+class PredictFile(UnitFiles, TableProgram):
     """Predicts the parts of a file, and publishes each; a block says how many rows it has.
 
     Columns: see :class:`mapreduce.inference.predict.Predict`.
 
     ``run``, ``completed``, ``device``: The model, and where it computes.
-    ``file``, ``shown``, ``stamp``, ``format``, ``recipe``, ``parts``, ``ids``: See
-      :class:`TableFile`, and for ``keep`` and ``layer``.
+    ``parts``, ``ids``, ``keep``, ``layer``: See :class:`TableFile`.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``made_from``: Digest of the model and the file.
     """
@@ -319,11 +297,6 @@ class PredictFile(UnitFiles):
     run: str
     completed: int
     device: str
-    file: str
-    shown: str
-    stamp: str
-    format: str
-    recipe: str
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
@@ -334,6 +307,7 @@ class PredictFile(UnitFiles):
 
     name = "predict-file"
     done = "parts are written"
+    again = _AGAIN
 
     @classmethod
     def of(
@@ -346,20 +320,16 @@ class PredictFile(UnitFiles):
         made_from: str,
     ) -> Self:
         return cls(
+            **described_by(file.reading),
             run=str(run.path),
             completed=completed,
             device=device,
-            file=str(file.path),
-            shown=file.shown,
-            stamp=file.stamp,
-            format=file.format,
-            recipe=json.dumps(file.recipe.to_json()),
             parts=file.parts,
             ids=file.ids,
             keep=file.keep,
             layer=file.layer,
             out=str(out),
-            id_name=outputs.id_name(file.recipe.id, file.layer),
+            id_name=outputs.id_name(file.reading.recipe.id, file.layer),
             made_from=made_from,
         )
 
@@ -379,7 +349,7 @@ class PredictFile(UnitFiles):
         if not path.exists():
             # Another attempt at this task may be quicker.
             with (
-                shown_as([self.file], [self.shown]),
+                self.as_shown(),
                 contextlib.suppress(FileExistsError),
                 new_file(path) as temporary,
             ):
@@ -428,20 +398,10 @@ class PredictFile(UnitFiles):
         assert found is not None, "the file was cut by it"
         return found
 
-    @cached_property
-    def _table(self) -> tuple[Table, Recipe]:
-        recipe = Recipe.parse(json.loads(self.recipe))
-        return opening.open_table([path_of(self.file)], self.format, recipe, self._like), recipe
-
-    def _check_unchanged(self) -> None:
-        with storage_errors("read", self.shown):
-            if stamp_of(path_of(self.file)) != self.stamp:
-                raise _changed(self.shown)
-
     def _reading(self) -> Reading | Lines:
         if self.format == "libsvm":
-            return Lines(path_of(self.file), build(Form, json.loads(self.recipe)))
-        return Reading(*self._table, self._like, keep=self.keep)
+            return Lines(path_of(self.files[0]), build(Form, json.loads(self.recipe)))
+        return Reading(self.table, self.given, self._like, keep=self.keep)
 
     def tables(self, number: int, reading: Reading | Lines) -> Iterator[Any]:
         """The predictions of a part, a table of each of its blocks.
@@ -454,7 +414,7 @@ class PredictFile(UnitFiles):
             yield self._predicted(rows, finished)
 
     def _write(self, number: int, path: str) -> None:
-        self._check_unchanged()
+        self.check_unchanged(0)
         reading = self._reading()
         with contextlib.ExitStack() as stack:
             writer: Any = None
@@ -467,7 +427,7 @@ class PredictFile(UnitFiles):
             counts = {kind: found for kind, found in reading.counts.items() if found}
             about = {_COUNTS: json.dumps(counts).encode()} if counts else {}
             writer.add_key_value_metadata(about | outputs.marked(self.made_from))
-        self._check_unchanged()
+        self.check_unchanged(0)
 
     def _predicted(self, rows: Rows, finished: Finished) -> Any:
         """The table of some rows, in the order of their numbers."""
@@ -500,7 +460,7 @@ class PredictFile(UnitFiles):
             return self._predictor.predict(batch, self.layer)
         except BadRowError as error:
             row = int(numbers[error.row]) + 1
-            raise MemberError(f"{error}, for row {row} of {self.shown}") from error
+            raise MemberError(f"{error}, for row {row} of {self.shown[0]}") from error
 
 
 def _part_of(block: Any, rows: slice) -> Any:
@@ -600,5 +560,5 @@ def concluded(
     if not rows:
         for number in range(len(file.parts)):
             program.path(number).unlink(missing_ok=True)
-        raise DataError(f"{file.shown}: expected at least one row, found none")
+        raise DataError(f"{program.shown[0]}: expected at least one row, found none")
     return rows, file.reading.notes()

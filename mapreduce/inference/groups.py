@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from hdfs_utils.paths import AnyPath, path_of, stamp_of
 from hdfs_utils.publish import put_if_absent
+from mapreduce.algorithms.tables import changed
 from mapreduce.data import csr, fields
 from mapreduce.data.batch import Array
 from mapreduce.data.readers import TABLES, opening
@@ -24,7 +25,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
 from mapreduce.engine.executor import total
 from mapreduce.engine.sums import Monoid, Sum
-from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.inference import raw, report
 from mapreduce.inference.base import ModelProgram, executor_of, scratch
 from mapreduce.inference.metrics import Report
@@ -128,10 +129,7 @@ class Groups:
         Raises DataError (the file has changed meanwhile).
         """
         if stamp_of(self.data) != self.stamp:
-            raise DataError(
-                f"{self.data} changed while it was read. Evaluate it again, once nobody writes to "
-                f"it"
-            )
+            raise changed(str(self.data), "Evaluate it again")
         program = GroupTallies.of(run, found.completed, folder, device, codes=str(self.codes))
         executor = executor_of(execution, run.path, folder, self.codes)
         tallies: Tallies = total(program, executor)

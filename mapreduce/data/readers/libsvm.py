@@ -11,11 +11,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, stamp_of
 from mapreduce.data import csr
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Finished, Rows, Source
@@ -217,9 +218,26 @@ class Lines:
     """The rows of a file for a model: what predicts it takes this for a reading of a table."""
 
     path: AnyPath
-    form: Form
+    recipe: Form
 
     counts: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+    format: ClassVar = "libsvm"
+    has_names: ClassVar = False
+    task: ClassVar[None] = None
+
+    @property
+    def table(self) -> Self:
+        """It is its own."""
+        return self
+
+    @property
+    def paths(self) -> list[AnyPath]:
+        return [self.path]
+
+    @cached_property
+    def stamps(self) -> tuple[str, ...]:
+        """See :attr:`mapreduce.data.readers.reading.Reading.stamps`."""
+        return (stamp_of(self.path),)
 
     def index(self, digest: Any) -> Iterator[Stretch]:
         """See :meth:`mapreduce.data.readers.table.Table.index`; malformed rows count, too."""
@@ -235,9 +253,9 @@ class Lines:
         rows = 0
         for _, block in _blocks(self.path, stretch.start, stretch.stop):
             text = _without_comments(block)
-            found = self.form.parse(text)
+            found = self.recipe.parse(text)
             if found is None:
-                _, row, why = self.form.fault(text)
+                _, row, why = self.recipe.fault(text)
                 raise BadField(row, "", why).error(self.path, first + rows)
             if count := len(found.features):
                 yield replace(found, numbers=np.arange(total + rows, total + rows + count))
@@ -245,7 +263,7 @@ class Lines:
         check_rows(self.path, stretch, first, rows)
 
     def finish(self) -> Finished:
-        width, size = self.form.features, np.dtype(self.form.dtype).itemsize
+        width, size = self.recipe.features, np.dtype(self.recipe.dtype).itemsize
         return Finished(b"", width, size, None, _as_they_are)
 
     def add(self, counts: object) -> None:
