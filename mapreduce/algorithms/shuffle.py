@@ -235,14 +235,13 @@ def name_rows(
     survey: Survey,
     place: AnyPath,
     execution: Execution,
-    like: str,
 ) -> ListedIds:
     """Write the file of the ids of all rows into a folder, by a job.
 
     Raises DataError (two rows have one id).
     """
     _Plan(survey.before, np.empty(0, np.uint64), {}).write(place / _PLAN)
-    fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
+    fields = {**described_by(reading), **blocks_of(reading, leaves), "out": str(place)}
     executor = chain_for(reading, execution, len(leaves), 1, place)
     (block,) = executor.advance(NameRows(**fields)).blocks
     if "wrong" in block.meta:
@@ -257,23 +256,21 @@ def import_table(
     seed: int,
     execution: Execution,
     classes: Sequence[int | str] | None = None,
-    like: str = "",
     *,
     by_label: bool = False,
 ) -> Manifest:
     """Shuffle a table into a new dataset, as :func:`mapreduce.data.importer.import_rows`, by jobs.
 
     Jobs only say what the columns become, and the rows are read here, if it is ``by_label`` or if
-    tasks could not write to ``out``. ``classes``: Those of the data that a model was trained on,
-    and ``like`` the file of their recipe, which the reading has.
+    tasks could not write to ``out``. ``classes``: Those of the data that a model was trained on.
     """
     source = reading.source
     if by_label or not (isinstance(out, RemotePath) or execution.traits.shares_files):
         with copying.made_here(out) as folder:
-            surveyed(reading, execution, like)
+            surveyed(reading, execution)
             return importer.import_rows(source, folder, seed, classes, by_label=by_label)
     with copying.made_there(out) as place:
-        leaves, survey = surveyed(reading, execution, like)
+        leaves, survey = surveyed(reading, execution)
         importer.check_some(source, rows := int(survey.kept.sum()), survey.weight)
         finished, recipe = importer.finish(source, place)
         assert finished is not None
@@ -283,10 +280,10 @@ def import_table(
         ranked = {} if ranks is None else dict(zip(found.values, ranks.tolist(), strict=True))
         listed = None
         if reading.roles.id is not None:
-            listed = name_rows(reading, leaves, survey, place, execution, like)
+            listed = name_rows(reading, leaves, survey, place, execution)
         cuts = order.cuts(seed, survey.numbers, rows, size)
         _Plan(survey.before, cuts, ranked).write(place / _PLAN)
-        fields = {**described_by(reading), **blocks_of(reading, leaves, like), "out": str(place)}
+        fields = {**described_by(reading), **blocks_of(reading, leaves), "out": str(place)}
         counts = [size] * (rows // size) + [rows % size] * (rows % size > 0)
         executor = chain_for(reading, execution, len(leaves), len(counts), place)
         shuffle = Shuffle(**fields, seed=seed, counts=tuple(counts))

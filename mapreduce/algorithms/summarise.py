@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath
 from mapreduce.algorithms.tables import (
     BlockProgram,
     blocks_of,
@@ -65,24 +65,21 @@ class Surveyed(NamedTuple):
 def surveyed(
     reading: Reading,
     execution: Execution,
-    like: str = "",
     *,
     detailed: bool = False,
     digested: bool = False,
 ) -> Surveyed:
     """Survey all rows of a table by jobs, until the reading knows what it has to.
 
-    ``like``: The file of the recipe that the reading takes, if it takes one.
-
     Raises UsageError, DataError (see :meth:`mapreduce.data.readers.reading.Reading.settle`).
     """
-    if like:
-        execution.check_places(path_of(like))
+    if reading.like is not None:
+        execution.check_places(reading.like.place)
     leaves = leaves_of(reading, execution)
     while True:
         program = Summarise(
             **described_by(reading),
-            **blocks_of(reading, leaves, like),
+            **blocks_of(reading, leaves),
             looks=not reading.knows_task,
             detailed=detailed,
             digested=digested,

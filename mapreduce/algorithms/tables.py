@@ -247,9 +247,10 @@ class BlockProgram(TableProgram):
             return Reading(self.table, self.given, like, known, detailed=detailed)
 
 
-def blocks_of(reading: Reading, leaves: Sequence[Leaf], like: str = "") -> dict[str, Any]:
+def blocks_of(reading: Reading, leaves: Sequence[Leaf]) -> dict[str, Any]:
     """The other fields of a :class:`BlockProgram`."""
     blocks, marks = marks_of(leaves)
+    like = reading.like.place if reading.like else ""
     return {"blocks": blocks, "marks": marks, "kinds": reading.kinds, "like": like}
 
 
@@ -257,4 +258,4 @@ def recipe_at(place: str) -> FittedRecipe:
     """The recipe in a file."""
     path = path_of(place)
     with storage_errors("read", path):
-        return fitted.load(path.read_bytes(), place)
+        return fitted.load(path.read_bytes(), path)

@@ -389,11 +389,9 @@ def _by_jobs(
     execution = options.execution({n: value for n, value in running.items() if value is not None})
     recipe, fitted = _recipes(sources, values, like)
     table = opening.open_table(sources, kind, recipe, fitted)
-    reading, file = Reading(table, recipe, fitted), ""
-    if like is not None and like.recipe is not None:
-        file = str((values["like"] / like.recipe.file).absolute())
+    reading = Reading(table, recipe, fitted)
     classes = like.classes if like else None
-    manifest = import_table(reading, out, seed, execution, classes, file, by_label=by_label)
+    manifest = import_table(reading, out, seed, execution, classes, by_label=by_label)
     return reading.source, manifest
 
 

@@ -23,7 +23,7 @@ from mapreduce.algorithms.tables import TableProgram, changed, described_by
 from mapreduce.data import fields, ids
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
-from mapreduce.data.manifest import RECIPE, ListedIds
+from mapreduce.data.manifest import ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.libsvm import Form, Lines
@@ -249,8 +249,7 @@ def _counted_there(
     run: RunDir, reading: Reading, execution: Execution, digest: Any
 ) -> tuple[list[Stretch], ListedIds | None]:
     """The same as :func:`_counted`, by jobs."""
-    like = str(run.path / RECIPE)
-    leaves, survey = surveyed(reading, execution, like, digested=True)
+    leaves, survey = surveyed(reading, execution, digested=True)
     digest.update(survey.sha256.tobytes())
     edges = [*(leaf.at or 0 for leaf in leaves), size_of(reading.table.paths[0])]
     parts = [
@@ -261,7 +260,7 @@ def _counted_there(
         return parts, None
     with scratch(run.path / "data", execution.runner) as place:
         place.mkdir()
-        return parts, shuffle.name_rows(reading, leaves, survey, place, execution, like)
+        return parts, shuffle.name_rows(reading, leaves, survey, place, execution)
 
 
 def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:

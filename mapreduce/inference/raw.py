@@ -7,7 +7,6 @@ from typing import Any
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.algorithms import shuffle
 from mapreduce.data import copying, importer
-from mapreduce.data.manifest import RECIPE
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -88,7 +87,7 @@ def make(
         )
     if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
-        shuffle.import_table(reading, out, 0, execution, classes, str(run.path / RECIPE))
+        shuffle.import_table(reading, out, 0, execution, classes)
         remarks = reading.remarks
     else:
         source = opening.table([data], kind, wanted, recipe)

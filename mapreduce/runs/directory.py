@@ -241,7 +241,7 @@ class RunDir:
 
         path = self.path / RECIPE
         content = read_listed(path, digest, f"Copy {RECIPE} of the training data there")
-        return fitted.load(content, str(path))
+        return fitted.load(content, path)
 
     def _refuse_links(self) -> None:
         # The content of gang/ is deleted without being read.

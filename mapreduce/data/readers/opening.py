@@ -99,7 +99,7 @@ def fitted_of(folder: AnyPath, manifest: "Manifest") -> "FittedRecipe | None":
         return None
     path = folder / manifest.recipe.file
     content = read_listed(path, manifest.recipe.sha256, "Import the data again")
-    return fitted.load(content, str(path))
+    return fitted.load(content, path)
 
 
 def open_table(

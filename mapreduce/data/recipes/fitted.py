@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr, hashing
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.recipes import kinds
@@ -104,13 +105,14 @@ class FittedRecipe:
 
     The ``recipe`` is as it was asked for, with the names of label, weights and id, and the task.
     ``columns`` are in the order of their features: that of the columns in the training data's first
-    file. ``left_out`` says why others are no features.
+    file. ``left_out`` says why others are no features, and ``place`` where the recipe's file lies.
     """
 
     recipe: Recipe
     columns: tuple[Fitted, ...]
     left_out: dict[str, str]
     layout: str
+    place: str = field(default="", compare=False)
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
@@ -640,9 +642,9 @@ def _id(name: str, about: str) -> str:
     return f"{about}: it looks like an id. Say --id {name}, or --category {name} to use it"
 
 
-def load(content: bytes, place: str) -> FittedRecipe:
-    """The recipe in a file, whose place is for the message."""
+def load(content: bytes, place: AnyPath) -> FittedRecipe:
+    """The recipe in a file."""
     try:
-        return FittedRecipe.from_bytes(content)
+        return replace(FittedRecipe.from_bytes(content), place=str(place.absolute()))
     except (ValueError, TypeError, KeyError, AttributeError, UsageError, RecursionError) as error:
         raise DataError(f"{place} is damaged: {error}. Import the data again") from error

@@ -38,9 +38,9 @@ def small(tmp_path, monkeypatch):
     return write_generated(tmp_path / "table.csv", 3000)
 
 
-def by_jobs(path, recipe, out, execution=INLINE, like=None, classes=None, file=""):
+def by_jobs(path, recipe, out, execution=INLINE, like=None, classes=None):
     reading = Reading(opening.open_table([path], "csv", recipe, like), recipe, like)
-    manifest = shuffle.import_table(reading, out, 7, execution, classes, file)
+    manifest = shuffle.import_table(reading, out, 7, execution, classes)
     return manifest, reading.remarks
 
 
@@ -101,8 +101,7 @@ def test_by_the_recipe_of_other_data(small, tmp_path):
     odd = [line.replace('"green"', '"mauve"') for line in lines[1:1500]]
     (path := tmp_path / "other.csv").write_text("\n".join([lines[0], *odd, ""]))
     recipe = opening.recipe_of({}, [path], like)
-    file = str(tmp_path / "train" / "recipe.json")
-    _, there = by_jobs(path, recipe, tmp_path / "a", INLINE, like, first.classes, file)
+    _, there = by_jobs(path, recipe, tmp_path / "a", INLINE, like, first.classes)
     _, remarks = here(path, recipe, tmp_path / "b", like, first.classes)
     assert content(tmp_path / "a") == content(tmp_path / "b")
     assert there == remarks != []
