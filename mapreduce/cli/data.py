@@ -447,7 +447,7 @@ def describe(
     from mapreduce.runs import flags as options
 
     paths = unfinished.files_of(files, come_here=not _runs_far(values))
-    kind = kind or opening.format_of(paths)
+    kind = opening.table_format(paths, kind)
     recipe = opening.recipe_of(values, paths)
     with signals.interrupting():
         execution = options.execution(values)

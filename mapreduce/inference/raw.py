@@ -7,7 +7,7 @@ from typing import Any
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.algorithms import shuffle
 from mapreduce.data import copying, importer
-from mapreduce.data.readers import TABLES, opening
+from mapreduce.data.readers import opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
@@ -77,14 +77,9 @@ def make(
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
     is_there = is_read_there(data, execution) and isinstance(out, RemotePath)
-    recipe, kind = recipe_of(run, data, come_here=not is_there), opening.format_of([data])
+    recipe, kind = recipe_of(run, data, come_here=not is_there), opening.table_format([data])
     wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
     classes = run.config.classes or None
-    if kind not in TABLES:
-        raise UsageError(
-            f"{data}: expected a file of a table, CSV or Parquet, found one of {kind}. Make a "
-            f"dataset of it with 'gradreduce data import', or name a table"
-        )
     if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
         shuffle.import_table(reading, out, 0, execution, classes)

@@ -34,6 +34,20 @@ def format_of(paths: Sequence[AnyPath]) -> str:
     )
 
 
+def table_format(paths: Sequence[AnyPath], kind: str | None = None) -> str:
+    """The format of a table's files, if nobody says it as :func:`format_of`.
+
+    Raises UsageError (it is none of a table).
+    """
+    found = kind or format_of(paths)
+    if found not in TABLES:
+        raise UsageError(
+            f"{paths[0]}: expected a table, {' or '.join(TABLES)}, found {found}. Data of other "
+            f"formats become datasets: gradreduce data import"
+        )
+    return found
+
+
 def is_table(path: object) -> bool:
     """Whether the name of a path shows a table's format."""
     return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) in TABLES
@@ -151,7 +165,7 @@ def rows_of(
     recipe = recipe or Recipe()
     found = open_table(paths, kind, recipe, like)
     of_lists = lists.source(found, recipe) if like is None else None
-    return of_lists or reading.source(found, recipe, like)
+    return of_lists or reading.Reading(found, recipe, like).source
 
 
 csv_source, parquet_source = partial(rows_of, "csv"), partial(rows_of, "parquet")

@@ -44,21 +44,11 @@ Known = tuple[dict[str, str], FittedRecipe | Summary | None]
 _COUNTS = ("unknown", "missing", "zoned", "dropped")
 
 
-def source(
-    table: Table,
-    recipe: Recipe,
-    like: FittedRecipe | None = None,
-) -> Source:
-    """The rows of a table, as a recipe makes features of them; see :class:`Reading`.
+class Reading:
+    """The blocks of a table as rows for the importer, and the recipe that they give.
 
     Raises UsageError, DataError (see :func:`roles`; while the rows are read: a field cannot be
     used).
-    """
-    return Reading(table, recipe, like).source
-
-
-class Reading:
-    """The blocks of a table as rows for the importer, and the recipe that they give.
 
     ``recipe``: What is to become of them. ``like``: Take this recipe, to which a model was trained,
     as it is. ``known``: What a job has found. ``detailed``: Whether to summarise for a description.

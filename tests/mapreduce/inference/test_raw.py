@@ -123,6 +123,21 @@ def test_commands(trained, tmp_path):
     assert refused.returncode != 0 and "--id is for files of tables" in refused.stderr
 
 
+def test_files_of_other_formats_are_no_tables(trained, tmp_path):
+    path = tmp_path / "new.svm"
+    path.write_text("1 1:2\n0 2:3\n")
+    commands = ("evaluate", trained.path, path), ("predict", trained.path, path, tmp_path / "out")
+    for command in (*commands, ("data", "describe", path)):
+        done = gradreduce(*command)
+        assert done.returncode == 2
+        assert f"{path}: expected a table, csv or parquet, found libsvm" in done.stderr
+    done = gradreduce("data", "describe", write(tmp_path / "new.csv", rows(3)), "--format", "idx")
+    assert (done.returncode, "expected a table, csv or parquet, found idx" in done.stderr) == (
+        2,
+        True,
+    )
+
+
 def test_a_run_of_arrays_takes_no_files(tmp_path):
     x = np.eye(4)
     run = mapreduce.train((x, [0, 1, 0, 1]), rounds=1, run=tmp_path / "run", progress=False)
