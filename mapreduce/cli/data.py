@@ -447,8 +447,7 @@ def describe(
     from mapreduce.runs import flags as options
 
     paths = unfinished.files_of(files, come_here=not _runs_far(values))
-    kind = opening.table_format(paths, kind)
-    recipe = opening.recipe_of(values, paths)
+    kind, recipe = opening.request(paths, values, kind=kind)
     with signals.interrupting():
         execution = options.execution(values)
         total, kinds, first = summarise.described(paths, kind, recipe, execution, label)

@@ -143,7 +143,7 @@ def _cut(
     like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
-    recipe = opening.recipe_of({**given, "labelled": False}, [data], like)
+    _, recipe = opening.request([data], {**given, "labelled": False}, like, kind)
     table = opening.open_table([data], kind, recipe, like)
     if kind == "csv":
         # Tasks need not decide again.

@@ -166,7 +166,7 @@ def of_file(
             f"as they were; {data} is another one. Name the file that it was imported from"
         )
     like, stamp = raw.recipe_of(run, data), stamp_of(data)
-    recipe = opening.recipe_of(given, [data], like)
+    _, recipe = opening.request([data], given, like, kind)
     table = opening.open_table([data], kind, recipe, like)
     if column not in table.names:
         raise UsageError(

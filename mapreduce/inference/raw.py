@@ -77,8 +77,9 @@ def make(
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
     is_there = is_read_there(data, execution) and isinstance(out, RemotePath)
-    recipe, kind = recipe_of(run, data, come_here=not is_there), opening.table_format([data])
-    wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
+    recipe = recipe_of(run, data, come_here=not is_there)
+    asked = {**given, "labelled": None if labelled else False}
+    kind, wanted = opening.request([data], asked, recipe)
     classes = run.config.classes or None
     if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mapreduce.data.manifest import Manifest
     from mapreduce.data.recipes.fitted import FittedRecipe
 
+#: Options of files of CSV alone.
+_OF_CSV = ("header", "delimiter", "quote", "encoding", "decimal", "thousands")
+
 
 def format_of(paths: Sequence[AnyPath]) -> str:
     """The format that the names of files show.
@@ -32,20 +35,6 @@ def format_of(paths: Sequence[AnyPath]) -> str:
     raise UsageError(
         f"{wrong}: its name does not show its format. Say which: --format {READERS.known}"
     )
-
-
-def table_format(paths: Sequence[AnyPath], kind: str | None = None) -> str:
-    """The format of a table's files, if nobody says it as :func:`format_of`.
-
-    Raises UsageError (it is none of a table).
-    """
-    found = kind or format_of(paths)
-    if found not in TABLES:
-        raise UsageError(
-            f"{paths[0]}: expected a table, {' or '.join(TABLES)}, found {found}. Data of other "
-            f"formats become datasets: gradreduce data import"
-        )
-    return found
 
 
 def is_table(path: object) -> bool:
@@ -99,6 +88,29 @@ def recipe_of(
             raise UsageError(f"--date-format {spec}: expected NAME=FORMAT")
         rules[name] = replace(rules.get(name, Rule()), kind="date", format=form)
     return replace(base, **changes, columns=rules)
+
+
+def request(
+    paths: Sequence[AnyPath],
+    given: Mapping[str, Any],
+    like: "FittedRecipe | None" = None,
+    kind: str | None = None,
+) -> tuple[str, Recipe]:
+    """The format of a table's files, by their names if nobody says it, and what is asked of them.
+
+    ``given`` and ``like`` are for :func:`recipe_of`. Raises UsageError (the format is no table's,
+    or takes no such option), and what that raises.
+    """
+    kind = kind or format_of(paths)
+    if kind not in TABLES:
+        raise UsageError(
+            f"{paths[0]}: expected a table, {' or '.join(TABLES)}, found {kind}. Data of other "
+            f"formats become datasets: gradreduce data import"
+        )
+    for name in _OF_CSV:
+        if kind != "csv" and given.get(name) is not None:
+            raise UsageError(f"--{name} is for csv, not for {kind}")
+    return kind, recipe_of(given, paths, like)
 
 
 def fitted_of(folder: AnyPath, manifest: "Manifest") -> "FittedRecipe | None":

@@ -24,7 +24,7 @@ from mapreduce.data import order
 from mapreduce.data.batch import Array
 from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
-from mapreduce.data.readers.opening import open_table, recipe_of
+from mapreduce.data.readers.opening import open_table, request
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.kinds import signed
@@ -120,11 +120,8 @@ def split(
     check_absent(out)
     texts_are = {"header": header, "delimiter": delimiter, "quote": quote}
     texts_are |= {"encoding": encoding, "decimal": decimal}
-    recipe = recipe_of(texts_are, paths)
-    table = open_table(paths, format_of(paths), recipe, known=[*named.values()])
-    for option, value in texts_are.items():
-        if value is not None and isinstance(table, ParquetTable):
-            raise UsageError(f"--{option} is for csv, not for parquet")
+    kind, recipe = request(paths, texts_are, kind=format_of(paths))
+    table = open_table(paths, kind, recipe, known=[*named.values()])
     for option, name in named.items():
         if name not in table.all_names:
             hint = did_you_mean(name, table.names)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import read_csv
 
 import mapreduce
 from mapreduce.cli.main import main
@@ -136,6 +137,25 @@ def test_files_of_other_formats_are_no_tables(trained, tmp_path):
         2,
         True,
     )
+
+
+def test_options_of_csv_are_not_for_parquet(trained, tmp_path):
+    table = read_csv(write(tmp_path / "new.csv", rows(20, 3)))
+    pq.write_table(table, path := tmp_path / "new.parquet")
+    out = tmp_path / "out"
+    for command, option in (
+        (("evaluate", trained.path, path), "--delimiter"),
+        (("evaluate", trained.path, path, "--by", "town"), "--quote"),
+        (("predict", trained.path, path, out), "--decimal"),
+        (("swarm", trained.path, path, out), "--thousands"),
+        (("data", "describe", path), "--encoding"),
+        (("data", "split", path, out), "--delimiter"),
+        (("data", "import", path, out), "--quote"),
+    ):
+        done = gradreduce(*command, option, ",")
+        assert done.returncode == 2
+        assert f"error: {option} is for csv, not for parquet" in done.stderr
+    assert not out.exists()
 
 
 def test_a_run_of_arrays_takes_no_files(tmp_path):
