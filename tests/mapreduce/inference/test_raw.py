@@ -11,7 +11,6 @@ import pytest
 from pyarrow.csv import read_csv
 
 import mapreduce
-from mapreduce.cli.main import main
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference.outputs import is_file
 from programs import gradreduce, succeed
@@ -127,8 +126,7 @@ def test_commands(trained, tmp_path):
 def test_files_of_other_formats_are_no_tables(trained, tmp_path):
     path = tmp_path / "new.svm"
     path.write_text("1 1:2\n0 2:3\n")
-    commands = ("evaluate", trained.path, path), ("predict", trained.path, path, tmp_path / "out")
-    for command in (*commands, ("data", "describe", path)):
+    for command in (("evaluate", trained.path, path), ("data", "describe", path)):
         done = gradreduce(*command)
         assert done.returncode == 2
         assert f"{path}: expected a table, csv or parquet, found libsvm" in done.stderr
@@ -163,12 +161,6 @@ def test_a_run_of_arrays_takes_no_files(tmp_path):
     run = mapreduce.train((x, [0, 1, 0, 1]), rounds=1, run=tmp_path / "run", progress=False)
     with pytest.raises(UsageError, match="not trained on a table"):
         run.predict(write(tmp_path / "new.csv", rows(3)))
-
-
-def test_a_run_of_a_table_takes_no_files_of_other_formats(trained, tmp_path, capsys, pinned):
-    (file := tmp_path / "a.libsvm").write_text("1 1:2\n")
-    assert main(["evaluate", str(trained.path), str(file), "-r", "inline"]) == 2
-    assert f"{file}: expected a file of a table, CSV or Parquet" in capsys.readouterr().err
 
 
 def test_the_recipe_of_a_run_is_compared_with_its_digest(trained, tmp_path):
