@@ -67,7 +67,10 @@ def _named(command: Any) -> Any:
     """Which columns of a file stand beside its predictions."""
     keep = "Columns of the file DATA that stand beside its predictions; all for all."
     command = click.option("--keep", help=keep, **NAMES)(command)
-    text = "Column of the file DATA that identifies its rows."
+    text = (
+        "Column of the file DATA that identifies its rows; '' for none.  [default: that of the "
+        "training data, if there is one]"
+    )
     command = click.option("--id", help=text)(command)
     command = with_options(_LINES, "If DATA is a file of libsvm's format")(command)
     layer = (
@@ -152,7 +155,8 @@ def evaluate(
         if by is not None:
             grouped = stack.enter_context(groups.of_file(directory, data, by, given, how))
             given["drop"] += grouped.drop
-        imported = raw.imported(directory, data, _warn, how, labelled=True, **given)
+        # No report has ids.
+        imported = raw.imported(directory, data, _warn, how, labelled=True, id="", **given)
         folder = stack.enter_context(imported).absolute()
         prepared = _prepare(directory, folder, values, str(data), labelled=True)
         completed, execution, device = prepared

@@ -84,8 +84,8 @@ class Writer:
             rows = table["row"].filter(pc.equal(table["id"], name))[:2].to_pylist()
             raise DataError(
                 f"{files}: the id {name!r} is that of rows {rows[0] + 1} and {rows[1] + 1}: "
-                f"expected an id for each row. Name another column with --id, or none: predictions "
-                f"have the rows' numbers anyway"
+                f"expected an id for each row. Name another column with --id, or --id '' for none: "
+                f"predictions have the rows' numbers anyway"
             )
 
 

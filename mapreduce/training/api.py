@@ -181,6 +181,9 @@ class Run:
                     groups.of_file(self._run, _path(data), by, given, how)
                 )
                 given["drop"] = grouped.drop
+            if memory.is_table(data) or _is_file(data):
+                # No report has ids.
+                given["id"] = ""
             folder = self._imported(data, place, **given)
             how = self._near(how, execution, load(folder).rows)
             completed = prepare(self._run, folder, how, True, shown=shown, device=device)
@@ -209,7 +212,8 @@ class Run:
         data : array, table, the file of a table, or the folder of a dataset
             As :func:`train` takes them, without labels.
         id : str, optional
-            A table's column that identifies each row. Default: that of the training data.
+            A table's column that identifies each row; ``""`` for none. Default: that of the
+            training data.
         probabilities : bool
             Return an array (rows, classes), in the order of :attr:`classes`.
         keep : str or iterable of str

@@ -59,8 +59,8 @@ def recipe_of(
 
     ``given``: Fields of :class:`mapreduce.data.recipes.recipe.Recipe`, None where nothing is given;
     ``recipe``, the path of a TOML file; ``number``, ``category`` and ``text``, names of columns of
-    that kind; and ``date_format``, strings ``NAME=FORMAT``. ``like``: The recipe of the training
-    data, from which comes what is not given.
+    that kind; and ``date_format``, strings ``NAME=FORMAT``. An empty ``id`` is none. ``like``: The
+    recipe of the training data, from which comes what is not given.
 
     Raises UsageError, DataError, MissingInputError (the options or the file make no sense, or
     contradict each other).
@@ -74,6 +74,8 @@ def recipe_of(
         changes |= {"label": None, "task": None}
     if not base.labelled and ("label" in changes or "task" in changes):
         changes["labelled"] = True
+    if changes.get("id") == "":
+        changes["id"] = None
     if changes.get("delimiter") == r"\t":
         changes["delimiter"] = "\t"
     if "delimiter" not in changes and all(suffix(path.name) == ".tsv" for path in paths):

@@ -17,7 +17,7 @@ from mapreduce.data.classes import Tally, tallied
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
-from mapreduce.data.readers.roles import Roles, roles
+from mapreduce.data.readers.roles import Roles, find, roles
 from mapreduce.data.readers.survey import Survey, Wrong
 from mapreduce.data.readers.table import (
     BadField,
@@ -74,6 +74,10 @@ class Reading:
                     f"{table.paths[0]} has no column {label}, the labels of the training data; it "
                     f"has {preview(table.names)}"
                 )
+            known_names = {like.recipe.weights, like.recipe.id}
+            for option, name in (("--weights", recipe.weights), ("--id", recipe.id)):
+                if name is not None and name not in known_names:
+                    find(table, option, name)
             weights, own = (
                 name if name in table.names else None for name in (recipe.weights, recipe.id)
             )

@@ -20,23 +20,29 @@ class Roles(NamedTuple):
     features: tuple[str, ...]
 
 
+def _advice(table: Table) -> str:
+    """What to say, too, where a column is not found in a file without names."""
+    has_names = table.names != [str(i + 1) for i in range(len(table.names))]
+    return "" if has_names else " Say --header if its first line has the names"
+
+
+def find(table: Table, option: str, name: str) -> str:
+    """The name of a column, which an option has; a UsageError if the table has no such column."""
+    names = table.names
+    if name not in names:
+        raise UsageError(
+            f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
+            f"{did_you_mean(name, names)}{_advice(table)}"
+        )
+    return name
+
+
 def roles(table: Table, recipe: Recipe) -> Roles:
     """The roles of the columns.
 
     Raises UsageError (a column does not exist or has two roles, or none is said to be the label).
     """
-    names, known = table.names, {*table.names}
-    has_names = names != [str(i + 1) for i in range(len(names))]
-    advice = "" if has_names else " Say --header if its first line has the names"
-
-    def find(option: str, name: str) -> str:
-        if name not in known:
-            raise UsageError(
-                f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
-                f"{did_you_mean(name, names)}{advice}"
-            )
-        return name
-
+    names, advice = table.names, _advice(table)
     label = recipe.label
     if label is None and recipe.labelled:
         if DEFAULT_LABEL not in names:
@@ -50,7 +56,7 @@ def roles(table: Table, recipe: Recipe) -> Roles:
     taken: dict[str, str] = {}
     for option, name in given.items():
         if name is not None:
-            if find(option, name) in taken:
+            if find(table, option, name) in taken:
                 raise UsageError(f"{taken[name]} and {option} are both {name}: name two columns")
             taken[name] = option
     rules = {name: rule for name, rule in recipe.columns.items() if rule.kind != "drop"}
@@ -58,7 +64,7 @@ def roles(table: Table, recipe: Recipe) -> Roles:
     dropped |= set(recipe.drop)
     for option, some in (("--drop", dropped), ("columns", rules), ("--columns", recipe.only)):
         for name in some:
-            if find(option, name) in taken:
+            if find(table, option, name) in taken:
                 raise UsageError(f"{option} {name}: it is {taken[name]}, and so no feature")
     features = [
         name for name in (recipe.only or names) if name not in taken and name not in dropped

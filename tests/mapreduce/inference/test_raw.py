@@ -84,6 +84,30 @@ def test_ids_are_called_as_their_column_if_no_other_column_is(trained, name):
     assert found[expected].to_pylist() == ["u", "v"]
 
 
+def test_ids_that_are_not_there_or_not_wanted(trained, tmp_path):
+    table = [*rows(6, 5)]
+    for row in table:
+        row["key"] = "same"
+    path = write(tmp_path / "same.csv", table)
+    for data in (path, pa.Table.from_pylist(table)):
+        with pytest.raises(DataError, match="Name another column with --id, or --id '' for none"):
+            trained.predict(data)
+        found = trained.predict(data, id="")
+        assert found.column_names[:2] == ["row", "prediction"]
+        with pytest.raises(UsageError, match=r"--id kez: .* no such column; .* Did you mean key\?"):
+            trained.predict(data, id="kez")
+        # No report has ids.
+        assert trained.evaluate(data).rows == 6
+        with pytest.raises(UsageError, match=r"--weights sise: .* Did you mean size"):
+            trained.evaluate(data, weights="sise")
+    assert "on 6 rows" in succeed("evaluate", trained.path, path, "--by", "town", cwd=tmp_path)
+    for command in ("predict", "swarm"):
+        refused = gradreduce(command, trained.path, path, "out", "--id", "kez", cwd=tmp_path)
+        assert (refused.returncode, "no such column" in refused.stderr) == (2, True)
+        succeed(command, trained.path, path, command, "--id", "", cwd=tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_prediction_of_a_row_does_not_depend_on_the_label(trained, tmp_path):
     table = [*rows(30, 2)]
     with_label = write(tmp_path / "a.csv", table)
