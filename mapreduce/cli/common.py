@@ -121,6 +121,12 @@ CSV: list[tuple[str, str, dict[str, Any]]] = [
     ("--thousands", "Separator of thousands.", {}),
 ]
 
+MISSING_LABEL: tuple[str, str, dict[str, Any]] = (
+    "--missing-label",
+    "Where the label is missing: end with an error, or drop the row.",
+    {"type": click.Choice(["error", "drop"])},
+)
+
 
 def with_options(options: list[tuple[str, str, dict[str, Any]]], group: str = "CSV files") -> Any:
     """Give a command options of files of some formats."""

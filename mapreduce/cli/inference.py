@@ -10,6 +10,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     CSV,
     LOCATION,
+    MISSING_LABEL,
     NAMES,
     add_options,
     json_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 #: A day.
 _MOST_PATIENCE = 86_400
 
+_OF_TABLES = "If DATA is a file of a table"
 _READING: list[tuple[str, str, dict[str, Any]]] = [
     ("--drop", "Columns to leave out.", NAMES),
     (
@@ -50,7 +52,7 @@ _READING: list[tuple[str, str, dict[str, Any]]] = [
 def _reading(command: Any) -> Any:
     """How to read a file of a table; by default as the training data."""
     options = [(flag, text.partition("  [")[0], more) for flag, text, more in (*_READING, *CSV)]
-    return with_options(options, "If DATA is a file of a table")(command)
+    return with_options(options, _OF_TABLES)(command)
 
 
 _LINES: list[tuple[str, str, dict[str, Any]]] = [
@@ -118,6 +120,7 @@ def _given(values: dict[str, Any], *more: tuple[str, str, dict[str, Any]]) -> di
 @runner_options()
 @add_options((flags.DEVICE,))
 @_reading
+@with_options([MISSING_LABEL], _OF_TABLES)
 @remote_data_option
 @trust_option
 @output_options
@@ -149,6 +152,7 @@ def evaluate(
 
     permutations = permuting.settings(importance, repeats, seed)
     data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
+    given["missing_label"] = values.pop("missing_label")
     directory, how = _opened(run, values), flags.execution(values)
     with signals.interrupting(), contextlib.ExitStack() as stack:
         grouped = None

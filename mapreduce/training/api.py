@@ -26,6 +26,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
 from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.inference import files, groups, near
 from mapreduce.inference import importance as permuting
@@ -52,6 +53,8 @@ from mrjob.step import StepFailedException  # isort: skip
 
 #: The folder of runs for which no folder is named.
 RUNS = Path("runs")
+#: How the file of a table is read, where that of the training data was read otherwise.
+_READING = ("drop", "na", "header", "delimiter", "quote", "encoding", "decimal", "thousands")
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
 IMPORTED = ".imported"
 
@@ -143,7 +146,7 @@ class Run:
         importance: bool = False,
         repeats: int | None = None,
         seed: int | None = None,
-        **execution: Any,
+        **options: Any,
     ) -> Report:
         """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
 
@@ -158,8 +161,9 @@ class Run:
             Whether the report has the permutation ``importance`` of the columns of the table.
         repeats, seed : int, optional
             Permutations of each column, by default 5, and what they are drawn from, by default 0.
-        execution
-            Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
+        options
+            Others of ``gradreduce evaluate``: for tables and their files ``drop``, ``na``,
+            ``delimiter`` and so on, and ``missing_label``; of a job ``workers``, ``runner``, ....
 
         Raises
         ------
@@ -168,9 +172,9 @@ class Run:
         UsageError
             The data have no column ``by``, or it has too many values.
         """
-        given: dict[str, Any] = {"label": label, "weights": weights}
+        given = {"label": label, "weights": weights, **_reading(options, "missing_label")}
         permutations = permuting.settings(importance, repeats, seed)
-        with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
+        with self._at_work(options) as (how, device, place), contextlib.ExitStack() as stack:
             grouped, shown = None, _shown_as(data)
             if by is not None:
                 if memory.is_table(data):
@@ -180,12 +184,12 @@ class Run:
                 grouped = stack.enter_context(
                     groups.of_file(self._run, _path(data), by, given, how)
                 )
-                given["drop"] = grouped.drop
+                given["drop"] = (*given.get("drop", ()), *grouped.drop)
             if memory.is_table(data) or _is_file(data):
                 # No report has ids.
                 given["id"] = ""
             folder = self._imported(data, place, **given)
-            how = self._near(how, execution, load(folder).rows)
+            how = self._near(how, options, load(folder).rows)
             completed = prepare(self._run, folder, how, True, shown=shown, device=device)
             found = report(self._run, completed, folder, how, device)
             if grouped is not None:
@@ -203,7 +207,7 @@ class Run:
         keep: str | Iterable[str] = (),
         layer: str | int | None = None,
         here: bool = False,
-        **execution: Any,
+        **options: Any,
     ) -> Any:
         """Predict rows, in their order.
 
@@ -225,8 +229,9 @@ class Run:
         here : bool
             Predict any number of rows in this process and thread, and start no job: for a task of a
             job, or a service. A few rows are anyway. The model stays loaded for the next call.
-        execution
-            Options of ``gradreduce predict``, such as ``workers`` and ``runner``.
+        options
+            Others of ``gradreduce predict``: for tables and their files ``drop``, ``na``,
+            ``delimiter`` and so on; of a job ``workers``, ``runner``, ....
 
         Returns
         -------
@@ -244,6 +249,7 @@ class Run:
             The data do not fit the model.
         """
         run, is_array = self._run, not (isinstance(data, _PATHS) or memory.is_table(data))
+        reading, execution = _reading(options), options
         if probabilities and not run.config.classes:
             raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
         if probabilities and layer is not None:
@@ -262,7 +268,7 @@ class Run:
         is_near = here or (not execution and not isinstance(data, _PATHS) and near.is_small(data))
         # What was used in this process may not be forked after it.
         is_near = is_near and models.find(self.plan.model).forks_after_gradient
-        if is_near and is_array and id is None and not keep and run.recipe is None:
+        if is_near and is_array and id is None and not (keep or reading) and run.recipe is None:
             # Nothing is written, not even a temporary folder.
             with _quiet(run.config.numeric_profile), signals.interrupting():
                 given = _checked(execution, (flags.DEVICE,))
@@ -285,7 +291,7 @@ class Run:
                 raise UsageError(
                     "keep is for tables and their files, by a run that learned from one"
                 )
-            named = {"id": id, "keep": keep}
+            named = {"id": id, "keep": keep, **reading}
             file = None if path is None else files.cut(run, path, how, named, wanted)
             notes: list[str] = []
             if file is not None and loaded is not None:
@@ -294,7 +300,7 @@ class Run:
                 how = self._near(how, execution, file.rows)
                 notes = files.predict(run, file, out, how, device)[1]
             else:
-                folder = self._imported(data, place, labelled=False, id=id)
+                folder = self._imported(data, place, labelled=False, id=id, **reading)
                 shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
                 completed = prepare(run, folder, how, False, out, shown, device)
                 prediction_job.predict(run, completed, folder, out, how, id, device, wanted)
@@ -616,7 +622,7 @@ def _imported(
     """The folder of a dataset, which other data become in ``place``, named by their digest."""
     is_path, is_table = isinstance(data, _PATHS), memory.is_table(data)
     is_file = _is_file(data)
-    for name in ("label", "id", "recipe"):
+    for name in ("label", "id", "recipe", "missing_label", *_READING):
         if given.get(name) is not None and not (is_file or is_table):
             raise UsageError(f"{name}: it is for tables, and the data are not a table")
     is_folder = is_path and not is_file
@@ -686,7 +692,8 @@ def _as_file(rows: Any, shown: str) -> Iterator[Path]:
             yield file
         except (DataError, UsageError) as error:
             # Not the name of a file that the user has never seen.
-            raise type(error)(str(error).replace(str(file), shown)) from error
+            text = str(error).replace(str(file), shown).replace(file.name, shown)
+            raise type(error)(text) from error
 
 
 def _is_file(data: Any) -> bool:
@@ -742,6 +749,14 @@ def _named(parameter: str) -> Iterator[None]:
         yield
     except (DataError, UsageError) as error:
         raise type(error)(f"{parameter}: {error}") from error
+
+
+def _reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
+    """Take out how the file of a table is read."""
+    found = {n: given.pop(n) for n in (*_READING, *more) if n in given}
+    found = {name: value for name, value in found.items() if value is not None}
+    checked = Recipe.parse(found)
+    return {name: getattr(checked, name) for name in found}
 
 
 def _checked(given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:

@@ -90,8 +90,11 @@ def test_ids_that_are_not_there_or_not_wanted(trained, tmp_path):
         row["key"] = "same"
     path = write(tmp_path / "same.csv", table)
     for data in (path, pa.Table.from_pylist(table)):
-        with pytest.raises(DataError, match="Name another column with --id, or --id '' for none"):
+        with pytest.raises(
+            DataError, match="Name another column with --id, or --id '' for none"
+        ) as e:
             trained.predict(data)
+        assert str(e.value).startswith("same.csv: the id" if data is path else "the table: the id")
         found = trained.predict(data, id="")
         assert found.column_names[:2] == ["row", "prediction"]
         with pytest.raises(UsageError, match=r"--id kez: .* no such column; .* Did you mean key\?"):
@@ -178,6 +181,39 @@ def test_options_of_csv_are_not_for_parquet(trained, tmp_path):
         assert done.returncode == 2
         assert f"error: {option} is for csv, not for parquet" in done.stderr
     assert not out.exists()
+
+
+def test_options_of_files_in_python(trained, tmp_path):
+    table = [*rows(30, 4)]
+    path, other = write(tmp_path / "a.csv", table), tmp_path / "b.csv"
+    for row in table[:3]:
+        row["label"] = ""
+    partly = write(tmp_path / "c.csv", table)
+    text = path.read_text().replace(",", ";").replace("label", "label;more").replace("low", "low;1")
+    other.write_text(text.replace("high", "high;2"))
+    with pytest.raises(DataError, match="extra: more"):
+        trained.predict(other, delimiter=";")
+    how = {"delimiter": ";", "drop": "more"}
+    assert trained.predict(other, **how) == trained.predict(path)
+    assert trained.evaluate(other, by="town", **how) == trained.evaluate(path, by="town")
+    found = trained.predict(pa.Table.from_pylist([{**table[0], "more": 1}]), drop=["more"])
+    assert found.to_pylist() == trained.predict(path).to_pylist()[:1]
+    with pytest.raises(UsageError, match="delimiter"):
+        trained.predict(path, delimiter=5)
+    with pytest.raises(UsageError, match="drop: it is for tables"):
+        trained.predict(np.eye(3), drop="more")
+    # Rows without a label are left out where that is said, and their groups are those of the rest.
+    with pytest.raises(DataError, match=r"row 1, column label: .* Say --missing-label drop"):
+        trained.evaluate(partly)
+    rest = write(tmp_path / "d.csv", table[3:])
+    with pytest.warns(UserWarning, match="rows left out, since labels or fields are missing: 3"):
+        found = trained.evaluate(partly, by="town", missing_label="drop")
+    assert str(found) == str(trained.evaluate(rest, by="town"))
+    shown = [
+        succeed("evaluate", trained.path, one, "--by", "town", "--missing-label", "drop")
+        for one in (partly, rest)
+    ]
+    assert shown[0] == shown[1]
 
 
 def test_a_run_of_arrays_takes_no_files(tmp_path):
