@@ -178,7 +178,8 @@ def of_file(
         _codes(block.column(0), recipe.na, numbers, column) for *_, block in table.scan([column])
     ]
     # Features, labels and weights are read in any case, and others left out where some are named.
-    drop = () if like.recipe.only else (column,)
+    is_known = like.recipe.only or column in (one.name for one in like.columns)
+    drop = () if is_known else (column,)
     with scratch(run.path / "data", execution.runner) as place:
         place.mkdir()
         put_if_absent(place / "codes", *(part.tobytes() for part in codes))

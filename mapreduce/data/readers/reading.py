@@ -33,7 +33,7 @@ from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Summary
 from mapreduce.data.shards import sparse_row_bytes
-from mapreduce.errors import DataError
+from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.support.commands import command
 
@@ -470,6 +470,12 @@ def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
     for one in (like.recipe, recipe):
         known |= {name for name in (one.label, one.weights, one.id) if name}
     there = {*table.names}
+    for name in recipe.drop:
+        if name not in like.recipe.drop and find(table, "--drop", name) in wanted:
+            raise UsageError(
+                f"--drop {name}: the model was trained on this column, and needs it. Leave the "
+                f"option out, or train without the column"
+            )
     if like.recipe.only:
         known |= there
     missing = [name for name in wanted if name not in there]

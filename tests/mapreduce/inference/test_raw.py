@@ -183,6 +183,18 @@ def test_options_of_csv_are_not_for_parquet(trained, tmp_path):
     assert not out.exists()
 
 
+def test_columns_that_cannot_be_dropped(trained, tmp_path):
+    path = write(tmp_path / "new.csv", rows(5))
+    for name, expected in (("town", "the model was trained on this"), ("twon", "no such column")):
+        for use in (trained.predict, trained.evaluate):
+            with pytest.raises(UsageError, match=f"--drop {name}: .*{expected}"):
+                use(path, drop=name)
+        for command in ("predict", "swarm"):
+            refused = gradreduce(command, trained.path, path, "no", "--drop", name, cwd=tmp_path)
+            assert (refused.returncode, expected in refused.stderr) == (2, True)
+    assert len(trained.predict(path, drop="label")) == 5
+
+
 def test_options_of_files_in_python(trained, tmp_path):
     table = [*rows(30, 4)]
     path, other = write(tmp_path / "a.csv", table), tmp_path / "b.csv"
