@@ -201,10 +201,12 @@ def predict(
     DATA is a dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends
     in .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
     example, in the order of the files that DATA comes from. The columns are row (the number of the
-    example, from 0), the id, under the name of its column, and label (if DATA has them), the
-    columns of --keep, prediction, and for a classifier probability and probabilities. The outputs
-    of a --layer come last, as features. If you stop the command, run it again to complete the
-    predictions: those of a file OUT wait in a hidden folder beside it.
+    example, from 0), the id, under the name of its column (if DATA has ids), label (if DATA is a
+    dataset with labels; of a file --keep takes them), the columns of --keep, prediction, and for a
+    classifier probability and probabilities. The outputs of a --layer come last, as features.
+
+    If you stop the command, run it again to complete the predictions: those of a file OUT wait in a
+    hidden folder beside it.
     """
     pin_profile(run)
     from mapreduce.inference import files, outputs, raw
@@ -315,8 +317,8 @@ def swarm(
             rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
         elif data.is_file():
             raise UsageError(
-                f"{data}: expected a dataset, or a file of CSV or Parquet whose rows with ids are "
-                f"all kept. For other data take 'gradreduce predict'"
+                f"{data}: expected a dataset, or a file of CSV or Parquet; and no ids (--id '') if "
+                f"rows with missing fields are left out. For others take 'gradreduce predict'"
             )
         else:
             raw.refuse(data, given)

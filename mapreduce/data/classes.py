@@ -121,10 +121,13 @@ class Classes:
         if are_integers:
             values = [t if n is None else n for t, n in zip(texts, integers, strict=True)]
         if self._like is not None and (unseen := {*values} - {*self._like}):
-            shown = ", ".join(map(repr, sorted(map(str, unseen))[:5])) + ", …" * (len(unseen) > 5)
+            shown, these = (
+                ", ".join(map(repr, sorted(map(str, some))[:5])) + ", …" * (len(some) > 5)
+                for some in (unseen, self._like)
+            )
             raise DataError(
-                f"the data have classes that the training data do not have: {shown}. These "
-                f"have {len(self._like)} classes"
+                f"the data have classes that the training data do not have: {shown}. These have "
+                f"{these}. Leave the rows of other classes out, or train on such rows, too"
             )
         labels = tuple(sorted({*values}))
         places = {label: place for place, label in enumerate(labels)}

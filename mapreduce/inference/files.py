@@ -117,10 +117,15 @@ def cut(
             f"of. Take -r parallel, or make a dataset of it with 'gradreduce data import'"
         )
     if found is None and given.get("keep") and data.exists():
+        what = "a dataset has features alone"
+        if data.is_file():
+            what = (
+                f"and one that tasks of -r {execution.runner} open, without ids (--id '') if rows "
+                f"with missing fields are left out; {data} is another one"
+            )
         raise UsageError(
-            f"--keep: expected a file of CSV or Parquet that tasks of -r {execution.runner} open, "
-            f"and of whose rows with ids none is left out; {data} is another one. Leave --keep "
-            f"out, and join the predictions to the data by their ids or rows"
+            f"--keep: expected the file of a table, CSV or Parquet, {what}. Leave --keep out, and "
+            f"join the predictions to the data by their ids or rows"
         )
     return found
 

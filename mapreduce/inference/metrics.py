@@ -224,7 +224,7 @@ class Report(Evaluated):
         """A line for the whole, and for each group."""
         more = len(self.groups) - MOST_LINES
         rest = f"; those of most weight, --json has {more:,} more" if more > 0 else ""
-        yield f"by {self.by}, {len(self.groups):,} values{rest}:"
+        yield f"by {self.by}, {len(self.groups):,} value{'s' * (len(self.groups) != 1)}{rest}:"
         shown = [*self.groups.items()][:MOST_LINES]
         rows = [("all", self), *((_name("(missing)" if v is None else v), r) for v, r in shown)]
         amount = "weight" if self.is_weighted else "rows"

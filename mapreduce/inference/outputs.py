@@ -56,6 +56,8 @@ _WRITERS: dict[str, Callable[[str, Any], Any]] = {
     ".feather": pa.ipc.new_file,
     ".csv": csv.CSVWriter,
 }
+#: What the name of a folder does not end in, but that of a file which nobody writes.
+_OTHERS = (".gz", ".tsv", ".txt", ".json", ".jsonl", ".ipc", ".orc", ".pq", ".xls", ".xlsx")
 #: Columns of predictions beside the ids, which cannot have one of these names.
 COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
@@ -108,7 +110,7 @@ def is_file(out: AnyPath, layer: str = "") -> bool:
     Raises UsageError (a text file cannot hold the outputs of a ``layer``).
     """
     suffix = PurePosixPath(str(out)).suffix
-    if suffix in (".gz", ".tsv", ".txt", ".json", ".ipc", ".orc"):
+    if suffix.lower() in _OTHERS or (suffix not in _WRITERS and suffix.lower() in _WRITERS):
         raise UsageError(
             f"{out}: expected a name that ends in {', '.join(_WRITERS)}, or that of a folder"
         )

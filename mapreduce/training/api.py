@@ -237,9 +237,9 @@ class Run:
         -------
         array or pyarrow.Table
             Of arrays (rows,) classes or numbers, or outputs (rows, n) of the layer. Of tables and
-            datasets a table with ``row``, ``label`` and the id, called as its column, if the data
-            have them, ``prediction``, ``probability`` and ``probabilities``, and ``features``, the
-            outputs of the layer.
+            datasets a table with ``row``, the id, called as its column, if the data have any, the
+            ``label`` of a dataset that has them, the columns of ``keep``, ``prediction``,
+            ``probability`` and ``probabilities``, and ``features``, the outputs of the layer.
 
         Raises
         ------

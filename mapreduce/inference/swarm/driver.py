@@ -271,7 +271,8 @@ class _Workers:
         self._done[number] = done
         if process.returncode < 0:
             name = signal.Signals(-process.returncode).name
-            self._tell(f"worker {number + 1} was ended by {name}; the others go on")
+            others = len(self._done) < self._count
+            self._tell(f"worker {number + 1} was ended by {name}" + "; the others go on" * others)
             # Nobody needs to wait for a sign of its life.
             leases.give_back(self._program.place, self._name(number))
         else:

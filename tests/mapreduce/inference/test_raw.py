@@ -124,7 +124,9 @@ def test_a_new_class_is_an_error_where_labels_are_needed(trained, tmp_path):
     table = [*rows(5)]
     table[4]["label"] = "middle"
     path = write(tmp_path / "new.csv", table)
-    with pytest.raises(DataError, match="classes that the training data do not have: 'middle'"):
+    with pytest.raises(
+        DataError, match=r"'middle'\. These have 'high', 'low'\. Leave the rows of "
+    ):
         trained.evaluate(path)
     assert len(trained.predict(path)) == 5
 
@@ -253,6 +255,10 @@ def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
         trained.predict(write(tmp_path / "bad.csv", table, ["key", "town", "seen", "label"]))
     with pytest.raises(UsageError, match=r"ends in \.parquet, \.arrow, .*, or that of a folder"):
         is_file(tmp_path / "out.csv.gz")
+    for name in ("out.CSV", "out.xlsx", "out.Parquet", "out.pq"):
+        with pytest.raises(UsageError, match=rf"{name}: expected a name that ends in \.parquet"):
+            is_file(tmp_path / name)
+    assert is_file(tmp_path / "out.csv") and not is_file(tmp_path / "out.v2")
 
 
 def test_a_recipe_may_be_a_dictionary(tmp_path):

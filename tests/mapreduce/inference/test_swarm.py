@@ -413,9 +413,13 @@ def test_workers_that_all_end_too_early(trained, file, tmp_path, monkeypatch):
     (tmp_path / "ended.py").write_text(code)
     monkeypatch.setattr(driver.worker, "__name__", "ended")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    told, run = [], RunDir(trained / "run")
     with pytest.raises(GradreduceError, match="exit codes -9, -9") as caught:
-        swarm(trained, file, tmp_path / "out")
+        driver.predict_file(
+            run, file, tmp_path / "out", workers=2, patience=PATIENCE, tell=told.append
+        )
     assert "0 of" in str(caught.value)
+    assert sum(line.endswith("the others go on") for line in told) == 1
 
 
 @pytest.mark.slow
