@@ -117,7 +117,7 @@ def cut(
             f"of. Take -r parallel, or make a dataset of it with 'gradreduce data import'"
         )
     if found is None and given.get("keep") and data.exists():
-        what = "a dataset has features alone"
+        what = "since a dataset has features alone"
         if data.is_file():
             what = (
                 f"and one that tasks of -r {execution.runner} open, without ids (--id '') if rows "

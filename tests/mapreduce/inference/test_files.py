@@ -541,7 +541,7 @@ def test_columns_that_cannot_be_kept(trained, tmp_path, source):
         pyarrow.csv.write_csv(table, tmp_path / "odd.csv")
         with pytest.raises(UsageError, match=expected):
             files.cut(run, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
-    with pytest.raises(UsageError, match=r"the file of a table, .* a dataset has features alone"):
+    with pytest.raises(UsageError, match="since a dataset has features alone"):
         files.cut(run, tmp_path, INLINE, {"keep": ("size",)})
     predicted(trained / "run", source, tmp_path / "out")
     with pytest.raises(OutputError, match="of another model or of other data"):
