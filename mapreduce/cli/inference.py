@@ -201,9 +201,9 @@ def predict(
     DATA is a dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends
     in .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
     example, in the order of the files that DATA comes from. The columns are row (the number of the
-    example, from 0), the id, under the name of its column (if DATA has ids), label (if DATA is a
-    dataset with labels; of a file --keep takes them), the columns of --keep, prediction, and for a
-    classifier probability and probabilities. The outputs of a --layer come last, as features.
+    example, from 0), the id, under the name of its column (if DATA has ids), label (of a
+    dataset with labels), the columns of a file that --keep names, prediction, and for a classifier
+    probability and probabilities. The outputs of a --layer come last, as features.
 
     If you stop the command, run it again to complete the predictions: those of a file OUT wait in a
     hidden folder beside it.
