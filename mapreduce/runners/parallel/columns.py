@@ -18,7 +18,6 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +62,11 @@ class Block(NamedTuple):
     values: list[Any]
     memory: int = 0
 
-    def cut(self, at: int) -> "tuple[Block, Block]":
-        """What comes before a key, given by its number, and the rest."""
-        keys, counts, values, _ = self
-        number = sum(counts[:at]) if counts else at
-        before = Block(keys[:at], counts and counts[:at], values[:number])
-        return before, Block(keys[at:], counts and counts[at:], values[number:])
+    def part(self, start: int, stop: int, first: int) -> "Block":
+        """Keys from one number up to another, whose values begin at the number ``first``."""
+        keys, counts = self.keys[start:stop], self.counts and self.counts[start:stop]
+        number = sum(counts) if counts else len(keys)
+        return Block(keys, counts, self.values[first : first + number])
 
 
 class ColumnWriter:
@@ -165,20 +163,20 @@ class ColumnWriter:
             block = Block(keys, counts, found if rows else list(chain.from_iterable(found)))
             blocks = list(self._blocks(block))
             most = max((memory for memory, _ in blocks), default=0)
-            self._output.append(number, list(chain.from_iterable(map(itemgetter(1), blocks))), most)
+            self._output.append(number, [part for _, parts in blocks for part in parts], most)
 
     def _blocks(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
         """The memory and bytes of a block, or of each of those that one too large is cut into."""
-        keys, counts, values, _ = block
+        keys, values = block.keys, block.values
         if not values:
             return
         most_keys, most_values = (max(_SMALLEST, int(one * self._scale)) for one in _BLOCK_ITEMS)
         if len(keys) > most_keys:
-            last = 0
+            first = 0
             for at in range(0, len(keys), most_keys):
-                some, numbers = keys[at : at + most_keys], counts and counts[at : at + most_keys]
-                first, last = last, last + (sum(numbers) if numbers else len(some))
-                yield from self._blocks(Block(some, numbers, values[first:last]))
+                part = block.part(at, at + most_keys, first)
+                first += len(part.values)
+                yield from self._blocks(part)
             return
         if len(values) <= most_values:
             kinds, most = set(map(type, values)), _BLOCK_BYTES * self._scale
@@ -188,7 +186,9 @@ class ColumnWriter:
                     yield memory, parts
                     return
         if len(keys) > 1:
-            halves = block.cut(len(keys) // 2)
+            at = len(keys) // 2
+            before = block.part(0, at, 0)
+            halves = before, block.part(at, len(keys), len(before.values))
         else:
             at = len(values) // 2
             halves = Block(keys, [at], values[:at]), Block(keys, [len(values) - at], values[at:])

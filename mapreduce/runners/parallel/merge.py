@@ -267,12 +267,10 @@ class _Reader:
 
     def _take(self, stop: int) -> Block:
         """The keys of the first block up to a number, with their values."""
-        keys, counts, values, _ = self._waiting[0]
-        start, first = self._keys, self._values
-        counts = counts and counts[start:stop]
-        self._keys, self._values = stop, first + (sum(counts) if counts else stop - start)
-        taken = Block(keys[start:stop], counts, values[first : self._values])
-        if stop == len(keys):
+        block = self._waiting[0]
+        taken = block.part(self._keys, stop, self._values)
+        self._keys, self._values = stop, self._values + len(taken.values)
+        if stop == len(block.keys):
             self._waiting.popleft()
             self._keys = self._values = 0
         return taken
