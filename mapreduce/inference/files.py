@@ -110,7 +110,7 @@ def cut(
         raw.refuse(data, {name: value for name, value in given.items() if name not in form})
     else:
         raw.refuse(data, form, "files of libsvm's format")
-    found = _cut(run, data, execution, given, layer, form)
+    found = _cut(run, data, execution, given, layer)
     if found is None and opening.is_sparse(data) and data.is_file():
         raise UsageError(
             f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
@@ -131,20 +131,15 @@ def cut(
 
 
 def _cut(
-    run: RunDir,
-    data: AnyPath,
-    execution: Execution,
-    given: Mapping[str, Any],
-    layer: str,
-    form: Mapping[str, Any],
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str
 ) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
-    is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
     if opening.is_sparse(data):
-        return _cut_lines(run, data, layer, **form)
+        return _cut_lines(run, data, given, layer)
+    is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
     like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
@@ -173,9 +168,7 @@ def _cut(
     return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, layer, digest)
 
 
-def _cut_lines(
-    run: RunDir, data: AnyPath, layer: str, zero_based: bool | None, dtype: str | None
-) -> TableFile:
+def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], layer: str) -> TableFile:
     """A file of libsvm's lines, cut into parts."""
     unfinished.files_of([data], come_here=True)
     check_sources([data], "the libsvm file")
@@ -185,7 +178,8 @@ def _cut_lines(
             f"{data}: expected a run of a model of sparse rows, trained on such rows as they stand "
             f"in libsvm's files; {run.path} is another one. Name a file or a dataset like its own"
         )
-    form = Form(None, dtype or "float32", plan.data.features, int(not zero_based))
+    base = int(not given.get("zero_based"))
+    form = Form(None, given.get("dtype") or "float32", plan.data.features, base)
     lines = Lines(data, form)
     (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
