@@ -398,8 +398,10 @@ def _check_like(fitted: Any, values: dict[str, Any]) -> None:
         return
     if fitted is None:
         raise UsageError(f"--like {values['like']}: it was not imported from a table")
-    own = "label id weights drop na header delimiter quote encoding decimal thousands missing_label"
-    for name in sorted((_option_names(_TABLE) | {"dtype"}) - {*own.split()}):
+    from mapreduce.data.readers import CSV_OPTIONS
+
+    own = {"label", "id", "weights", "drop", "na", "missing_label", *CSV_OPTIONS}
+    for name in sorted((_option_names(_TABLE) | {"dtype"}) - own):
         if values[name] not in (None, ()):
             raise UsageError(
                 f"--{name.replace('_', '-')} and --like contradict each other: the features are "

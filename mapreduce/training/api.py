@@ -24,7 +24,7 @@ from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
-from mapreduce.data.readers import labels, memory, opening
+from mapreduce.data.readers import CSV_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
@@ -54,7 +54,7 @@ from mrjob.step import StepFailedException  # isort: skip
 #: The folder of runs for which no folder is named.
 RUNS = Path("runs")
 #: How the file of a table is read, where that of the training data was read otherwise.
-_READING = ("drop", "na", "header", "delimiter", "quote", "encoding", "decimal", "thousands")
+_READING = ("drop", "na", *CSV_OPTIONS)
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
 IMPORTED = ".imported"
 

@@ -11,6 +11,8 @@ from mapreduce.support.registry import Registry
 
 #: Formats whose columns a recipe makes features of.
 TABLES = ("csv", "parquet")
+#: Options of files of CSV alone.
+CSV_OPTIONS = ("header", "delimiter", "quote", "encoding", "decimal", "thousands")
 
 READERS = Registry(
     "format",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hdfs_utils.paths import AnyPath, RemotePath
-from mapreduce.data.readers import READERS, SUFFIXES, TABLES, csv, parquet, suffix
+from mapreduce.data.readers import CSV_OPTIONS, READERS, SUFFIXES, TABLES, csv, parquet, suffix
 from mapreduce.data.readers.files import is_packed
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from mapreduce.data.importer import Source
     from mapreduce.data.manifest import Manifest
     from mapreduce.data.recipes.fitted import FittedRecipe
-
-#: Options of files of CSV alone.
-_OF_CSV = ("header", "delimiter", "quote", "encoding", "decimal", "thousands")
 
 
 def format_of(paths: Sequence[AnyPath]) -> str:
@@ -109,7 +106,7 @@ def request(
             f"{paths[0]}: expected a table, {' or '.join(TABLES)}, found {kind}. Data of other "
             f"formats become datasets: gradreduce data import"
         )
-    for name in _OF_CSV:
+    for name in CSV_OPTIONS:
         if kind != "csv" and given.get(name) is not None:
             raise UsageError(f"--{name} is for csv, not for {kind}")
     return kind, recipe_of(given, paths, like)
