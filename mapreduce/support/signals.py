@@ -43,7 +43,8 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
     on, and one that came while it was blocked is handled here.
 
     An error that follows from the interruption is replaced by it, except one of a full or failing
-    disk. Where it is swallowed (in a ``__del__``, by C that clears any error), it is raised again.
+    disk. Where it is swallowed (in a ``__del__``, by C that clears any error or prints it), it is
+    raised again.
     Nested uses, and those outside of the main thread, which alone gets signals, do nothing.
     """
     global _is_handling
@@ -91,7 +92,16 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
 
     def say(swallowed: Any) -> None:
         if not isinstance(swallowed.exc_value, Interrupted):
-            hook(swallowed)
+            unraisable(swallowed)
+
+    def show(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+        """Show what C prints, as NumPy's ``import_array`` does, and keeps for a debugger."""
+        if not isinstance(error, Interrupted):
+            uncaught(kind, error, traceback)
+            return
+        for kept in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, kept):
+                delattr(sys, kept)
 
     def repeat(number: int) -> None:
         while first is None and not over.wait(_AGAIN_SECONDS):
@@ -99,8 +109,8 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
                 if not over.is_set():
                     os.kill(owner, number)
 
-    hook = sys.unraisablehook
-    sys.unraisablehook = say
+    unraisable, uncaught = sys.unraisablehook, sys.excepthook
+    sys.unraisablehook, sys.excepthook = say, show
     before = [signal.signal(number, handle) for number in NUMBERS]
     _is_handling = True
     try:
@@ -115,7 +125,11 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
         _is_handling, is_ignoring = False, True
         with sending:
             over.set()
-        sys.unraisablehook = hook
+        # A job may have set its own.
+        if sys.unraisablehook is say:
+            sys.unraisablehook = unraisable
+        if sys.excepthook is show:
+            sys.excepthook = uncaught
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, signal.SIG_IGN if once else old)
 

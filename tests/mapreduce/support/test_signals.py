@@ -97,10 +97,21 @@ def _caught(act):
         act()
 
 
+_ACTS = []
+
+
+def _printed(act):
+    _ACTS.append(act)
+    # As NumPy's `import_array` prints what the import raised.
+    ctypes.pythonapi.PyRun_SimpleString(f"import {__name__} as it; it._ACTS.pop()()".encode())
+
+
 @NUMBERS
 @pytest.mark.parametrize("seconds", [signals._AGAIN_SECONDS, 0.0])
-@pytest.mark.parametrize("swallow", [_closed, _asked, _caught])
-def test_an_interruption_that_is_swallowed_is_raised_again(number, seconds, swallow, monkeypatch):
+@pytest.mark.parametrize("swallow", [_closed, _asked, _caught, _printed])
+def test_an_interruption_that_is_swallowed_is_raised_again(
+    number, seconds, swallow, monkeypatch, capfd
+):
     # Without a delay the signal comes while Python still handles what it has swallowed.
     monkeypatch.setattr(signals, "_AGAIN_SECONDS", seconds)
 
@@ -115,6 +126,7 @@ def test_an_interruption_that_is_swallowed_is_raised_again(number, seconds, swal
         work(60)
     assert caught.value.exit_code == 128 + number
     assert done == []
+    assert capfd.readouterr().err == ""
 
 
 def test_another_error_that_python_swallows_is_told_as_ever(monkeypatch):
@@ -124,9 +136,23 @@ def test_another_error_that_python_swallows_is_told_as_ever(monkeypatch):
 
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(sys, "excepthook", lambda *error: told.append(error[1]))
     with signals.interrupting():
         Failing()
-    assert [type(each.exc_value) for each in told] == [ValueError]
+        ctypes.pythonapi.PyRun_SimpleString(b"{}['missing']")
+    assert [type(each) for each in (told[0].exc_value, told[1])] == [ValueError, KeyError]
+
+
+@pytest.mark.parametrize("name", ["unraisablehook", "excepthook"])
+def test_a_hook_that_a_job_sets_stays(name, monkeypatch):
+    before = getattr(sys, name)
+    monkeypatch.setattr(sys, name, before)
+    with signals.interrupting():
+        pass
+    assert getattr(sys, name) is before
+    with signals.interrupting():
+        setattr(sys, name, print)
+    assert getattr(sys, name) is print
 
 
 def test_an_interruption_takes_the_place_of_an_error_of_what_defers_it():
