@@ -23,7 +23,7 @@ from mapreduce.data.readers.edges import edges_of, leaves_at
 from mapreduce.data.readers.files import (
     check_sources,
     is_packed,
-    open_source,
+    open_stretch,
     read_fully,
     unpacked_size,
 )
@@ -108,8 +108,7 @@ class CsvTable:
         records = RecordEnds(self._recipe, self._ends[path])
         # The last record that begins in a block ends in the next, or in a later one.
         rest: list[bytes] = []
-        with open_source(path) as file:
-            file.seek(at)
+        with open_stretch(path, at) as file:
             while part := file.read(min(BLOCK_BYTES - at % BLOCK_BYTES, stop - at)):
                 at += len(part)
                 is_first = starts and not rest
@@ -148,8 +147,7 @@ class CsvTable:
         if not self._sizes[piece.file]:
             return edges_of_all(self.leaves(piece))
         found = []
-        with open_source(path) as file:
-            file.seek(piece.start)
+        with open_stretch(path, piece.start) as file:
             for start in range(piece.start, piece.stop, BLOCK_BYTES):
                 part = read_fully(file, min(BLOCK_BYTES, piece.stop - start))
                 part = part if start else part.removeprefix(BOM)

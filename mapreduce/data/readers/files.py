@@ -1,13 +1,14 @@
 """Opening source files, gzipped or not, with errors that say where the file ends early."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO, cast
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath, size_of
+from hdfs_utils.paths import AnyPath, size_of, stamp_of
 from hdfs_utils.publish import check_folders
 from mapreduce.errors import DataError, MissingInputError, UsageError
 
@@ -42,15 +43,56 @@ def open_source(path: AnyPath) -> Iterator[BinaryIO]:
     Raises StorageError (no permission, or the disk fails), DataError (while reading: the gzip
     stream is damaged or ends early).
     """
+    with _errors(path):
+        file, stack = _opened(path)
+        with stack:
+            yield file
+
+
+@contextmanager
+def open_stretch(path: AnyPath, at: int) -> Iterator[BinaryIO]:
+    """Open a file as :func:`open_source` does, at a byte of what it unpacks to.
+
+    Whoever then opens a gzipped file at a later byte, in the same process, goes on where the block
+    has stopped: so a file is unpacked once, and not for each stretch from its beginning.
+    """
+    with _errors(path):
+        file, stack = _going_on(path, at) or _opened(path)
+        with stack:
+            file.seek(at)
+            yield file
+            if isinstance(file, gzip.GzipFile) and file.peek(1):
+                _stopped[os.getpid()] = str(path), stamp_of(path), file, stack.pop_all()
+
+
+#: The gzipped file of which a stretch was read last, if there is more of it, by process, since
+#: forks share the place in an open file: path, stamp, what unpacks it, and what closes it.
+_stopped: dict[int, tuple[str, str, Any, ExitStack]] = {}
+
+
+def _going_on(path: AnyPath, at: int) -> tuple[Any, ExitStack] | None:
+    """What has unpacked a file up to a byte, or to one before it, if anything has."""
+    if before := _stopped.pop(os.getpid(), None):
+        name, stamp, file, stack = before
+        if name == str(path) and stamp == stamp_of(path) and file.tell() <= at:
+            return file, stack
+        stack.close()
+    return None
+
+
+def _opened(path: AnyPath) -> tuple[Any, ExitStack]:
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("rb"))
+        if file.peek(2)[:2] == GZIP_MAGIC:
+            file = stack.enter_context(gzip.open(file))
+        return file, stack.pop_all()
+
+
+@contextmanager
+def _errors(path: AnyPath) -> Iterator[None]:
     with storage_errors("read", path):
         try:
-            with path.open("rb") as raw:
-                packed = raw.peek(2)[:2] == GZIP_MAGIC
-                if packed:
-                    with gzip.open(raw) as unpacked:
-                        yield cast(BinaryIO, unpacked)
-                else:
-                    yield raw
+            yield
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise _damaged(path, error) from error
 

@@ -20,7 +20,7 @@ from hdfs_utils.paths import AnyPath, stamp_of
 from mapreduce.data import csr
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Finished, Rows, Source
-from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
+from mapreduce.data.readers.files import check_sources, open_stretch, unpacked_size
 from mapreduce.data.readers.table import BadField, Stretch, check_rows
 from mapreduce.errors import DataError, UsageError
 
@@ -91,8 +91,7 @@ def _blocks(path: AnyPath, start: int = 0, stop: int = sys.maxsize) -> Iterator[
     """Whole lines, from a byte that begins one up to another; with the number of the first."""
     number, at = 1, start
     rest: list[bytes] = []
-    with open_source(path) as file:
-        file.seek(start)
+    with open_stretch(path, start) as file:
         while part := file.read(min(BLOCK_BYTES, stop - at)):
             at += len(part)
             end = part.rfind(b"\n") + 1
