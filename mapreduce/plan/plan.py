@@ -330,7 +330,8 @@ class Plan:
     def cures(self) -> str:
         """What to try if the training diverges."""
         tries = []
-        if self.data.standardised is None:
+        # Tables are standardised when they are imported.
+        if self.data.standardised is None and self.data.recipe is None:
             tries.append("standardise the features with 'gradreduce data standardise'")
         tries += self.create_optimizer().cures(self.dtype)
         tries += ["take --precision full"] * self.is_mixed

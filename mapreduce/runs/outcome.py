@@ -22,6 +22,11 @@ _RISEN = 1.05
 #: Rounds of which quarters are compared, and the share of the fall in the last that is much.
 _SOME, _STILL = 16, 0.15
 
+_SEPARATED = (
+    "the loss fell to 0: the model tells the training rows apart without an error, and its "
+    "probabilities are nearly 0 or 1; take --l2 if they are to say how sure it is"
+)
+
 #: Weight and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
 Losses = Mapping[int, tuple[float, float | None]]
 
@@ -49,6 +54,8 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     """
     # A search that is stopped early, by patience, has ended as it should.
     search = "" if ended is None else ended.search
+    if search == "stalled" and _is_nothing(plan, losses):
+        return _SEPARATED if plan.data.classes else None
     if ended and (search == "stalled" or (search == "unfinished" and not ended.stopped_early)):
         how, tries = f"stalled at {plan.dtype} precision after {ended.completed:,}", plan.cures
         if search == "unfinished":
@@ -77,6 +84,13 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     return (
         f"the training diverged: the loss is {mean:.4g}, {before} it is {nothing:.4g}; {plan.cures}"
     )
+
+
+def _is_nothing(plan: Plan, losses: Losses) -> bool:
+    """Whether a loss is nothing beside the first, at the precision of the parameters."""
+    found = [loss for _, loss in losses.values() if loss is not None]
+    first = losses.get(1, (0, None))[1]
+    return first is not None and min(found) <= float(np.finfo(plan.dtype).eps) * first
 
 
 def _risen(plan: Plan, losses: Losses) -> str | None:

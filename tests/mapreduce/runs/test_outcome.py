@@ -89,6 +89,30 @@ def test_a_search_that_patience_ends_is_not_told_to_take_more_rounds():
     assert said.startswith("not converged within 30 rounds")
 
 
+@pytest.mark.parametrize(
+    ("plan", "last", "said"),
+    [
+        (PLAN, 0.0, "the loss fell to 0"),
+        (PLAN, 1e-3, "stalled at float32 precision after 17 rounds"),
+        (replace(PLAN, dtype="float64"), 1e-10, "stalled at float64"),
+        (REGRESSION, 1e-9, None),
+        (REGRESSION, 1e-3, "stalled at float32"),
+    ],
+)
+def test_a_search_that_nothing_is_left_for(plan, last, said):
+    ended = RunEnded(17, "", True, "stalled", 0.05)
+    losses = {1: (1000, GUESS), 2: (1000, last), 3: (1000, None), 4: (1000, 2.5)}
+    found = outcome.warning(replace(plan, optimizer="lbfgs"), ended, losses)
+    assert (found or "None").startswith(str(said))
+
+
+def test_tables_are_standardised_already():
+    plan = replace(PLAN, optimizer="lbfgs", dtype="float64")
+    assert plan.cures.startswith("standardise the features with 'gradreduce data standardise'")
+    table = replace(plan, data=replace(DATA, recipe="0" * 64))
+    assert table.cures == "look for extreme features"
+
+
 def test_the_loss_of_a_pass_is_that_of_all_rows():
     losses = {
         completed: (100 if completed % 10 else 50, float(completed)) for completed in range(1, 31)
