@@ -21,7 +21,6 @@ def folder(tmp_path):
     """The files that the page speaks of."""
     lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
     (tmp_path / "table.csv").write_text("\n".join(["size,price,label", *lines]) + "\n")
-    (tmp_path / "rows.svm").write_text("".join(f"{i % 2} {i + 1}:1\n" for i in range(12)))
     pixels = np.random.default_rng(0).integers(0, 256, (20, 28, 28), np.uint8)
     for name, array in (("images-idx3", pixels), ("labels-idx1", np.arange(20) % 10)):
         # As FashionMNIST's files: two zeros, the code of bytes, the dimensions, the elements.
@@ -33,15 +32,11 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_commands_in_order(folder):
-    from_csv, uneven, predicting, lines, swarm, hashing, standardising, images = blocks("sh", TEXT)
+    from_csv, uneven, hashing, standardising, images = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
     assert "match their digests" in shown
     shell(uneven, folder)
-    shell(predicting, folder)
-    assert "predictions.parquet: 12 predictions" in shell(lines, folder)
-    shell(swarm, folder)
-    assert (folder / "together" / "_SUCCESS").exists()
     shell(hashing, folder)
     (folder / "plain").rename(folder / "more")
     shell("cp -r more plain", folder)

@@ -190,6 +190,15 @@ def test_the_commands_of_the_first_page(tmp_path):
     assert (tmp_path / "runs" / "first" / "result.json").exists()
 
 
+@pytest.mark.slow
+def test_predicting(tmp_path):
+    assert follow(place("predicting"), tmp_path) == []
+    of_rows = ["row", "prediction", "probability", "probabilities"]
+    files = ["sparse.parquet", "again/part-00000.parquet", "together/part-00000.parquet"]
+    found = [pq.read_table(tmp_path / file).column_names for file in files]
+    assert found == [of_rows, ["row", "label", *of_rows[1:]], of_rows]
+
+
 class TestFirstJob:
     """It leads from an empty folder to a job that is checked, and runs anywhere."""
 
