@@ -209,7 +209,7 @@ def predict(
     hidden folder beside it.
     """
     pin_profile(run)
-    from mapreduce.inference import files, outputs, raw
+    from mapreduce.inference import cutting, files, outputs, raw
     from mapreduce.inference import predict as job
     from mapreduce.inference.predictor import layer_of
     from mapreduce.plan.settings import device_of
@@ -222,7 +222,7 @@ def predict(
         # Before anything is read, which may take long.
         layer = layer_of(directory.config, layer)
         outputs.is_file(out, layer)
-        if file := files.cut(directory, data, execution, given, layer):
+        if file := cutting.cut(directory, data, execution, given, layer):
             rows, notes = files.predict(
                 directory, file, out.absolute(), execution, device, _told(values["quiet"])
             )
@@ -290,7 +290,7 @@ def swarm(
     """
     pin_profile(run)
     from mapreduce.errors import MissingInputError, UsageError
-    from mapreduce.inference import files, outputs, raw
+    from mapreduce.inference import cutting, outputs, raw
     from mapreduce.inference.base import prepare
     from mapreduce.inference.predictor import layer_of
     from mapreduce.inference.swarm import driver
@@ -313,7 +313,7 @@ def swarm(
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
         layer = layer_of(directory.config, layer)
-        if file := files.cut(directory, data, execution, given, layer):
+        if file := cutting.cut(directory, data, execution, given, layer):
             rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
         elif data.is_file():
             raise UsageError(

@@ -28,7 +28,7 @@ from mapreduce.data.readers import CSV_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
-from mapreduce.inference import files, groups, near
+from mapreduce.inference import cutting, files, groups, near
 from mapreduce.inference import importance as permuting
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
@@ -292,7 +292,7 @@ class Run:
                     "keep is for tables and their files, by a run that learned from one"
                 )
             named = {"id": id, "keep": keep, **reading}
-            file = None if path is None else files.cut(run, path, how, named, wanted)
+            file = None if path is None else cutting.cut(run, path, how, named, wanted)
             notes: list[str] = []
             if file is not None and loaded is not None:
                 found, notes = files.predict_here(*loaded, file)

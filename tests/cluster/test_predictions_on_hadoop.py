@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 import mapreduce
 from hdfs_utils.paths import path_of
 from mapreduce.cli.main import main
-from mapreduce.inference import files
+from mapreduce.inference import cutting
 from mapreduce.launch.run import load_job
 from wide_tables import TRAINED, table_of
 
@@ -34,7 +34,7 @@ def test_predictions_of_a_file(draw, cluster, tmp_path, monkeypatch):
     pyarrow.csv.write_csv(table, tmp_path / "new.csv")
     (place / "new.csv").write_bytes((tmp_path / "new.csv").read_bytes())
     # Tasks there find its two blocks, of the usual size; this process says which are a part.
-    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 15, 3 << 20)))
+    monkeypatch.setattr(cutting, "_PART_BYTES", int(chance.integers(1 << 15, 3 << 20)))
     layers = [*run.plan.create_model().named_layers()]
     layer = str(chance.choice(layers)) if layers else None
     expected = run.predict(table, layer=layer, here=True)

@@ -22,7 +22,8 @@ from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import PREDICTION, put_if_absent
 from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, UsageError
 from mapreduce.inference import outputs, predict
-from mapreduce.inference.files import PredictFile, TableFile, concluded
+from mapreduce.inference.cutting import TableFile
+from mapreduce.inference.files import PredictFile, concluded
 from mapreduce.inference.swarm import leases, worker
 from mapreduce.inference.swarm.worker import Done
 from mapreduce.inference.unit_files import Tell, UnitFiles

@@ -22,7 +22,7 @@ from mapreduce.data.readers import opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError
-from mapreduce.inference import files, raw
+from mapreduce.inference import cutting, files, raw
 from mapreduce.runs.directory import RunDir
 from reading import chunks_of
 
@@ -274,10 +274,10 @@ def by_prediction(paths, options, runs):
     run, found = runs[options.get("header") is not False], []
     for number, path in enumerate(paths):
         given = {k: v for k, v in options.items() if k != "header"} | {"id": names_of(options)[0]}
-        file = files.cut(run, path, INLINE, given)
+        file = cutting.cut(run, path, INLINE, given)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(raw, "is_read_there", lambda data, execution: True)
-            there = files.cut(run, path, INLINE, given)
+            there = cutting.cut(run, path, INLINE, given)
         assert replace(there, reading=file.reading) == file
         out = path.parent / f"predicted-{number}.parquet"
         files.predict(run, file, out, INLINE)

@@ -27,7 +27,7 @@ from mapreduce.errors import DataError, GradreduceError, UntrustedError, UsageEr
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
-from mapreduce.inference import files
+from mapreduce.inference import cutting
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.groups import GroupTallies
 from mapreduce.inference.importance import Permute
@@ -93,9 +93,9 @@ def programs(tmp_path_factory):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
-        patch.setattr(files, "_PART_BYTES", 1 << 15)
+        patch.setattr(cutting, "_PART_BYTES", 1 << 15)
         of_a_table = RunDir(learned.path)
-        file = files.cut(of_a_table, path, Execution("inline"), {})
+        file = cutting.cut(of_a_table, path, Execution("inline"), {})
         assert file is not None
         patch.setattr(csv, "PIECE_BYTES", 1 << 16)
         patch.setattr(shuffle, "rows_per_shard", lambda row_bytes: 500)

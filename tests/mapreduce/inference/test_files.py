@@ -26,7 +26,7 @@ from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError, UsageError
-from mapreduce.inference import files, outputs
+from mapreduce.inference import cutting, files, outputs
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -68,8 +68,8 @@ def small_parts(monkeypatch):
     """Parts of a few hundred rows, blocks of a few dozen."""
     monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr(parquet, "_BLOCK_ROWS", 50)
-    monkeypatch.setattr(files, "_PART_BYTES", 1 << 12)
-    monkeypatch.setattr(files, "_PART_ROWS", 300)
+    monkeypatch.setattr(cutting, "_PART_BYTES", 1 << 12)
+    monkeypatch.setattr(cutting, "_PART_ROWS", 300)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def source(tmp_path):
 def predicted(run, path, out, execution=INLINE, **given):
     """What is predicted of a file: the rows, the notes, and the tables of the parts."""
     directory = RunDir(run)
-    file = files.cut(directory, path, execution, given)
+    file = cutting.cut(directory, path, execution, given)
     found = files.predict(directory, file, out, execution)
     parts = () if out.is_file() else sorted(out.glob("part-*.parquet"))
     return *found, [pq.read_table(part) for part in parts]
@@ -207,7 +207,7 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
     other, out = tmp_path / "other.csv", tmp_path / "out.csv"
     pyarrow.csv.write_csv(table_of(1500, 9), other)
     directory = RunDir(trained / "run")
-    file = files.cut(directory, source, INLINE, {})
+    file = cutting.cut(directory, source, INLINE, {})
     completed = checkpoint.latest(directory)
     made_from = outputs.made_from(directory, completed, file.sha256, "cpu")
     with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
@@ -231,7 +231,7 @@ def test_parts_of_other_rows_are_seen(trained, tmp_path, source, small_parts, mo
     with pytest.raises(DataError, match=r"part-00002.parquet holds \d+ predictions: expected"):
         predicted(run, source, out)
     part.unlink()
-    monkeypatch.setattr(files, "_PART_BYTES", 1 << 13)
+    monkeypatch.setattr(cutting, "_PART_BYTES", 1 << 13)
     with pytest.raises(OutputError, match="of another model or of other data"):
         predicted(run, source, out)
 
@@ -277,7 +277,7 @@ def test_empty_row_groups(trained, tmp_path, small_parts):
 
 def test_features_of_many_rows_are_made_chunk_after_chunk(trained, tmp_path, source, monkeypatch):
     """The same bits, since chunks are whole slices."""
-    monkeypatch.setattr(files, "_PART_BYTES", 1 << 15)
+    monkeypatch.setattr(cutting, "_PART_BYTES", 1 << 15)
     predicted(trained / "run", source, tmp_path / "a.csv")
     monkeypatch.setattr(files, "_CHUNK_BYTES", 1)
     predicted(trained / "run", source, tmp_path / "b.csv")
@@ -322,7 +322,7 @@ def test_a_bad_row_takes_one_line(trained, tmp_path, source, runner):
 
 def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, monkeypatch):
     directory = RunDir(trained / "run")
-    file = files.cut(directory, source, INLINE, {})
+    file = cutting.cut(directory, source, INLINE, {})
     text = source.read_text()
     lines = text.splitlines(keepends=True)
     source.write_text("".join([*lines[:500], *lines[501:]]))
@@ -340,7 +340,7 @@ def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, m
     for module in (files, reading, tables):
         monkeypatch.setattr(module, "stamp_of", lambda path: "the same")
     source.write_text(text)
-    file = files.cut(directory, source, INLINE, {})
+    file = cutting.cut(directory, source, INLINE, {})
     lines[500] = "\n" * len(lines[500])
     source.write_text("".join(lines))
     changed = (
@@ -416,11 +416,11 @@ def test_an_index_of_row_groups(tmp_path, monkeypatch):
 
 
 def test_there_are_few_parts(monkeypatch):
-    monkeypatch.setattr(files, "_PART_BYTES", 10)
+    monkeypatch.setattr(cutting, "_PART_BYTES", 10)
     monkeypatch.setattr(outputs, "MOST_PARTS", 4)
     for count in (1, 4, 7, 9, 100):
         blocks = [Stretch(0, number * 7, number * 7 + 7, 2) for number in range(count)]
-        parts = files._joined(blocks, "csv")
+        parts = cutting._joined(blocks, "csv")
         assert len(parts) <= 4
         assert parts[0].start == 0 and parts[-1].stop == count * 7
         assert all(one.stop == other.start for one, other in pairwise(parts))
@@ -540,9 +540,9 @@ def test_columns_that_cannot_be_kept(trained, tmp_path, source):
         table = table_of(20, 1).rename_columns(["key", "size", "town", "prediction"])
         pyarrow.csv.write_csv(table, tmp_path / "odd.csv")
         with pytest.raises(UsageError, match=expected):
-            files.cut(run, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
+            cutting.cut(run, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
     with pytest.raises(UsageError, match="since a dataset has features alone"):
-        files.cut(run, tmp_path, INLINE, {"keep": ("size",)})
+        cutting.cut(run, tmp_path, INLINE, {"keep": ("size",)})
     predicted(trained / "run", source, tmp_path / "out")
     with pytest.raises(OutputError, match="of another model or of other data"):
         predicted(trained / "run", source, tmp_path / "out", keep=("size",))

@@ -15,7 +15,7 @@ import mapreduce
 from mapreduce import models
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.readers import csv, parquet
-from mapreduce.inference import files
+from mapreduce.inference import cutting
 from mapreduce.inference.base import Inference
 from mapreduce.inference.predictor import Predictor
 from mapreduce.models.base import Model
@@ -160,8 +160,8 @@ def everywhere(seed, folder, monkeypatch, spec=None):
     expected = bits(run.predict(table, layer=layer, runner="inline"))
     monkeypatch.setattr(csv, "BLOCK_BYTES", int(chance.integers(1 << 11, 1 << 15)))
     monkeypatch.setattr(parquet, "_BLOCK_ROWS", int(chance.integers(20, 300)))
-    monkeypatch.setattr(files, "_PART_BYTES", int(chance.integers(1 << 12, 1 << 16)))
-    monkeypatch.setattr(files, "_PART_ROWS", int(chance.integers(50, 500)))
+    monkeypatch.setattr(cutting, "_PART_BYTES", int(chance.integers(1 << 12, 1 << 16)))
+    monkeypatch.setattr(cutting, "_PART_ROWS", int(chance.integers(50, 500)))
     order = chance.permutation(rows)
     mixed = table.take(pa.array(order))
     pyarrow.csv.write_csv(mixed, folder / "mixed.csv")

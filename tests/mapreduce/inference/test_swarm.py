@@ -20,7 +20,7 @@ from mapreduce.data import shards
 from mapreduce.data.readers import csv
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
-from mapreduce.inference import files, outputs, raw
+from mapreduce.inference import cutting, files, outputs, raw
 from mapreduce.inference import predict as predict_module
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.predict import Predict, begin, predict
@@ -60,7 +60,7 @@ def trained(tmp_path_factory):
 
 def small_parts(patch):
     patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
-    patch.setattr(files, "_PART_BYTES", 1 << 15)
+    patch.setattr(cutting, "_PART_BYTES", 1 << 15)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def file(trained, monkeypatch):
 
 
 def file_of(folder, data="new.csv"):
-    return files.cut(RunDir(folder / "run"), folder / data, INLINE, {})
+    return cutting.cut(RunDir(folder / "run"), folder / data, INLINE, {})
 
 
 def swarm(trained, file, out, workers=2, patience=PATIENCE):
@@ -365,7 +365,7 @@ def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
     pyarrow.csv.write_csv(
         pa.table({**table, "x03": [*map(str, table["x03"])]}), tmp_path / "bad.csv"
     )
-    bad = files.cut(RunDir(trained / "run"), tmp_path / "bad.csv", INLINE, {})
+    bad = cutting.cut(RunDir(trained / "run"), tmp_path / "bad.csv", INLINE, {})
     with pytest.raises(DataError, match="row 3"):
         swarm(trained, bad, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,258 @@
+"""A file that is to be predicted, and the parts that it is cut into: none needs another."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath, RemotePath, size_of, stamp_of
+from mapreduce.algorithms import shuffle
+from mapreduce.algorithms.summarise import surveyed
+from mapreduce.algorithms.tables import changed
+from mapreduce.data import fields, ids
+from mapreduce.data.manifest import ListedIds
+from mapreduce.data.readers import TABLES, opening
+from mapreduce.data.readers.files import check_sources
+from mapreduce.data.readers.libsvm import Form, Lines
+from mapreduce.data.readers.reading import Reading
+from mapreduce.data.readers.table import Stretch, Table, preview
+from mapreduce.errors import DataError, UsageError
+from mapreduce.inference import outputs, raw
+from mapreduce.inference.base import scratch
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+from mapreduce.support import unfinished
+from mapreduce.support.suggest import did_you_mean
+
+#: A part has at least so many bytes of text, or rows of Parquet, but for the last of a file.
+_PART_BYTES = 16 << 20
+_PART_ROWS = 1 << 16
+#: Another one gives parts other bytes, or other rows.
+_VERSION = 1
+#: What to do if the file has changed.
+AGAIN = "Predict it again"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file to predict, and how it is cut into parts.
+
+    ``reading``: Says how it is read, and counts what a user should know about it.
+    ``parts``: In the order of the rows.
+    ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
+    ``keep``: Columns that stand beside the predictions, too.
+    ``layer``: Whose outputs do so; empty for none.
+    ``sha256``: Digest of its content, and of how it is read.
+    """
+
+    reading: Reading | Lines
+    parts: tuple[Stretch, ...]
+    ids: str
+    keep: tuple[str, ...]
+    layer: str
+    sha256: str
+
+    @property
+    def path(self) -> AnyPath:
+        """Where it is."""
+        return self.reading.table.paths[0].absolute()
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, those that are left out among them."""
+        return sum(part.rows for part in self.parts)
+
+
+def cut(
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str = ""
+) -> TableFile | None:
+    """Read a file of a table, or of libsvm's lines, once, here or by tasks near it, and cut it.
+
+    None if it must be imported instead: it is a folder, or of another format, tasks could not open
+    it, or the ids that count are only those of rows that are not left out.
+
+    ``given``: See :func:`mapreduce.inference.raw.imported`; ``keep``, names of columns, or ``all``;
+    and ``zero_based`` and ``dtype`` of libsvm's lines. ``layer``: As
+    :func:`mapreduce.inference.predictor.layer_of` gives it.
+
+    Raises UsageError (columns cannot be kept, or the model is not of such rows).
+    """
+    form = {name: given.get(name) for name in ("zero_based", "dtype")}
+    if opening.is_sparse(data):
+        raw.refuse(data, {name: value for name, value in given.items() if name not in form})
+    else:
+        raw.refuse(data, form, "files of libsvm's format")
+    found = _cut(run, data, execution, given, layer)
+    if found is None and opening.is_sparse(data) and data.is_file():
+        raise UsageError(
+            f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
+            f"of. Take -r parallel, or make a dataset of it with 'gradreduce data import'"
+        )
+    if found is None and given.get("keep") and data.exists():
+        what = "since a dataset has features alone"
+        if data.is_file():
+            what = (
+                f"and one that tasks of -r {execution.runner} open, without ids (--id '') if rows "
+                f"with missing fields are left out; {data} is another one"
+            )
+        raise UsageError(
+            f"--keep: expected the file of a table, CSV or Parquet, {what}. Leave --keep out, and "
+            f"join the predictions to the data by their ids or rows"
+        )
+    return found
+
+
+def _cut(
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str
+) -> TableFile | None:
+    is_near = isinstance(data, RemotePath) or execution.traits.shares_files
+    # Tasks of mrjob's local runner cannot say which row is wrong.
+    if not data.is_file() or not is_near or execution.runner == "local":
+        return None
+    if opening.is_sparse(data):
+        return _cut_lines(run, data, given, layer)
+    is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
+    like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
+    if kind not in TABLES:
+        return None
+    _, recipe = opening.request([data], {**given, "labelled": False}, like, kind)
+    table = opening.open_table([data], kind, recipe, like)
+    if kind == "csv":
+        # Tasks need not decide again.
+        recipe = replace(recipe, header=table.has_names)
+    has_ids = recipe.id in table.names
+    drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
+    if has_ids and drops:
+        return None
+    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, layer)
+    if not recipe.only:
+        # What is kept, and is no feature, is no column that nobody knows.
+        others = (name for name in keep if name not in {column.name for column in like.columns})
+        recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
+    reading = Reading(table, recipe, like, keep=keep)
+    # Of before it is read.
+    (stamp,) = reading.stamps
+    digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
+    if is_there:
+        parts, listed = _counted_there(run, Reading(table, recipe, like), execution, digest)
+    else:
+        parts, listed = _counted(table, recipe.id if has_ids else None, digest)
+    return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, layer, digest)
+
+
+def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], layer: str) -> TableFile:
+    """A file of libsvm's lines, cut into parts."""
+    unfinished.files_of([data], come_here=True)
+    check_sources([data], "the libsvm file")
+    plan = run.config.plan
+    if not plan.create_model().takes_sparse or run.recipe or plan.data.standardised:
+        raise UsageError(
+            f"{data}: expected a run of a model of sparse rows, trained on such rows as they stand "
+            f"in libsvm's files; {run.path} is another one. Name a file or a dataset like its own"
+        )
+    base = int(not given.get("zero_based"))
+    form = Form(None, given.get("dtype") or "float32", plan.data.features, base)
+    lines = Lines(data, form)
+    (stamp,) = lines.stamps
+    digest = hashlib.sha256(json.dumps(form.to_json()).encode())
+    return _made(lines, stamp, [*lines.index(digest)], "", (), layer, digest)
+
+
+def _made(
+    reading: Reading | Lines,
+    stamp: str,
+    parts: list[Stretch],
+    ids_are: str,
+    keep: tuple[str, ...],
+    layer: str,
+    digest: Any,
+) -> TableFile:
+    """The file of which the shortest stretches are known, in larger parts."""
+    (data,) = reading.table.paths
+    if not sum(part.rows for part in parts):
+        raise DataError(f"{data.name}: expected at least one row, found none")
+    if stamp_of(data) != stamp:
+        raise changed(str(data), AGAIN)
+    bounds = _joined(parts, reading.table.format)
+    digest.update(json.dumps([_VERSION, bounds]).encode())
+    return TableFile(reading, tuple(bounds), ids_are, keep, layer, digest.hexdigest())
+
+
+def _kept(table: Table, keep: tuple[str, ...], id: str | None, layer: str) -> tuple[str, ...]:
+    """The columns that are to stand beside predictions, but for the ids, which do anyway."""
+    names = tuple(table.names) if keep == ("all",) else tuple(dict.fromkeys(keep))
+    own = outputs.id_name(id, layer) if id else None
+    for name in names:
+        if name not in table.names:
+            raise UsageError(
+                f"--keep {name}: {table.paths[0]} has no such column; it has "
+                f"{preview(table.names)}.{did_you_mean(name, table.names)}"
+            )
+        # Labels of a file are not read, so that they may be kept.
+        if name in {*outputs.columns(layer)} - {"label"} or (name == own and name != id):
+            raise UsageError(
+                f"--keep {name}: predictions have a column of this name themselves. Name the "
+                f"others, or call it otherwise in the file"
+            )
+    return tuple(name for name in names if name != own)
+
+
+def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch], ListedIds | None]:
+    """The shortest stretches of a file that is read here, and its column of ids, if it has one."""
+    (data,) = table.paths
+    parts: list[Stretch] = []
+    rows = 0
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        with ids.Writer(Path(folder, ids.FILE)) as named:
+            for stretch, column in table.index(name, digest):
+                if name is not None:
+                    texts = fields.ids_of(column, data, rows, name)
+                    named.append(np.arange(rows, rows + stretch.rows), texts)
+                rows += stretch.rows
+                if parts and parts[-1][:3] == stretch[:3]:
+                    # More of its rows.
+                    stretch = stretch._replace(rows=parts.pop().rows + stretch.rows)
+                parts.append(stretch)
+        return parts, named.finish(data.name)
+
+
+def _counted_there(
+    run: RunDir, reading: Reading, execution: Execution, digest: Any
+) -> tuple[list[Stretch], ListedIds | None]:
+    """The same as :func:`_counted`, by jobs."""
+    leaves, survey = surveyed(reading, execution, digested=True)
+    digest.update(survey.sha256.tobytes())
+    edges = [*(leaf.at or 0 for leaf in leaves), size_of(reading.table.paths[0])]
+    parts = [
+        Stretch(0, start, stop, rows)
+        for (start, stop), rows in zip(pairwise(edges), survey.rows.tolist(), strict=True)
+    ]
+    if reading.roles.id is None:
+        return parts, None
+    with scratch(run.path / "data", execution.runner) as place:
+        place.mkdir()
+        return parts, shuffle.name_rows(reading, leaves, survey, place, execution)
+
+
+def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:
+    """Neighbours as one, so that there are few enough, and none is small, or empty."""
+    parts = [part for part in parts if part.rows]
+    is_text = kind != "parquet"
+    sizes = [part.stop - part.start if is_text else part.rows for part in parts]
+    least = max(_PART_BYTES if is_text else _PART_ROWS, -(-sum(sizes) // outputs.MOST_PARTS))
+    found: list[Stretch] = []
+    filled = least
+    for part, size in zip(parts, sizes, strict=True):
+        if filled >= least:
+            found.append(part)
+            filled = size
+        else:
+            found[-1] = found[-1]._replace(stop=part.stop, rows=found[-1].rows + part.rows)
+            filled += size
+    return found
