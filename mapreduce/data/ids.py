@@ -35,6 +35,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file: Any = None
         self._writer: Any = None
         self._hashes: Any = None
         self._kind = "integer"
@@ -47,7 +48,8 @@ class Writer:
         with storage_errors("write", self._path):
             if self._writer is None:
                 self._hashes = _Runs(self._path.parent)
-                self._writer = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
+                self._file = ipc.written(self._path)
+                self._writer = pq.ParquetWriter(self._file, SCHEMA, compression="zstd")
             self._writer.write_table(pa.table([rows, ids], schema=SCHEMA), _GROUP_ROWS)
             self._hashes.add(_hashes(ids))
         if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
@@ -57,7 +59,7 @@ class Writer:
         if self._hashes is not None and error[0] is not None:
             self._hashes.close()
         if self._writer is not None:
-            with storage_errors("write", self._path):
+            with storage_errors("write", self._path), self._file:
                 self._writer.close()
 
     def finish(self, files: str) -> ListedIds | None:
@@ -71,7 +73,7 @@ class Writer:
 
     def _check_unique(self, files: str, doubtful: Array) -> None:
         """Look at the ids themselves that have these hashes."""
-        with pq.ParquetFile(self._path) as file:
+        with ipc.native(self._path) as raw, pq.ParquetFile(raw) as file:
             groups = map(file.read_row_group, range(file.num_row_groups))
             table = pa.concat_tables(
                 group.filter(pa.array(np.isin(_hashes(group["id"].combine_chunks()), doubtful)))

@@ -31,6 +31,11 @@ def native(path: AnyPath) -> Any:
     return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
+def written(path: Path) -> Any:
+    """A file to write to, whose name need not be Unicode, as it must be where Arrow opens it."""
+    return pa.OSFile(os.fsencode(path), "wb")
+
+
 def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     """The values of a record batch, where they lie.
 

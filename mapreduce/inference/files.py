@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import new_file
 from mapreduce.algorithms.tables import TableProgram, described_by
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.readers.libsvm import Form, Lines
@@ -114,7 +116,7 @@ class PredictFile(UnitFiles, TableProgram):
                 contextlib.suppress(FileExistsError),
                 new_file(path) as temporary,
             ):
-                self._write(number, str(temporary))
+                self._write(number, temporary)
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
         for number in range(part.start, part.stop):
@@ -174,7 +176,7 @@ class PredictFile(UnitFiles, TableProgram):
         for rows in reading.part(self.parts[number], before, before):
             yield self._predicted(rows, finished)
 
-    def _write(self, number: int, path: str) -> None:
+    def _write(self, number: int, path: Path) -> None:
         self.check_unchanged(0)
         reading = self._reading()
         with contextlib.ExitStack() as stack:
@@ -182,7 +184,8 @@ class PredictFile(UnitFiles, TableProgram):
             for table in _grouped(self.tables(number, reading)):
                 with storage_errors("write", path):
                     if writer is None:
-                        writer = outputs.parquet_writer(path, table.schema)
+                        sink = stack.enter_context(ipc.written(path))
+                        writer = outputs.parquet_writer(sink, table.schema)
                         stack.enter_context(_closing(writer, path))
                     writer.write_table(table)
             counts = {kind: found for kind, found in reading.counts.items() if found}
@@ -234,7 +237,7 @@ def _part_of(block: Any, rows: slice) -> Any:
 
 
 @contextlib.contextmanager
-def _closing(writer: Any, path: str) -> Iterator[None]:
+def _closing(writer: Any, path: Path) -> Iterator[None]:
     """Close a writer of Arrow's, whose last bytes may not fit on the disk."""
     try:
         yield

@@ -16,6 +16,7 @@ from hdfs_utils.errors import ConflictError, StorageError
 from hdfs_utils.folders import first_special, remove_ended
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, replace
+from mapreduce.data import ipc
 from mapreduce.data.readers.parquet import opened
 from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.runs import checkpoint, lease
@@ -34,7 +35,7 @@ _MADE_FROM = b"gradreduce.made_from"
 
 
 def parquet_writer(sink: Any, schema: Any) -> Any:
-    """A writer of predictions as Parquet, to a path or a file.
+    """A writer of predictions as Parquet, to a file.
 
     Numbers that hardly repeat are written as they are: a dictionary of them takes five times the
     time, and more space.
@@ -50,7 +51,7 @@ def parquet_writer(sink: Any, schema: Any) -> Any:
 
 
 #: How a file is written whose name ends so.
-_WRITERS: dict[str, Callable[[str, Any], Any]] = {
+_WRITERS: dict[str, Callable[[Any, Any], Any]] = {
     ".parquet": parquet_writer,
     ".arrow": pa.ipc.new_file,
     ".feather": pa.ipc.new_file,
@@ -229,7 +230,8 @@ def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
                     table = file.read_row_group(group).replace_schema_metadata(None)
                     table = _flat(table) if suffix == ".csv" else table
                     if writer is None:
-                        writer = stack.enter_context(_WRITERS[suffix](str(path), table.schema))
+                        sink = stack.enter_context(ipc.written(path))
+                        writer = stack.enter_context(_WRITERS[suffix](sink, table.schema))
                     writer.write_table(table)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import threading
@@ -570,6 +571,20 @@ def test_na_among_whole_numbers_is_no_class(write, tmp_path):
     path = write(lines("x,label", "1,1", "2,a", "3,1.0"))
     with pytest.raises(DataError, match=r"the labels '1' and '1\.0' are the same number"):
         import_rows(opening.table([path], "csv", Recipe()), tmp_path / "two", 0)
+
+
+@pytest.mark.parametrize("ids_are", ["all different", "repeated"])
+def test_ids_in_a_folder_whose_name_is_not_unicode(write, tmp_path, ids_are):
+    path = write(lines("id,x,label", "a,1,0", "b,2,1", "b,3,0"))
+    table = opening.table([path], "csv", Recipe(id="id" if ids_are == "repeated" else "x"))
+    out = tmp_path / os.fsdecode(b"K\xf6ln") / "out"
+    out.parent.mkdir()
+    if ids_are == "repeated":
+        with pytest.raises(DataError, match="the id 'b' is that of rows 2 and 3"):
+            import_rows(table, out, 0)
+        return
+    assert import_rows(table, out, 0).ids.kind == "integer"
+    assert pq.read_table(pa.py_buffer((out / ids.FILE).read_bytes()))["id"].to_pylist() == [*"123"]
 
 
 def typed(path, columns):

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import re
 import time
 from itertools import pairwise
@@ -104,6 +105,21 @@ def test_parts_are_what_a_dataset_gives(trained, tmp_path, small_parts, kind):
     expected = mapreduce.open_run(trained / "run").predict(table)
     for name in ("row", "key", "prediction", "probability", "probabilities"):
         assert joined[name].to_pylist() == expected[name].to_pylist()
+
+
+@pytest.mark.parametrize("out", ["out", "out.parquet", "out.arrow", "out.csv"])
+def test_folders_whose_names_are_not_unicode(trained, tmp_path, source, out):
+    folder = tmp_path / os.fsdecode(b"K\xf6ln")
+    folder.mkdir()
+    predicted(trained / "run", source, tmp_path / out)
+    there = folder / source.name
+    there.write_bytes(source.read_bytes())
+    run = RunDir(trained / "run")
+    files.predict(run, files.cut(run, there, INLINE, {}), folder / out, INLINE)
+    here, there = ((root / out) for root in (tmp_path, folder))
+    if here.is_dir():
+        here, there = here / "part-00000.parquet", there / "part-00000.parquet"
+    assert there.read_bytes() == here.read_bytes()
 
 
 def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
