@@ -34,6 +34,9 @@ def table(data: Any, weights: Any = None) -> Any:
                 f"the table has a column of which Arrow makes none: {error}. Give all its fields "
                 f"one type"
             ) from error
+        except (TypeError, ValueError) as error:
+            # A frame of pandas, with two columns of one name, or one that it stores sparse.
+            raise DataError(f"the table is none for Arrow: {error}") from error
     x, y = _parts(data)
     if isinstance(x, tuple | dict) or x is None:
         kind = f"a tuple of {len(data)}" if isinstance(data, tuple) else f"a {type(data).__name__}"

@@ -829,6 +829,18 @@ def test_texts_of_polars(tmp_path, chunks):
         assert fitted_of(path)[0].columns[0].levels == ("u", "v")
 
 
+@pytest.mark.parametrize("kind", [TypeError, ValueError])
+def test_a_frame_of_which_arrow_makes_no_table(kind):
+    """As pandas' with sparse columns, or with two of one name."""
+
+    class Frame:
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise kind("Duplicate column names found: ['x', 'x']")
+
+    with pytest.raises(DataError, match="the table is none for Arrow: Duplicate column names"):
+        memory.table(Frame())
+
+
 def test_a_frame_of_polars_is_a_table(tmp_path):
     polars = pytest.importorskip("polars", reason="needs Polars: pip install polars")
     frame = polars.DataFrame({"x": [0.1, 0.2], "town": ["Rome", "Oslo"], "label": ["a", "b"]})
