@@ -219,7 +219,7 @@ def import_(
     by_jobs = running["runner"] is not None
     is_far = by_jobs and split_by is None and isinstance(out, RemotePath)
     files = unfinished.files_of(sources, come_here=not (is_far and _runs_far(running)))
-    kind = kind or opening.format_of(files)
+    kind = kind or opening.format_of(files, has_option=True)
     if ":" in kind:
         trust.trust(kind)
     _check_options(kind, values)

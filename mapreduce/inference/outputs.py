@@ -224,15 +224,20 @@ def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
     """Write the tables of parts into one file, as the suffix of its name says."""
     writer: Any = None
     with contextlib.ExitStack() as stack:
-        for part in parts:
-            with opened(part) as file:
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group).replace_schema_metadata(None)
-                    table = _flat(table) if suffix == ".csv" else table
-                    if writer is None:
-                        sink = stack.enter_context(ipc.written(path))
-                        writer = stack.enter_context(_WRITERS[suffix](sink, table.schema))
-                    writer.write_table(table)
+        for table in _tables(parts):
+            table = _flat(table) if suffix == ".csv" else table
+            if writer is None:
+                sink = stack.enter_context(ipc.written(path))
+                writer = stack.enter_context(_WRITERS[suffix](sink, table.schema))
+            writer.write_table(table)
+
+
+def _tables(parts: Sequence[AnyPath]) -> Iterator[Any]:
+    """A table of each row group."""
+    for part in parts:
+        with opened(part) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group).replace_schema_metadata(None)
 
 
 def _flat(table: Any) -> Any:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
 
 
-def format_of(paths: Sequence[AnyPath]) -> str:
+def format_of(paths: Sequence[AnyPath], has_option: bool = False) -> str:
     """The format that the names of files show.
+
+    ``has_option``: Whether a user can say it by ``--format``.
 
     Raises UsageError (they show none, or several).
     """
@@ -29,9 +31,10 @@ def format_of(paths: Sequence[AnyPath]) -> str:
     if len(formats) == 1 and None not in formats:
         return str(formats.pop())
     wrong = next((path for path, end in found.items() if end not in SUFFIXES), paths[0])
-    raise UsageError(
-        f"{wrong}: its name does not show its format. Say which: --format {READERS.known}"
-    )
+    advice = f"Give it a name that ends in {' or '.join(SUFFIXES)}"
+    if has_option:
+        advice = f"Say which: --format {READERS.known}"
+    raise UsageError(f"{wrong}: its name does not show its format. {advice}")
 
 
 def is_table(path: object) -> bool:
@@ -100,7 +103,7 @@ def request(
     ``given`` and ``like`` are for :func:`recipe_of`. Raises UsageError (the format is no table's,
     or takes no such option), and what that raises.
     """
-    kind = kind or format_of(paths)
+    kind = kind or format_of(paths, has_option=like is None)
     if kind not in TABLES:
         raise UsageError(
             f"{paths[0]}: expected a table, {' or '.join(TABLES)}, found {kind}. Data of other "

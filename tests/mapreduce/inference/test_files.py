@@ -115,7 +115,7 @@ def test_folders_whose_names_are_not_unicode(trained, tmp_path, source, out):
     there = folder / source.name
     there.write_bytes(source.read_bytes())
     run = RunDir(trained / "run")
-    files.predict(run, files.cut(run, there, INLINE, {}), folder / out, INLINE)
+    files.predict(run, cutting.cut(run, there, INLINE, {}), folder / out, INLINE)
     here, there = ((root / out) for root in (tmp_path, folder))
     if here.is_dir():
         here, there = here / "part-00000.parquet", there / "part-00000.parquet"
@@ -184,6 +184,15 @@ def test_what_is_done_is_kept_until_the_rest_is(
     assert [*tmp_path.glob(".*.parts")] == [hidden]
     with pytest.raises(OutputError, match=r"out.parquet exists already"):
         predicted(trained / "run", source, out)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_a_disk_that_is_full_when_parts_are_joined(tmp_path, suffix):
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"row": np.arange(100_000)}), path)
+    # Not as an error of the part, which is read well.
+    with pytest.raises(OSError, match="No space left on device"):
+        outputs._join([path], Path("/dev/full"), suffix)
 
 
 def test_what_is_somebody_else_s_is_left_alone(trained, tmp_path, source, small_parts, monkeypatch):

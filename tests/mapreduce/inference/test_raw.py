@@ -246,6 +246,14 @@ def test_the_recipe_of_a_run_is_compared_with_its_digest(trained, tmp_path):
         mapreduce.open_run(copied).predict(write(tmp_path / "new.csv", rows(3)))
 
 
+def test_a_name_that_shows_no_format(trained, tmp_path):
+    path = write(tmp_path / "new.txt", rows(4))
+    for command in (["evaluate"], ["predict", tmp_path / "out.csv"], ["swarm", tmp_path / "out"]):
+        done = gradreduce(command[0], trained.path, path, *command[1:])
+        assert "new.txt: its name does not show its format. Give it a name" in done.stderr
+    assert "Say which: --format" in gradreduce("data", "describe", path).stderr
+
+
 def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
     table = [*rows(4)]
     table[1]["town"] = "z"
