@@ -29,6 +29,7 @@ from mapreduce.report.text import aligned
 from mapreduce.support import signals, traits, trust, unfinished
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.words import count
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -413,10 +414,9 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
     if as_json:
         print_json({**_described(manifest), **more})
         return
-    shards = len(manifest.shards)
     echo(
-        f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
-        f"{shards} shard{'s' if shards > 1 else ''}"
+        f"{folder}: {count(manifest.rows, 'row')} of {count(manifest.features, 'feature')} in "
+        f"{count(len(manifest.shards), 'shard')}"
     )
 
 

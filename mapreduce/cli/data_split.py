@@ -9,6 +9,7 @@ from mapreduce.cli.common import CSV, LOCATION, output_options, print_json, with
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.support import signals, unfinished
 from mapreduce.support.printable import echo
+from mapreduce.support.words import count
 
 
 @click.command("split", cls=GroupedCommand)
@@ -48,5 +49,5 @@ def split(
     if as_json:
         print_json({"rows": rows})
     elif not quiet:
-        for name, count in rows.items():
-            echo(f"{out / name}: {count:,} rows")
+        for name, number in rows.items():
+            echo(f"{out / name}: {count(number, 'row')}")

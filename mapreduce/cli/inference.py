@@ -29,6 +29,7 @@ from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.runs import flags
 from mapreduce.support.commands import command
 from mapreduce.support.printable import echo
+from mapreduce.support.words import count
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
@@ -398,7 +399,7 @@ def _say(rows: int, out: AnyPath, as_json: bool) -> None:
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
-        echo(f"{out}: {rows:,} predictions")
+        echo(f"{out}: {count(rows, 'prediction')}")
 
 
 def _told(quiet: bool) -> Callable[[str], None]:

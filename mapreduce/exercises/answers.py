@@ -12,7 +12,7 @@ from typing import Any
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.exercises.exercise import Exercise
 from mapreduce.exercises.telling import told
-from mapreduce.report import blocks
+from mapreduce.support import words
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
 from mapreduce.tracing.apart import ProcessLost
@@ -158,7 +158,7 @@ class Answers:
             shown = failure.traceback or f"fails: {least[1].error}"
             difference = Difference(Degree.DIFFERENT, difference.here, [shown])
             mend = f"{advice(failure) or 'Repair what the message names'}."
-        where = f"{blocks.count(len(items), 'line')} of {name}" if len(items) < total else name
+        where = f"{words.count(len(items), 'line')} of {name}" if len(items) < total else name
         text = f"On {where}: {told(*least, self._asked.tolerance)}."
         law, names = (
             replace(ANSWER, why=self._asked.text, mend=mend),

@@ -13,8 +13,9 @@ from typing import Any
 from mapreduce.errors import UsageError
 from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.report import page
-from mapreduce.report.blocks import Section, Table, View, code, count
+from mapreduce.report.blocks import Section, Table, View, code
 from mapreduce.support.printable import printable
+from mapreduce.support.words import count
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Trace
 from mapreduce.tracing.sections import view

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from mapreduce.report.blocks import Table, code, count
+from mapreduce.report.blocks import Table, code
+from mapreduce.support.words import count
 from mapreduce.tracing.outcomes import Degree, Outcome, agree, compare, form_of
 from mapreduce.tracing.showing import text_of
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from mapreduce.exercises.telling import beside
 from mapreduce.report import terminal
-from mapreduce.report.blocks import Section, count
+from mapreduce.report.blocks import Section
+from mapreduce.support.words import count
 from mapreduce.tracing import verdicts
 from mapreduce.tracing.checking import Finding, named
 

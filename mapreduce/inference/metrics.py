@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from mapreduce.report.text import aligned
 from mapreduce.runs.events import Evaluated
+from mapreduce.support.words import count
 
 Array = npt.NDArray[Any]
 
@@ -241,7 +242,7 @@ class Report(Evaluated):
 
     def _own_lines(self) -> Iterator[str]:
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.4f}, "
-        yield f"{accuracy}loss {self.loss:.4f} on {self.rows:,} rows"
+        yield f"{accuracy}loss {self.loss:.4f} on {count(self.rows, 'row')}"
         if self.is_weighted:
             mean = f": accuracy {self.weighted_accuracy:.4f}" if self.classes else ""
             yield f"below, rows count by their weights, {self.weight:,.6g} in all{mean}"

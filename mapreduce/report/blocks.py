@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mapreduce.support.words import count
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -234,8 +236,3 @@ def values_of(texts: Sequence[str], most: int, between: str = ", ", note: str = 
     rest = len(texts) - most
     notes = [f"and {rest:,} more"] * (rest > 0) + [note] * bool(note)
     return code(between.join(texts[:most]), "; ".join(notes))
-
-
-def count(value: int, word: str) -> str:
-    """A number with its noun: ``1 line``, ``2 lines``."""
-    return f"{value:,} {word}{'' if value == 1 else 's'}"

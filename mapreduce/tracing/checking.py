@@ -16,10 +16,10 @@ from typing import Any
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.job.doubts import silences
 from mapreduce.job.mistyped import mistyped
-from mapreduce.report.blocks import count
 from mapreduce.support import parents
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.words import count
 from mapreduce.tracing import laws, outcomes, summary
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.keeping import EVERY_STEP, WATCHED

@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mapreduce.errors import UsageError
-from mapreduce.report.blocks import Block, Note, Section, count
+from mapreduce.report.blocks import Block, Note, Section
+from mapreduce.support.words import count
 from mapreduce.tracing import summary
 from mapreduce.tracing.model import Record, Step, Task, Trace
 from mapreduce.tracing.sampling import part_name

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 
-from mapreduce.report.blocks import count
+from mapreduce.support.words import count
 from mapreduce.tracing import summary
 from mapreduce.tracing.model import Step
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mapreduce.errors import UsageError
-from mapreduce.report.blocks import Block, Note, Question, Section, Table, View, bars, code, count
+from mapreduce.report.blocks import Block, Note, Question, Section, Table, View, bars, code
+from mapreduce.support.words import count
 from mapreduce.tracing import remarks, summary
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.model import Step, Task, Trace

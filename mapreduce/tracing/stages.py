@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mapreduce.report.blocks import Cell, Code, Table, code, count, share, table, values_of
+from mapreduce.report.blocks import Cell, Code, Table, code, share, table, values_of
 from mapreduce.runners.parallel.partition import hash_of
+from mapreduce.support.words import count
 from mapreduce.tracing import summary
 from mapreduce.tracing.model import From, Group, Record, Shown, Step, Task
 from mapreduce.tracing.showing import text_of

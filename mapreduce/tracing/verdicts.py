@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.padding import Padding
 
 from mapreduce.report import terminal
-from mapreduce.report.blocks import Block, Note, Section, Table, code, count, table
+from mapreduce.report.blocks import Block, Note, Section, Table, code, table
 from mapreduce.report.terminal import Text
+from mapreduce.support.words import count
 from mapreduce.tracing.checking import Finding, named
 from mapreduce.tracing.showing import printf
 

@@ -14,6 +14,7 @@ from mapreduce.data.recipes import kinds as kinds_of
 from mapreduce.data.recipes import quantiles
 from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, distinct
 from mapreduce.report.text import aligned
+from mapreduce.support.words import count
 
 #: The largest ratio of standard deviations that is not worth a word.
 SCALES = 100
@@ -219,7 +220,7 @@ def as_text(found: Mapping[str, Any]) -> str:
         about = "" if column["distinct_is_exact"] else "about "
         distinct = f"{about}{column['distinct']:,}"
         rows.append((name, column["kind"], share, distinct, _values(column)))
-    lines = [f"{found['rows']:,} rows", "", *aligned(rows, left=len(heads))]
+    lines = [count(found["rows"], "row"), "", *aligned(rows, left=len(heads))]
     return "\n".join([*lines, *([""] if found["notes"] else []), *found["notes"]])
 
 

@@ -10,9 +10,10 @@ from mapreduce.data.batch import Csr
 from mapreduce.models.context import Key
 from mapreduce.models.layers.convolution import Conv
 from mapreduce.models.layers.sequential import Sequential
-from mapreduce.report.blocks import Gallery, Picture, Section, count
+from mapreduce.report.blocks import Gallery, Picture, Section
 from mapreduce.runs.state import Array
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.words import count
 from mapreduce.tracing.training.model import ConvolutionNote, FilterNote
 
 #: Filters that are shown.

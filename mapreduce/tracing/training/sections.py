@@ -9,10 +9,10 @@ from mapreduce.report.blocks import (
     Table,
     View,
     code,
-    count,
     part,
     table,
 )
+from mapreduce.support.words import count
 from mapreduce.tracing import sections as job
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.training import filters
