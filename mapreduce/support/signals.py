@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -91,13 +92,14 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
         is_ignoring = False
 
     def say(swallowed: Any) -> None:
-        if not isinstance(swallowed.exc_value, Interrupted):
+        # What a signal has left half-made may fail where it is deleted.
+        if first is None and not isinstance(swallowed.exc_value, Interrupted):
             unraisable(swallowed)
 
-    def show(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+    def show(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         """Show what C prints, as NumPy's ``import_array`` does, and keeps for a debugger."""
         if not isinstance(error, Interrupted):
-            uncaught(kind, error, traceback)
+            uncaught(kind, error, trace)
             return
         for kept in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, kept):
@@ -117,9 +119,11 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
         if once:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
         yield
-    except kinds as error:
-        if first is not None and not isinstance(error, StorageError):
-            raise Interrupted(first) from error
+    except BaseException as error:
+        if first is not None:
+            _let_go(error)
+            if isinstance(error, kinds) and not isinstance(error, StorageError):
+                raise Interrupted(first) from error
         raise
     finally:
         _is_handling, is_ignoring = False, True
@@ -132,6 +136,13 @@ def interrupting(*, once: bool = False) -> Iterator[None]:
             sys.excepthook = uncaught
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, signal.SIG_IGN if once else old)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Delete what the frames hold that an error has ended, and those before it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 #: Which signals a thread that forks had blocked before.

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -141,6 +142,28 @@ def test_another_error_that_python_swallows_is_told_as_ever(monkeypatch):
         Failing()
         ctypes.pythonapi.PyRun_SimpleString(b"{}['missing']")
     assert [type(each) for each in (told[0].exc_value, told[1])] == [ValueError, KeyError]
+
+
+def test_what_is_half_made_fails_unseen(monkeypatch):
+    class Half:
+        def __init__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            work(60)
+            self.name = ""
+
+        def __del__(self):
+            told.append(self.name)
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        try:
+            Half()
+        except Interrupted as error:
+            raise ValueError from error
+    del caught
+    gc.collect()
+    assert told == []
 
 
 @pytest.mark.parametrize("name", ["unraisablehook", "excepthook"])
