@@ -74,20 +74,24 @@ class Disturbed:
         assert told == list(range(1, self.run.config.plan.rounds + 1))
         return ended.model_sha256
 
+    def _works(self, moment, after):
+        """Whether the generation does: a rank that dies before is replaced within it.
+
+        The one before may still publish a state.
+        """
+        found = [completed for completed in self.run.rounds.complete() if completed > after]
+        return max(found, default=0) >= moment and len(found) > 1
+
     def _watch(self):
         try:
             reached = 0
             for moment in self.moments:
-                # A rank that dies before its generation works is replaced within it.
-                least = max(moment, reached + 1)
-                programs.wait_until(
-                    lambda least=least: max(self.run.rounds.complete(), default=0) >= least
-                )
+                programs.wait_until(lambda at=moment, after=reached: self._works(at, after))
                 before = generations(self.run)
-                reached = max(self.run.rounds.complete())
                 self.disturb()
                 programs.wait_until(lambda before=before: generations(self.run) > before)
                 self.generations.append(generations(self.run))
+                reached = max(self.run.rounds.complete())
         except BaseException as error:
             self.failed = error
 
