@@ -36,7 +36,10 @@ def table(data: Any, weights: Any = None) -> Any:
             ) from error
         except (TypeError, ValueError) as error:
             # A frame of pandas, with two columns of one name, or one that it stores sparse.
-            raise DataError(f"the table is none for Arrow: {error}") from error
+            raise DataError(
+                f"Arrow makes no table of the data: {error}. Give columns names of their own, and "
+                f"store their values one by one"
+            ) from error
     x, y = _parts(data)
     if isinstance(x, tuple | dict) or x is None:
         kind = f"a tuple of {len(data)}" if isinstance(data, tuple) else f"a {type(data).__name__}"

@@ -837,7 +837,7 @@ def test_a_frame_of_which_arrow_makes_no_table(kind):
         def __arrow_c_stream__(self, requested_schema=None):
             raise kind("Duplicate column names found: ['x', 'x']")
 
-    with pytest.raises(DataError, match="the table is none for Arrow: Duplicate column names"):
+    with pytest.raises(DataError, match="Arrow makes no table of the data: Duplicate column names"):
         memory.table(Frame())
 
 
