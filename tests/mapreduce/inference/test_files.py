@@ -362,7 +362,7 @@ def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, m
     with pytest.raises(StorageError, match=r"cannot read .*new.csv: No such file"):
         files.predict(directory, file, tmp_path / "out.csv", INLINE)
     # Where no stamp tells it, the number of rows does.
-    for module in (files, reading, tables):
+    for module in (cutting, reading, tables):
         monkeypatch.setattr(module, "stamp_of", lambda path: "the same")
     source.write_text(text)
     file = cutting.cut(directory, source, INLINE, {})
