@@ -249,7 +249,7 @@ IMPORTS = [
     ("csv", labelled(i / 4 for i in range(50)), "", "50 rows of 1 f", {"target": "number"}),
     ("csv", labelled([*range(1000, 1020)] * 2), "", "40 rows of 1 f", {"target": "class"}),
     ("csv", COLOURS, "--hash-bits 6", "2 rows of 64 f", {"layout": "sparse", "hash_bits": 6}),
-    ("csv", "0,1,2\n5,6,7\n", "--header --label 2", "1 rows of 2 f", {"classes": [7]}),
+    ("csv", "0,1,2\n5,6,7\n", "--header --label 2", "1 row of 2 f", {"classes": [7]}),
     ("csv", "0,1,2\n5,6,7\n", "--no-header --label 3", "2 rows of 2 f", {"classes": [2, 7]}),
     (
         *("csv", "1e300,1\n2,0\n", "--dtype float64 --label 2 --no-standardise"),
