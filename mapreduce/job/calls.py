@@ -147,7 +147,8 @@ def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator
     before, init, final = _given, step[f"{mrc}_init"], step[f"{mrc}_final"]
     items = doubts.watched(job, mrc, method, (init, final), items)
     finals = doubts.Finals(job, final) if final and mrc == "reducer" else None
-    items = finals.groups(items) if finals else items
+    # Two loops share them, each of which would begin a list anew.
+    items = iter(finals.groups(items) if finals else items)
     if init:
         yield checked(_called(init, f"{mrc}_init"), init)
     for key, value in items:
