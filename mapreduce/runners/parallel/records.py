@@ -160,7 +160,7 @@ class SplitReader:
         self._block = b""
 
     def _read(self, block: bytes, lines: list[Any]) -> None:
-        if not lines[-1]:
+        if block.endswith(b"\n"):
             lines.pop()
         self._block, self._number, self._left = block, len(lines), iter(lines)
 

@@ -105,6 +105,11 @@ class MapOnly(MRJob):
         yield None, line.upper()
 
 
+class EveryLine(MRJob):
+    def mapper(self, _, line):
+        yield repr(line), 1
+
+
 class ReducerOnly(MRJob):
     """mrjob passes lines on to the reducer as they are."""
 

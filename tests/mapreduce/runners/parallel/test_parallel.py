@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import stock_jobs
 from mrjob.job import MRJob
+from mrjob.protocol import RawValueProtocol, TextValueProtocol
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.errors import OutputError, UsageError
@@ -134,6 +135,17 @@ def test_compressed_several_and_empty_inputs(text, tmp_path):
     ours, _ = run(stock_jobs.WordCount, "parallel", *paths)
     assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", *paths)[0])
     assert b'"feed"\t5' in ours
+
+
+@pytest.mark.parametrize("read", [TextValueProtocol, RawValueProtocol])
+def test_a_last_line_of_a_carriage_return_is_a_line(tmp_path, monkeypatch, read):
+    monkeypatch.setattr(stock_jobs.EveryLine, "INPUT_PROTOCOL", read)
+    for number, content in enumerate([b"a\n\r", b"\r", b"a\r\n\r\r", b"\xff\n\r"]):
+        (tmp_path / f"{number}.txt").write_bytes(content)
+        (tmp_path / f"{number}.gz").write_bytes(gzip.compress(content))
+    ours, _ = run(stock_jobs.EveryLine, "parallel", "--workers", 2, tmp_path)
+    assert Counter(ours) == Counter(run(stock_jobs.EveryLine, "inline", tmp_path)[0])
+    assert len(ours) == 14
 
 
 @pytest.mark.parametrize("job", [stock_jobs.KeepsValues, stock_jobs.KeepsCombined])

@@ -2,14 +2,16 @@
 
 import bz2
 import gzip
+import io
 import operator
 from collections import defaultdict
-from itertools import accumulate
+from itertools import accumulate, combinations_with_replacement, pairwise, product
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mrjob.protocol import TextValueProtocol
 
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError
@@ -138,3 +140,33 @@ def test_a_line_longer_than_many_blocks(write):
     found = [list(SplitReader(split)) for split in splits([(str(path), size)], 4)]
     assert [len(line) for lines in found for line in lines] == [1, 5_000_000, 1]
     assert operator.length_hint(found) == 4
+
+
+#: All short texts of what ends lines, and of a letter.
+ENDINGS = [bytes(text) for size in range(5) for text in product(b"\r\na", repeat=size)]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_carriage_returns_end_lines_as_mrjob_ends_them(tmp_path, suffix):
+    """Texts, raw lines and the raw lines after each text, of every text cut at every two places."""
+    path = tmp_path / f"text{suffix}"
+    for content in ENDINGS:
+        packed(path, content)
+        raw = [line.removesuffix(b"\n") for line in io.BytesIO(content)]
+        texts = [TextValueProtocol().read(line.rstrip(b"\r\n"))[1] for line in io.BytesIO(content)]
+        edges = range(1, len(content)) if not suffix else ()
+        for places in combinations_with_replacement([0, *edges], 2):
+            cut = sorted({*places, 0, len(content) or 1})
+            readers = [SplitReader(Split(str(path), *two)) for two in pairwise(cut)]
+            assert [text for one in readers for block in one.texts() for text in block] == texts
+            assert [line for one in readers for line in one] == raw
+            for one in readers:
+                assert list(lines_after(one)) == list(one)[1:]
+
+
+def lines_after(reader):
+    """The raw lines of a split but its first, whose text is read."""
+    for number, block in enumerate(reader.texts()):
+        if not number:
+            next(block)
+        yield from reader.rest()
