@@ -32,6 +32,10 @@ Pairs = Iterator[tuple[str, Message]]
 _LOOK_SECONDS = 0.2
 
 
+class _InChain(InFolder):
+    """The state that a chain's tasks read and publish, and keep from job to job."""
+
+
 class ChainJob(WireJob):
     """A step for each phase of each round of ``--program``, from ``--start`` up to ``--stop``.
 
@@ -87,11 +91,14 @@ class ChainJob(WireJob):
         options = self.options
         program = kept(options.program, options.driver)
         before = program.state if program.layout == self._layout else None
-        if before is None or (before.place, before.count) != (options.place, options.blocks):
+        # The state of another executor need not publish what is computed.
+        kind = _InChain if options.place else InMemory
+        same = type(before) is kind and before.place == options.place
+        if before is None or not same or before.count != options.blocks:
             state: State = InMemory(options.blocks)
             if options.place:
                 files = RoundFiles(path_of(options.place))
-                state = InFolder(files, options.blocks, program.owners())
+                state = _InChain(files, options.blocks, program.owners())
             program.begin(state, self._layout)
             # What it needs has been imported by now, or else it has no products.
             blas.limit()

@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import programs
 from mapreduce import testing
-from mapreduce.engine.executor import total
-from mapreduce.engine.program import Phase, Program
+from mapreduce.engine.executor import Limit, Progress, publish_first, total
+from mapreduce.engine.program import Phase, Program, kept
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
@@ -155,6 +155,37 @@ def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
     # An array that never changes is written once.
     block = RoundFiles(tmp_path / "here").read(expected[0], 0, blocks)
     assert block.origins["fixed"] < block.origins["x"] == expected[0]
+
+
+def ran_until(executor, program, files, place, stop):
+    """Run the rounds up to one by an executor, in this process, whose tasks keep the program."""
+    completed = files.latest_whole(1, program.owners())
+    if executor == "here":
+        state = InFolder(files, 1, program.owners())
+        Here(state).advance(kept(program.describe(), "driver"), completed, stop)
+    elif executor == "chain":
+        how = Execution("inline")
+        Chain(how, place=place, driver="driver").run(program, completed, stop, 1)
+    else:
+        meeting, limit = Meeting.prepare(place), Limit(until=stop)
+        role = Role(str(place), meeting.token, 1, 1, str(place), programs.PATIENCE, limit=limit)
+        Rank(kept(program.describe(), "driver"), role, 0, lambda _: None).run()
+        meeting.clear()
+
+
+@pytest.mark.parametrize("first", ["chain", "gang", "here"])
+@pytest.mark.parametrize("second", ["chain", "gang", "here"])
+def test_an_executor_goes_on_after_another_in_one_process(
+    program, expected, tmp_path, first, second
+):
+    """Each begins a state of its own: not all publish what they have made."""
+    files = RoundFiles(tmp_path)
+    publish_first(program, InFolder(files, 1, program.owners()))
+    for executor, stop in ((first, 2), (second, 4), (first, 5), (second, expected[0])):
+        ran_until(executor, program, files, tmp_path, stop)
+        assert files.latest_whole(1, program.owners()) == stop
+    block = InFolder(files, 1, program.owners()).block(expected[0], 0)
+    assert joined(Progress(expected[0], [block])) == expected
 
 
 @pytest.mark.fault

@@ -1,11 +1,13 @@
 """A training that chooses how it is run, from the command line and from Python."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import mapreduce
 from builders import blobs_in
+from mapreduce.engine.executor import Limit
 from mapreduce.errors import UsageError
 from mapreduce.executors.chain import ChainJob
 from mapreduce.executors.gang.errors import TooSmallError
@@ -43,6 +45,19 @@ def test_a_gang_is_chosen_and_told_once(data, expected, tmp_path):
     tried = [event for event in seen if isinstance(event, ExecutionTried)]
     assert tried[-1].completed == 8
     assert all(event.seconds > 0 for event in tried)
+
+
+def test_one_that_switches_ends_with_the_same_bits(data, expected, tmp_path, monkeypatch):
+    """In the same workers, of the same number, with as many blocks."""
+
+    def choose(self, completed, left):
+        executor = ("gang", "chain")[completed // 2 % 2]
+        execution = replace(self._given, executor=executor, workers=2, blocks=2, auto=())
+        return execution.with_blocks_for(self._context.model), Limit(until=completed + 2)
+
+    monkeypatch.setattr(choosing.Chooser, "next", choose)
+    how = Execution("parallel", 2, blocks=2, start_method="fork")
+    assert train(data, tmp_path / "run", how)[1] == expected
 
 
 @pytest.mark.parametrize("runner", ["inline", "local"])
