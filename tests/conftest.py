@@ -28,8 +28,8 @@ sys.pycache_prefix = os.environ.setdefault(
 compat.install()
 
 # Bring the fixtures ``cluster``, a real Hadoop for tests, ``s3``, moto's, and ``emr``, with real
-# steps, and the option ``--quick``.
-pytest_plugins = ["hadoop", "emr_steps", "quick"]
+# steps, the option ``--quick``, and the processor time of tests.
+pytest_plugins = ["hadoop", "emr_steps", "quick", "costs"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")
