@@ -18,6 +18,7 @@ import contextlib
 import os
 import posixpath
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -287,6 +288,17 @@ _HDFS_OPTIONS = {
 }
 
 
+class PlainPaths:
+    """In front of a filesystem of fsspec: takes paths as they are.
+
+    fsspec would read them as URLs, and cut names at ``#``, ``?`` and ``;``.
+    """
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path
+
+
 def _hdfs(root: str, authority: str) -> Storage:
     from pyarrow import fs
 
@@ -316,9 +328,19 @@ def _webhdfs(root: str, authority: str) -> Storage:
         ) from error
     from pyarrow import fs
 
+    class Web(PlainPaths, WebHDFS):  # type: ignore[misc]
+        def _call(self, op: str, method: str = "get", path: str | None = None, **how: Any) -> Any:
+            # Java writes the address of a data node so. It would be another file's.
+            if path and not unicodedata.is_normalized("NFC", path):
+                raise AddressError(
+                    f"{root}{path}: WebHDFS reaches no name with a combining sign (ä as a and ¨, "
+                    f"as a Mac writes it). Use hdfs://, or rename it: hadoop fs -mv"
+                )
+            return super()._call(op, method, path, **how)
+
     host, _, port = authority.partition(":")
     secure = root.startswith("swebhdfs")
-    web = WebHDFS(
+    web = Web(
         host,
         int(port or (9871 if secure else 9870)),
         user=None if is_secure() else user_name(),

@@ -6,7 +6,18 @@ import pyarrow as pa
 from hdfs_native import fsspec
 from pyarrow import fs
 
-_KINDS = {"hdfs": fsspec.HdfsFileSystem, "viewfs": fsspec.ViewfsFileSystem}
+from hdfs_utils.filesystem import PlainPaths
+
+
+class _Hdfs(PlainPaths, fsspec.HdfsFileSystem):
+    pass
+
+
+class _Viewfs(PlainPaths, fsspec.ViewfsFileSystem):
+    pass
+
+
+_KINDS = {"hdfs": _Hdfs, "viewfs": _Viewfs}
 
 
 class _Handler(fs.FSSpecHandler):

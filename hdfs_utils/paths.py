@@ -318,24 +318,25 @@ AnyPath = Path | RemotePath
 def matching(pattern: str) -> list[RemotePath]:
     """What a URI with wildcards means, in order: ``*``, ``?``, ``[a-z]`` and ``{one,two}``.
 
-    A wildcard stands for no ``/``, as in Hadoop's own globs. What does not exist is left out.
+    A wildcard stands for no ``/``, as in Hadoop's own globs. What does not exist is left out. What
+    exists under the very name is meant, whatever characters stand in it.
     """
-    found: set[RemotePath] = set()
-    for plain in _alternatives(pattern):
-        base = RemotePath(plain)
-        parts = base.path.split("/")
-        fixed = next((i for i, part in enumerate(parts) if _WILD.search(part)), len(parts))
-        start = base
-        for _ in parts[fixed:]:
-            start = start.parent
-        if fixed == len(parts):
-            found.update([base] if base.exists() else [])
-        else:
-            found.update(_descend(start, parts[fixed:]))
-    return sorted(found)
+    known, wild = split_pattern(pattern)
+    if not wild:
+        return [known] if known.exists() else []
+    choices = (plain.strip("/").split("/") for plain in _alternatives(wild))
+    return sorted({path for parts in choices for path in _descend(known, parts)})
 
 
-_WILD = re.compile(r"[*?\[]")
+def split_pattern(pattern: str) -> tuple[RemotePath, str]:
+    """What of a URI's path exists under its very name or has no wildcards, and what follows it."""
+    known = whole = RemotePath(pattern)
+    while _PATTERN.search(known.path) and not known.exists():
+        known = known.parent
+    return known, whole.path.removeprefix(known.path)
+
+
+_WILD, _PATTERN = re.compile(r"[*?\[]"), re.compile(r"[*?\[{]")
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
@@ -402,7 +403,7 @@ def named_by(path: AnyPath) -> list[AnyPath]:
 
     If it means none, or a file has the very name, the path itself.
     """
-    if not isinstance(path, RemotePath) or not re.search(r"[*?\[{]", path.path) or path.exists():
+    if not isinstance(path, RemotePath) or not _PATTERN.search(path.path):
         return [path]
     return [*matching(str(path))] or [path]
 

@@ -5,11 +5,12 @@ import secrets
 import socket
 import threading
 import time
+from urllib.parse import unquote
 
 import hdfs_native
 import pytest
 
-from hdfs_utils import filesystem
+from hdfs_utils import filesystem, native
 from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError, StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
 from hdfs_utils.paths import RemotePath, named_by, ordered, path_of, size_of
@@ -201,6 +202,61 @@ def test_wildcards_of_uris(place):
     ):
         expected = found if is_remote else [pattern]
         assert named_by(place / pattern) == [place / name for name in expected]
+
+
+#: Names that HDFS allows, with signs that mean something in a URL, a pattern, a list or a shell.
+NAMES = (
+    *("log", "log#1", "a;b", "q?x", "p%r", "p%20r", "a b", " first", "last ", "[b]c", "{x,y}"),
+    *("a,b", "s*r", "größe", "a+b", "a&b", "it's", '"q"', "a=b", "a@b", "~t"),
+    *("$x", "${y}", "`x`", "<>|^!()", "back\\slash", "%23", "..."),
+)
+
+
+def test_names_are_taken_as_they_are(place):
+    known = list(NAMES)
+    if str(place).startswith("s3"):
+        # Each look is a request, which moto takes long to answer.
+        known = known[:12:3]
+    elif not str(place).startswith("webhdfs"):
+        known.append("gro\u0308sse")
+    for name in known:
+        publish_folder(place / name, {name: name.encode(), "mark": b""}, "mark")
+    assert sorted(names(place)) == sorted(known)
+    for name in known:
+        file = path_of(str(place / name / name))
+        assert file.read_bytes() == name.encode()
+        assert size_of(file) == len(name.encode())
+        assert named_by(file) == [file]
+        if isinstance(file, RemotePath):
+            assert named_by(file.with_name("m*k")) == [file.with_name("mark")]
+        file.unlink()
+        assert names(file.parent) == ["mark"]
+
+
+@pytest.mark.parametrize("scheme", first_of("hdfs", "webhdfs"))
+def test_paths_of_hdfs_are_no_urls(scheme):
+    asked = []
+
+    class Client:
+        def get_file_info(self, path):
+            asked.append(path)
+            raise FileNotFoundError
+
+        def request(self, method, url, **_):
+            self.get_file_info(unquote(url.partition("/webhdfs/v1")[2]))
+
+    if scheme == "hdfs":
+        found = native.handler(scheme, "host", 1, {})
+        found.fs.client = Client()
+    else:
+        found = filesystem._webhdfs("webhdfs://127.0.0.1", "127.0.0.1").filesystem.handler
+        found.fs.session = Client()
+    paths = [f"/in/{name}" for name in NAMES]
+    assert {info.type.name for info in found.get_file_info(paths)} == {"NotFound"}
+    assert asked == paths
+    if scheme == "webhdfs":
+        with pytest.raises(AddressError, match="combining sign"):
+            found.get_file_info(["/in/gro\u0308sse"])
 
 
 @pytest.mark.fault
