@@ -37,12 +37,10 @@ from mapreduce.batches.parts import input_files, references  # noqa: E402
 from mapreduce.errors import UsageError  # noqa: E402
 from mapreduce.job import advice, calls  # noqa: E402
 from mapreduce.mrjob_patches import registry  # noqa: E402
-from mapreduce.support import forked  # noqa: E402
 from mapreduce.support.suggest import did_you_mean  # noqa: E402
 
 registry.install()
 calls.install()
-forked.watch_seeds()
 
 __all__ = [
     "JSONProtocol",

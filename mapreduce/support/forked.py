@@ -9,18 +9,19 @@ import contextlib
 import gc
 import io
 import logging
-import random
 import signal
 import sys
 import sysconfig
 import threading
 import weakref
 from collections.abc import Iterable
-from functools import cache, wraps
+from functools import cache
 from itertools import chain
 from multiprocessing import process, util
 from pathlib import Path
 from typing import Any
+
+from mapreduce.support import seeds
 
 #: Modules whose private parts are used, since Python has no others for this.
 _USED: tuple[Any, ...] = logging, process, threading, util, weakref.finalize
@@ -28,8 +29,7 @@ _logging, _process, _threading, _util, _finalize = _USED
 
 #: Signals that the parent handles, or the process between that starts the forks.
 _caught: set[signal.Signals] = {signal.SIGINT, signal.SIGTERM}
-#: Of the parent: handlers of log records, files that its modules have open, and its random numbers
-#: if somebody has seeded them.
+#: Of the parent: handlers of log records, and files that its modules have open.
 _handlers: list[Any] = []
 _files: list[Any] = []
 #: Files that installed modules had open when they were first seen, the names of the other modules,
@@ -38,23 +38,8 @@ _files: list[Any] = []
 _installed: dict[str, list[Any]] = {}
 _others: list[str] = []
 _seen: tuple[int, str] = 0, ""
-_state: Any = None
 #: How the names begin of threads of CUDA's driver, and of torch's autograd for each GPU.
 _DEVICE_THREADS = "cuda-", "pt_autograd"
-_is_seeded = False
-
-
-def watch_seeds() -> None:
-    """Note whether :func:`random.seed` is called: Python has every fork draw other numbers."""
-    theirs = random.seed
-
-    @wraps(theirs)
-    def seed(*arguments: Any, **options: Any) -> None:
-        global _is_seeded
-        _is_seeded = True
-        theirs(*arguments, **options)
-
-    random.seed = seed
 
 
 def has_device_threads() -> bool:
@@ -72,8 +57,8 @@ def has_device_threads() -> bool:
 
 def prepare() -> None:
     """In the parent: leave nothing in its files that a fork would write once more."""
-    global _seen, _state
-    _state = random.getstate() if _is_seeded else None
+    global _seen
+    seeds.prepare()
     _handlers[:] = _logging._handlerList
     _caught.update(one for one in signal.valid_signals() if callable(signal.getsignal(one)))
     if _seen != (seen := (len(sys.modules), next(reversed(sys.modules)))):
@@ -111,11 +96,7 @@ def begin() -> None:
     _process._children = set()
     _util._finalizer_registry.clear()
     _util._run_after_forkers()
-    if _state is not None:
-        random.setstate(_state)
-    numpy: Any = sys.modules.get("numpy.random")
-    if numpy is not None and numpy.mtrand._rand._bit_generator.seed_seq is not None:
-        numpy.seed()
+    seeds.renew()
     # What is made from now on is the fork's own.
     gc.freeze()
 

@@ -9,7 +9,6 @@ import logging
 import logging.handlers
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -18,10 +17,8 @@ import warnings
 from functools import partial
 from types import ModuleType
 
-import numpy as np
 import pytest
 
-import mapreduce.job  # noqa: F401  (notes seeds)
 import programs
 from devices import DEVICES
 from mapreduce.runs.execution import Execution
@@ -140,24 +137,6 @@ def test_signals_are_as_in_a_new_python(tmp_path):
         assert is_default
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.parametrize("is_seeded", [False, True])
-def test_random_numbers_differ_if_nobody_has_seeded_them(is_seeded, tmp_path, monkeypatch):
-    generator, before = np.random.RandomState(), random.getstate()
-    monkeypatch.setattr(np.random.mtrand, "_rand", generator)
-    monkeypatch.setattr(np.random, "seed", generator.seed)
-    monkeypatch.setattr(forked, "_is_seeded", False)
-    if is_seeded:
-        random.seed(1)
-        np.random.seed(1)
-
-    def draw():
-        return [random.random(), generator.random_sample()]
-
-    pairs = zip(*(fork(draw, tmp_path / "answer") for _ in range(2)), strict=True)
-    assert [one == two for one, two in pairs] == [is_seeded] * 2
-    random.setstate(before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")

@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import random
 import statistics
 import time
 from pathlib import Path
@@ -122,6 +123,15 @@ class Remembers(Count):
 class Clock(Count):
     def mapper(self, _, line):
         yield line, time.perf_counter_ns()
+
+
+class Draws(Count):
+    """Its generator has no seed."""
+
+    generators = (random.Random(),)
+
+    def mapper(self, _, line):
+        yield line, self.generators[0].random()
 
 
 class Lists(Count):

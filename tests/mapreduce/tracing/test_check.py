@@ -76,6 +76,7 @@ def test_a_job_may_know_its_files_by_name(tmp_path):
         (MRCountLinesWrong, "splits"),
         (taught.Remembers, "processes"),
         (taught.Clock, "repeat"),
+        (taught.Draws, "repeat"),
         (taught.Total, "reducers"),
         (taught.DictKeys, "types"),
         (taught.ReadsTwice, "iteration"),
