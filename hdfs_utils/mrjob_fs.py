@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrjob.cat import decompress
+import mrjob.cat
 from mrjob.fs.base import Filesystem
 
+from hdfs_utils import codecs
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import RemotePath, files_in, matching
@@ -45,7 +46,8 @@ class RemoteFilesystem(Filesystem):
 
     def _cat_file(self, path: str) -> Iterator[bytes]:
         with RemotePath(path).open_native() as file:
-            yield from decompress(_Chunks(file), path)
+            # As the toolkit has it, if that has taught mrjob more formats.
+            yield from mrjob.cat.decompress(file if codecs.by_name(path) else _Chunks(file), path)
 
     def mkdir(self, path: str) -> None:
         """Make a folder and its parents, as ``mkdir -p``."""
@@ -82,13 +84,10 @@ SCHEMES = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "s3")
 
 
 class _Chunks:
-    """A file as mrjob's decompression reads it: by size, or chunk by chunk."""
+    """A file, chunk by chunk."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(self._file.read(None if size < 0 else size))
 
     def __iter__(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK):

@@ -27,6 +27,8 @@ from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
+from hdfs_utils import codecs
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import StorageError, UnmarkedOutputError
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import local_matching
@@ -45,6 +47,7 @@ from mapreduce.runners.parallel import partition
 from mapreduce.support import jsonlog, signals, traits
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.printable import drop_output, echo
+from mapreduce.support.reading import refuse_compressed
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
@@ -405,6 +408,9 @@ def _checked(runner: Any, job: Any) -> Any:
             # The runner itself looks at those.
             if not (found.reads_far_files and is_remote(path)):
                 _check_input(path, job.options.runner)
+    is_text = not runner._uses_input_manifest() and not runner._hadoop_input_format
+    if is_text and runner._opts["check_input_paths"]:
+        _refuse_compressed(runner._input_paths, "runner" if found.shares_files else "hadoop")
     if found.is_here and not found.runner:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):
@@ -456,6 +462,16 @@ def _check_input(given: str, runner: str) -> None:
             )
     for top in found:
         check_parts(Path(top))
+
+
+def _refuse_compressed(paths: Iterable[str], reader: str) -> None:
+    """Refuse files of this machine that are compressed, and would be read as text."""
+    here = [path.removeprefix("file://") for path in paths if path.startswith("file:///")]
+    here += [path for path in paths if path != "-" and not is_uri(path)]
+    for path in (path for given in here for top in local_matching(given) for path in _files(top)):
+        if path.is_file():
+            with storage_errors("read", path), path.open("rb", buffering=0) as file:
+                refuse_compressed(str(path), file.read(codecs.HEAD_BYTES), reader)
 
 
 def _files(top: str) -> Iterator[Path]:

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mrjob.cat import is_compressed
 from mrjob.inline import InlineMRJobRunner
 from mrjob.parse import parse_mr_job_stderr
 from mrjob.runner import _fix_env
 from mrjob.sim import _split_records
+
+from hdfs_utils import codecs
 
 #: Bytes of input that are held in memory, at most.
 _MOST_BYTES = 64 << 20
@@ -125,7 +126,7 @@ class WarmInlineMRJobRunner(InlineMRJobRunner):
 
 
 def _are_short(paths: list[str]) -> bool:
-    is_plain = all(Path(path).is_file() and not is_compressed(path) for path in paths)
+    is_plain = all(Path(path).is_file() and not codecs.by_name(path) for path in paths)
     return is_plain and sum(Path(path).stat().st_size for path in paths) <= _MOST_BYTES
 
 

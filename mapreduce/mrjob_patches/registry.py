@@ -6,8 +6,6 @@ stock ``MRJob`` classes accept the runners too. It also lets classes run that ha
 of a notebook, on the runners that do not need one.
 """
 
-import bz2
-import gzip
 import io
 import logging
 import os
@@ -29,11 +27,12 @@ from mrjob.job import MRJob
 from mrjob.parse import is_uri
 from mrjob.runner import MRJobRunner
 
+from hdfs_utils import codecs
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
 from mapreduce.support import collector, parents, signals, traits
-from mapreduce.support.reading import reading_compressed
+from mapreduce.support.reading import reading_compressed, refuse_compressed
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +125,7 @@ def install() -> None:
     _allow_classes_without_file()
     # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
-    mrjob.cat.gunzip_stream = _read_to_the_end(gzip.open, mrjob.cat.gunzip_stream)
-    mrjob.cat.bunzip2_stream = _read_to_the_end(bz2.open, mrjob.cat.bunzip2_stream)
+    _decompress_all()
     _make_keys_unique()
     _keep_to_the_user()
 
@@ -152,18 +150,38 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith(("No configs ", *(() if is_verbose else _ROUTINE)))
 
 
-def _read_to_the_end(opener: Any, theirs: Any) -> Any:
-    """mrjob ends with the first part of a compressed file, and takes a cut for an end."""
+def _decompress_all() -> None:
+    """mrjob knows two formats, ends with the first part of a file, and takes a cut for an end."""
+    theirs, get_input_paths = mrjob.cat.decompress, MRJobRunner._get_input_paths
 
     @wraps(theirs)
-    def ours(file: Any, bufsize: int = 1 << 20) -> Iterator[bytes]:
-        if not hasattr(file, "read"):
-            yield from theirs(file, bufsize)
-            return
-        with reading_compressed(str(getattr(file, "name", "input"))), opener(file) as opened:
-            yield from iter(partial(opened.read, bufsize), b"")
+    def decompress(file: Any, path: str, bufsize: int = 1 << 20) -> Iterator[bytes]:
+        if not is_compressed(path):
+            return theirs(file, path, bufsize)  # type: ignore[no-any-return]
+        return _decompressed(file if hasattr(file, "read") else codecs.stream(file), path)
 
-    return ours
+    def is_compressed(path: str) -> bool:
+        return codecs.by_name(path) is not None
+
+    @wraps(get_input_paths)
+    def check_stdin(self: Any) -> list[str]:
+        is_new = self._stdin_path is None
+        paths: list[str] = get_input_paths(self)
+        if is_new and self._stdin_path and hasattr(self._stdin, "read"):
+            with open(self._stdin_path, "rb") as file:  # noqa: PTH123
+                refuse_compressed("-", file.read(codecs.HEAD_BYTES))
+        return paths
+
+    MRJobRunner._get_input_paths = check_stdin
+    for module in [one for name, one in sys.modules.items() if name.startswith("mrjob.")]:
+        for name, function in (("decompress", decompress), ("is_compressed", is_compressed)):
+            if hasattr(module, name):
+                setattr(module, name, function)
+
+
+def _decompressed(file: Any, path: str) -> Iterator[bytes]:
+    with reading_compressed(path), codecs.reader(file, path) as opened:
+        yield from iter(partial(opened.read, 1 << 20), b"")
 
 
 def _make_keys_unique() -> None:

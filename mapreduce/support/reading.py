@@ -1,9 +1,11 @@
 """Errors of reading files."""
 
+import lzma
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 
+from hdfs_utils import codecs
 from hdfs_utils.atomic import storage_errors
 from mapreduce.errors import DataError
 
@@ -49,4 +51,27 @@ def reading_compressed(path: str) -> reading:
         f". Its name says that it is {Path(path).suffix[1:]}; unpack it by hand to see how far it "
         "can be read"
     )
-    return reading(path, "is damaged or cut off", EOFError, zlib.error, advice=advice)
+    kinds = (EOFError, zlib.error, lzma.LZMAError)
+    return reading(path, "is damaged or cut off", *kinds, advice=advice)
+
+
+def refuse_compressed(path: str, head: bytes, reader: str = "runner") -> None:
+    """Raise a DataError if a file is compressed, and its reader would take the bytes for text.
+
+    ``head``: The first bytes of the file. ``reader``: ``runner``, of this machine; ``hadoop``, for
+    which ``.GZ`` ends no name; ``import``, which decompresses gzip alone, whatever the name.
+    """
+    codec = codecs.by_content(path, head)
+    if codec is None or (reader == "import" and codec.suffix == ".gz"):
+        return
+    is_read = codec.on_hadoop if reader == "hadoop" else codec.opener and reader != "import"
+    end = PurePath(path).suffix
+    if is_read and codec.suffix == (end if reader == "hadoop" else end.lower()):
+        return
+    what, advice = path, f"Decompress it, as by: {codec.tool}"
+    if path == "-":
+        what, advice = "standard input", f"{advice} FILE | gradreduce ..."
+    elif is_read:
+        stem = PurePath(path).stem if end.lower() == codec.suffix else PurePath(path).name
+        advice = f"Rename it to {stem}{codec.suffix}, or d{advice[1:]}"
+    raise DataError(f"{what} is compressed ({codec.name}), and would be read as text. {advice}")

@@ -2,10 +2,12 @@
 
 import bz2
 import gzip
+import zlib
 
 import pytest
 from mrjob.fs.local import LocalFilesystem
 
+import mapreduce.job  # noqa: F401  (teaches mrjob more formats)
 from hdfs_utils.mrjob_fs import RemoteFilesystem
 
 FILES = {
@@ -15,6 +17,7 @@ FILES = {
     "other/d.txt": b"x" * 3_000_000,
     "packed/e.gz": gzip.compress(b"four\n" * 1000),
     "packed/f.bz2": bz2.compress(b"five\n"),
+    "packed/g.deflate": zlib.compress(b"six\n" * 1000),
 }
 PATTERNS = (
     "in",

@@ -7,6 +7,7 @@ A reader is a function ``source(paths, **options)`` that returns a
 
 from pathlib import PurePath
 
+from hdfs_utils import codecs
 from mapreduce.support.registry import Registry
 
 #: Formats whose columns a recipe makes features of.
@@ -37,5 +38,6 @@ SUFFIXES = {
 
 
 def suffix(name: str) -> str:
-    """The end of a file's name, but for that of gzip."""
-    return PurePath(name.lower().removesuffix(".gz")).suffix
+    """The end of a file's name, but for that of a compressed file."""
+    path = PurePath(name.lower())
+    return (path.with_suffix("") if codecs.by_name(name) else path).suffix

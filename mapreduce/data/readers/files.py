@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
+from hdfs_utils import codecs
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, size_of, stamp_of
 from hdfs_utils.publish import check_folders
 from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.support.reading import refuse_compressed
 
 GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 8 << 20
@@ -41,7 +43,7 @@ def open_source(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a file for reading, unpacking it if it is gzipped, whatever its name.
 
     Raises StorageError (no permission, or the disk fails), DataError (while reading: the gzip
-    stream is damaged or ends early).
+    stream is damaged or ends early; or the file is compressed otherwise).
     """
     with _errors(path):
         file, stack = _opened(path)
@@ -83,7 +85,9 @@ def _going_on(path: AnyPath, at: int) -> tuple[Any, ExitStack] | None:
 def _opened(path: AnyPath) -> tuple[Any, ExitStack]:
     with ExitStack() as stack:
         file: Any = stack.enter_context(path.open("rb"))
-        if file.peek(2)[:2] == GZIP_MAGIC:
+        head = file.peek(codecs.HEAD_BYTES)
+        refuse_compressed(str(path), head, "import")
+        if head[:2] == GZIP_MAGIC:
             file = stack.enter_context(gzip.open(file))
         return file, stack.pop_all()
 

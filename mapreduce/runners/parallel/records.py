@@ -1,21 +1,19 @@
 """Reading the input of map tasks: files are cut into splits by byte, splits are read by line.
 
 Nothing is copied to cut a file. A split is read in blocks that end where a line ends; a line
-belongs to the split in which it starts. Compressed files (``.gz``, ``.bz2``, ``.zst``) are read as
-a whole.
+belongs to the split in which it starts. Compressed files are read as a whole.
 """
 
-import bz2
-import gzip
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdfs_utils import codecs
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import RemotePath
-from mapreduce.support.reading import reading, reading_compressed
+from mapreduce.support.reading import reading, reading_compressed, refuse_compressed
 from mapreduce.support.records import shown
 
 #: Bytes that are read at once; a line may be longer.
@@ -30,22 +28,9 @@ class Split(NamedTuple):
     stop: int
 
 
-def _zstd(file: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.input_stream(file, compression="zstd")
-
-
-_OPENERS: dict[str, Callable[[Any], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".zst": _zstd,
-}
-
-
 def is_compressed(path: str) -> bool:
     """Whether a file is read through a decompressor, by its name."""
-    return Path(path).suffix in _OPENERS
+    return codecs.by_name(path) is not None
 
 
 def splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
@@ -106,7 +91,7 @@ class SplitReader:
         """Offset, bytes, and whether it is the last one, cut off at the split's end."""
         path, start, stop = self._split
         compressed = is_compressed(path)
-        with _reading(path), _open(path) as file:
+        with _reading(path), _open(path) as raw, codecs.reader(raw, path) as file:
             position = 0
             skip = bool(start) and not compressed
             if skip:
@@ -118,6 +103,9 @@ class SplitReader:
                 chunk = file.read(size)
                 if not chunk:
                     return
+                if not position and is_remote(path):
+                    # One of this machine was looked at before the job began.
+                    refuse_compressed(path, b"" if compressed else chunk)
                 offset = position
                 position += len(chunk)
                 if skip:
@@ -196,7 +184,7 @@ def _text(line: bytes) -> str:
 def _count_lines(path: str, stop: int) -> int:
     """Line feeds before an offset of the unpacked file."""
     count = 0
-    with _reading(path), _open(path) as file:
+    with _reading(path), _open(path) as raw, codecs.reader(raw, path) as file:
         while stop > 0 and (chunk := file.read(min(stop, BLOCK_BYTES))):
             count += chunk.count(b"\n")
             stop -= len(chunk)
@@ -204,11 +192,7 @@ def _count_lines(path: str, stop: int) -> int:
 
 
 def _open(path: str) -> Any:
-    opener = _OPENERS.get(Path(path).suffix)
-    if is_remote(path):
-        file = RemotePath(path).open()
-        return opener(file) if opener else file
-    return opener(path) if opener else Path(path).open("rb", buffering=0)
+    return RemotePath(path).open() if is_remote(path) else Path(path).open("rb", buffering=0)
 
 
 def _reading(path: str) -> reading:

@@ -1,6 +1,8 @@
 """What holds for all readers: the contract, and what is said of files that cannot be read."""
 
+import bz2
 import gzip
+import lzma
 import struct
 from pathlib import Path
 
@@ -133,6 +135,14 @@ def test_a_folder_is_listed_once_for_all_its_parts(tmp_path, write, monkeypatch,
     monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or listing(path))
     assert [*read_all(make(parts))]
     assert listed == [tmp_path]
+
+
+@every_reader
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, lambda x: b"PK\x03\x04" + x])
+def test_other_compressed_files_are_refused(write, make, content, pack):
+    path = write(pack(content), "a")
+    with pytest.raises(DataError, match=f"{path} is compressed .* Decompress it, as by: "):
+        features_of(make, path)
 
 
 @every_reader

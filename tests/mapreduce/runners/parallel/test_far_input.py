@@ -80,6 +80,7 @@ def test_lines_keep_their_order_and_tasks_know_their_files(text):
     [
         ("part-00000", 1, "{}, line 2: 'word 1'"),
         ("part-00001.gz", 65, "{} is damaged or cut off"),
+        ("hidden-by-its-name", 65, "{} is compressed (gzip), and would be read as text. Rename"),
         ("part-0000", 66, "the input {} does not exist. Did you mean"),
         ("*.txt", 66, "the input {} matches no file."),
     ],
@@ -88,6 +89,7 @@ def test_what_is_wrong_is_named(text, tmp_path, name, code, said):
     job = tmp_path / "failing.py"
     job.write_text(f"{programs.FAILING}\n\nif __name__ == '__main__':\n    Failing.run()\n")
     (text / "part-00001.gz").write_bytes(gzip.compress(b"1\n" * 99_999)[:-40])
+    (text / "hidden-by-its-name").write_bytes(gzip.compress(b"1\n"))
     one = ["-D", "mapreduce.job.maps=1"]
     done = programs.gradreduce("run", job, *one, text / name, "-q")
     assert done.returncode == code, done.stderr
