@@ -67,8 +67,8 @@ def assemble(progress: Progress, prefix: str = "") -> Path:
                 raise DownloadError(
                     f"Maven's repository does not give the Hadoop {VERSION} that was pinned: "
                     f"{'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}. Check the mirror "
-                    f"in Maven's settings.xml, delete these files from Maven's local repository, "
-                    f"then run the command again"
+                    f"in Maven's settings.xml, or have Maven begin another local repository: "
+                    f"MAVEN_OPTS=-Dmaven.repo.local=FOLDER"
                 )
             with storage_errors("create", folder):
                 whole.rename(folder)

@@ -212,8 +212,8 @@ def load(folder: Path) -> tuple[Cluster, bool] | None:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(
-            f"{path} cannot be used: {error}. Stop the cluster's processes, delete {folder} and "
-            f"what it holds, then start a new cluster: gradreduce cluster up"
+            f"{path} cannot be used: {error}. Stop the cluster's processes, then start a new "
+            f"cluster in another folder: GRADREDUCE_CLUSTER=FOLDER gradreduce cluster up"
         ) from error
 
 

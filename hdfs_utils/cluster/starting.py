@@ -95,10 +95,12 @@ def _require_its_files(cluster: Cluster) -> None:
     """Refuse the files of an HDFS with another number of name nodes."""
     is_formatted = (cluster.data / "namenode").exists()
     if is_formatted and cluster.ha != (cluster.data / "journal").exists():
-        which, again = ("one name node", " --ha") if cluster.ha else ("two name nodes", "")
+        which, before, now = ("one name node", "", " --ha")
+        if not cluster.ha:
+            which, before, now = ("two name nodes", now, before)
         raise ClusterError(
-            f"{cluster.data} holds the files of an HDFS with {which}. Delete them: gradreduce "
-            f"cluster up --fresh{again}"
+            f"{cluster.data} holds the files of an HDFS with {which}. Start that: gradreduce "
+            f"cluster up{before}. To lose the files: gradreduce cluster up --fresh{now}"
         )
 
 

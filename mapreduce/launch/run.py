@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import dropwhile
@@ -45,7 +45,7 @@ from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners.parallel import partition
 from mapreduce.support import jsonlog, signals, traits
-from mapreduce.support.commands import command, or_remove
+from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.reading import refuse_compressed
 from mapreduce.support.suggest import did_you_mean, missing, names_in
@@ -503,9 +503,11 @@ def _output_folder(job: Any) -> Iterator[list[Any]]:
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"the output {folder} exists and is not a folder. Name another with -o")
     if folder.is_dir() and any(folder.iterdir()):
+        reads = [*_texts(vars(job.options) | {"output_dir": None})]
+        state = "is also the input" if is_read(folder, reads) else "exists and is not empty"
         raise OutputError(
-            f"the output folder {folder} exists and is not empty. Name another with -o"
-            f"{or_remove(folder, 'rm', '-r')}"
+            f"the output folder {folder} {state}. Name another with -o"
+            f"{or_remove(folder, reads, 'rm', '-r')}"
         )
     is_new = not folder.exists()
     try:
@@ -522,6 +524,13 @@ def _output_folder(job: Any) -> Iterator[list[Any]]:
         if is_new and not is_whole:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _texts(options: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of options, any of which may be a path that a job reads."""
+    for value in options.values():
+        values = value if isinstance(value, list) else [value]
+        yield from (text for text in values if isinstance(text, str))
 
 
 def _write(chunks: Iterable[bytes]) -> None:

@@ -2,12 +2,15 @@
 
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import AnyPath, RemotePath, local_matching, matching
+from hdfs_utils.publish import SUCCESS
 
-#: What jobs write into their output folder, and what filesystems add to it.
-_OUTPUT = re.compile(r"part-[\w.-]+|_SUCCESS|_logs|\..+\.crc")
+#: What our jobs write into their output folder, and what filesystems add to it.
+_OUTPUT = re.compile(rf"part-\d{{5,}}(\.\w+)?|{SUCCESS}|\..+\.crc")
 
 
 def command(*words: object) -> str:
@@ -22,11 +25,37 @@ def resume(run: AnyPath) -> str:
     return command("gradreduce", "resume", run)
 
 
-def or_remove(folder: AnyPath, *remove: str) -> str:
-    """Advice to remove an output folder by a command, if nothing else is in it."""
-    is_around = isinstance(folder, Path) and Path.cwd().is_relative_to(folder.resolve())
-    if is_around or not folder.is_dir():
-        return ""
-    if not all(_OUTPUT.fullmatch(path.name) for path in folder.iterdir()):
+def or_remove(folder: AnyPath, reads: Iterable[str], *remove: str) -> str:
+    """Advice to remove an output folder by a command.
+
+    There is none unless a job has finished the folder, nothing else is in it, and nobody works
+    there. ``reads``: Paths and patterns of what the command reads, which must be something else.
+    """
+    if isinstance(folder, RemotePath):
+        found = [(path.name, kind == "File") for path, kind, _ in folder.walk()]
+    elif folder.is_dir() and not Path.cwd().is_relative_to(folder.resolve()):
+        found = [(path.name, path.is_file()) for path in folder.iterdir()]
+    else:
+        found = []
+    is_output = all(is_file and _OUTPUT.fullmatch(name) for name, is_file in found)
+    if not is_output or (SUCCESS, True) not in found or is_read(folder, reads):
         return ""
     return f", or remove it first: {command(*remove, folder)}"
+
+
+def is_read(folder: AnyPath, reads: Iterable[str]) -> bool:
+    """Whether what some paths and patterns stand for is a folder, lies in it or has it within."""
+    place = _in_full(folder)
+    texts = {part for text in reads for part in (text, text.partition("#")[0]) if part}
+    for text in texts:
+        if is_remote(text) == isinstance(folder, RemotePath):
+            local = text.removeprefix("file://")
+            found = matching(text) if is_remote(text) else map(Path, local_matching(local))
+            names = map(_in_full, found)
+            if any(name.startswith(place) or place.startswith(name) for name in names):
+                return True
+    return False
+
+
+def _in_full(path: AnyPath) -> str:
+    return f"{path.absolute().uri if isinstance(path, RemotePath) else path.resolve()}/"

@@ -353,9 +353,9 @@ def test_an_output_that_somebody_else_makes_meanwhile(meddling):
     output = RemotePath("hdfs:///user/tests/taken/output")
     done = meddling(output, "--make")
     assert done.returncode == OutputError.exit_code, done.stderr
-    found = re.search(r"remove that folder, then hadoop fs -mv (\S+) (\S+)$", done.stderr, re.M)
+    found = re.search(r"waits for another name: hadoop fs -mv (\S+) (\S+)$", done.stderr, re.M)
     assert found, done.stderr
-    assert found[2] == output.uri
+    assert found[2] == f"{output.uri}-2"
     assert list(output.iterdir()) == []
     assert lines_of(RemotePath(found[1])) == [b'"a"\t1', b'"b"\t2']
     output.parent.rmtree()

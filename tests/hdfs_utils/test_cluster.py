@@ -203,7 +203,7 @@ def test_state_survives(place, secure):
 def test_damaged_state_is_an_error_that_says_what_to_do(place, content):
     (place / "cluster").mkdir()
     (place / "cluster" / "cluster.json").write_text(content)
-    with pytest.raises(ClusterError, match=r"cannot be used.*delete"):
+    with pytest.raises(ClusterError, match=r"cannot be used.*in another folder"):
         hadoop.running()
     assert hadoop.down() is False
 

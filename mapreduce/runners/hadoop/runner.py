@@ -39,7 +39,7 @@ from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.yarn.task import REPORTS
 from mapreduce.support import unfinished
-from mapreduce.support.commands import command, or_remove
+from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.traits import Keeper, Step
 
 log = logging.getLogger("mrjob.hadoop")
@@ -181,8 +181,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         except FileExistsError:
             raise OutputError(
                 f"the output folder {output} was made by another program while the job ran. The "
-                f"job's output is whole: remove that folder, then "
-                f"{command('hadoop', 'fs', '-mv', written, output)}"
+                f"job's output is whole, and waits for another name: "
+                f"{command('hadoop', 'fs', '-mv', written, f'{output}-2')}"
             ) from None
 
     def _cleanup_hadoop_tmp(self) -> None:
@@ -202,11 +202,15 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     # Before anything starts
 
+    @property
+    def _reads(self) -> list[str]:
+        return [*self._input_paths, *self._opts["upload_files"], *self._opts["upload_archives"]]
+
     def _check_input_paths(self) -> None:
         self._check_cluster()
         super()._check_input_paths()
         if not self.keeper.is_published:
-            _check_is_free(RemotePath(self._output_dir))
+            _check_is_free(RemotePath(self._output_dir), self._reads)
 
     def _check_cluster(self) -> None:
         """Raise an error if no job could run: the resource manager is away or has no nodes."""
@@ -332,7 +336,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             named = []
         written = steps[-1].output if steps else ""
         if written != left.output and not (named and not RemotePath(written).exists()):
-            _check_is_free(RemotePath(left.output))
+            _check_is_free(RemotePath(left.output), self._reads)
         return {"steps": tuple(steps), "is_published": bool(named)}
 
     def _ended(self, application: str) -> str:
@@ -435,11 +439,12 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         yield from super().cat_output()
 
 
-def _check_is_free(output: RemotePath) -> None:
+def _check_is_free(output: RemotePath, reads: list[str]) -> None:
     if output.exists():
+        state = "is also the input" if is_read(output, reads) else "exists"
         raise OutputError(
-            f"the output folder {output} exists. Name another with -o"
-            f"{or_remove(output, 'hadoop', 'fs', '-rm', '-r')}"
+            f"the output folder {output} {state}. Name another with -o"
+            f"{or_remove(output, reads, 'hadoop', 'fs', '-rm', '-r')}"
         )
 
 

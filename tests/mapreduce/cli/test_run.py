@@ -512,7 +512,14 @@ class TestOutput:
         assert pairs(b"".join(before.values()).decode()) == expected(text)
         said = fails(73, script, *arguments)
         assert f"the output folder {out} exists and is not empty" in said
-        assert said.endswith(f", or remove it first: rm -r '{out}'\n")
+        # mrjob's own runners set no mark.
+        advice = f", or remove it first: rm -r '{out}'" * (runner == "parallel")
+        assert said.endswith(f" Name another with -o{advice}\n")
+        for given in (out, f"{out}/part-*", out.parent):
+            said = fails(73, script, *arguments, given)
+            assert said.endswith(
+                f"the output folder {out} is also the input. Name another with -o\n"
+            )
         (out / "x").touch()
         assert fails(73, script, *arguments).endswith(" Name another with -o\n")
         (out / "x").unlink()

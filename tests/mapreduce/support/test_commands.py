@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hdfs_utils.paths import RemotePath
 from mapreduce.support.commands import command, or_remove, resume
 
 ROOT = Path(__file__).parents[3]
@@ -30,23 +31,65 @@ def test_all_messages_quote_their_paths():
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["part-00000", "part-m-00001.gz", "_SUCCESS", ".part-00000.crc"])
-def test_the_output_of_a_job_may_be_removed(tmp_path, name, monkeypatch):
-    out = tmp_path / "my out"
-    out.mkdir()
+@pytest.fixture
+def out(tmp_path):
+    """The folder of a job that has ended."""
+    folder = tmp_path / "data" / "my out"
+    folder.mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    (folder / "part-00000").write_text("a\t1\n")
+    return folder
+
+
+def advice(folder, *reads):
+    return or_remove(folder, map(str, reads), "rm", "-r")
+
+
+@pytest.mark.parametrize("name", ["part-00001", "part-100000.gz", ".part-00000.crc"])
+def test_the_output_of_a_job_may_be_removed(out, name, monkeypatch):
     (out / name).touch()
-    assert or_remove(out, "rm", "-r") == f", or remove it first: rm -r '{out}'"
+    others = [out.parent.parent / "data2", out.parent / "other", "inline", "file.txt#name"]
+    assert advice(out, *others) == f", or remove it first: rm -r '{out}'"
     monkeypatch.chdir(out)
-    assert or_remove(Path(), "rm", "-r") == or_remove(out, "rm", "-r") == ""
+    assert advice(Path()) == advice(out) == ""
 
 
-@pytest.mark.parametrize("name", ["x", "parts", "part-00000 (copy)", ".bashrc"])
-def test_nothing_else_may(tmp_path, name):
-    (tmp_path / "part-00000").touch()
-    (tmp_path / name).touch()
-    assert or_remove(tmp_path, "rm", "-r") == or_remove(tmp_path / name, "rm", "-r") == ""
+@pytest.mark.parametrize(
+    "name", ["x", "parts", "part-00000 (copy)", ".bashrc", "part-00000-1d-c0.parquet", "part-m-1"]
+)
+def test_nothing_else_may(out, name):
+    (out / name).touch()
+    assert advice(out) == advice(out / name) == ""
+
+
+def test_no_folder_within_and_no_output_that_nobody_marked(out):
+    (out / "_SUCCESS").unlink()
+    assert advice(out) == ""
+    (out / "_SUCCESS").touch()
+    (out / "part-00001").mkdir()
+    assert advice(out) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["{0}", "{0}/", "{0}/part-*", "{0}/../my out", "file://{0}", "{1}", "{1}/*/part-00000"]
+)
+def test_least_of_all_what_the_command_reads(out, tmp_path, text):
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    for named in (text, f"{text}#name"):
+        assert advice(out, named.format(out, out.parent)) == ""
+        assert advice(link, named.format(out, out.parent)) == ""
+    assert advice(out, link) == ""
+
+
+def test_an_output_far_away(s3):
+    far = RemotePath(f"{s3}/advice/out")
+    for name in ("_SUCCESS", "part-00000"):
+        (far / name).write_bytes(b"")
+    assert or_remove(far, ["/x", "s3://other/x"], "rm") == f", or remove it first: rm {far}"
+    assert or_remove(far, [f"{far}/part-*"], "rm") == or_remove(far, [str(far.parent)], "rm") == ""
 
 
 @pytest.mark.parametrize("place", [Path("/"), Path.home(), ROOT])
-def test_least_of_all(place):
-    assert or_remove(place, "rm", "-r") == ""
+def test_nor_a_folder_of_the_system(place):
+    assert advice(place) == ""
