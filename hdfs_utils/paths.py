@@ -336,6 +336,23 @@ def split_pattern(pattern: str) -> tuple[RemotePath, str]:
     return known, whole.path.removeprefix(known.path)
 
 
+def hadoop_pattern(uri: str) -> str:
+    """A URI, which may be a pattern, as a pattern of Hadoop's inputs, which commas separate."""
+    known, wild = split_pattern(uri)
+    return escaped(known.uri, is_listed=True) + _OUTER_COMMA.sub(
+        r"{\\,}", wild.replace("\\", r"\\")
+    )
+
+
+def escaped(uri: str, *, is_listed: bool = False) -> str:
+    """A URI as a pattern of Hadoop's for itself alone; of inputs, if it is listed among them."""
+    pattern = re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", uri)
+    return pattern.replace(",", r"{\,}") if is_listed else pattern
+
+
+#: A comma that is not between braces.
+_OUTER_COMMA = re.compile(r",(?![^{}]*\})")
+
 _WILD, _PATTERN = re.compile(r"[*?\[]"), re.compile(r"[*?\[{]")
 
 

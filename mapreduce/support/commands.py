@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hdfs_utils.filesystem import is_remote
-from hdfs_utils.paths import AnyPath, RemotePath, local_matching, matching
+from hdfs_utils.paths import AnyPath, RemotePath, escaped, local_matching, matching
 from hdfs_utils.publish import SUCCESS
 
 #: What our jobs write into their output folder, and what filesystems add to it.
@@ -40,7 +40,9 @@ def or_remove(folder: AnyPath, reads: Iterable[str], *remove: str) -> str:
     is_output = all(is_file and _OUTPUT.fullmatch(name) for name, is_file in found)
     if not is_output or (SUCCESS, True) not in found or is_read(folder, reads):
         return ""
-    return f", or remove it first: {command(*remove, folder)}"
+    # Hadoop's programs read patterns.
+    name = escaped(str(folder)) if isinstance(folder, RemotePath) else folder
+    return f", or remove it first: {command(*remove, name)}"
 
 
 def is_read(folder: AnyPath, reads: Iterable[str]) -> bool:

@@ -43,22 +43,24 @@ def result(job, inputs, *arguments, runner="hadoop"):
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path = tmp_path_factory.mktemp("text") / "[t]e,x#t?.txt"
     path.write_text(TEXT)
     return path
 
 
 def test_a_job_of_files_on_hdfs_and_here(text, local):
     expected = result(WordCount, [local], "--no-conf", runner="inline")
-    found = mapreduce.run(
-        WordCount, [str(text), local], runner="hadoop", arguments=["--no-conf", "-o", "out/words"]
-    )
+    odd = text.with_name("te#x;t[1],{2}?.txt")
+    odd.write_bytes(text.read_bytes())
+    options = ["--no-conf", "-o", "out/wo#r;d*s"]
+    found = mapreduce.run(WordCount, [str(odd), local], runner="hadoop", arguments=options)
     assert sorted(found.pairs) == [(word, 2 * count) for word, count in expected]
     assert found.counters[0]["Map-Reduce Framework"]["Map input records"] == 200
-    output = RemotePath("hdfs:///user") / user_name() / "out/words"
-    assert (output / "_SUCCESS").exists()
-    with pytest.raises(OutputError, match=r"out/words exists.*hadoop fs -rm -r"):
-        result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
+    output = RemotePath("hdfs:///user") / user_name() / "out/wo#r;d*s"
+    assert [path.name for path in output.iterdir()] == ["_SUCCESS", "part-00000"]
+    advice = r"out/wo#r;d\*s exists.*hadoop fs -rm -r '.*/wo#r;d\\\*s'$"
+    with pytest.raises(OutputError, match=advice):
+        result(WordCount, [str(text)], *options)
 
 
 #: Its keys are written in UTF-8.

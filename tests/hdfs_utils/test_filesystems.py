@@ -13,7 +13,7 @@ import pytest
 from hdfs_utils import filesystem, native
 from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError, StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
-from hdfs_utils.paths import RemotePath, named_by, ordered, path_of, size_of
+from hdfs_utils.paths import RemotePath, hadoop_pattern, named_by, ordered, path_of, size_of
 from hdfs_utils.publish import PREDICTION, SUCCESS, check_parts, create, put_if_absent, replace
 from quick import first_of
 
@@ -231,6 +231,25 @@ def test_names_are_taken_as_they_are(place):
             assert named_by(file.with_name("m*k")) == [file.with_name("mark")]
         file.unlink()
         assert names(file.parent) == ["mark"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "pattern"),
+    [
+        ("a,b", "", r"a{\,}b"),
+        ("[b]c{1}", "[b]c{1}", r"\[b\]c\{1\}"),
+        ("[b]c{1}", "", "[b]c{1}"),
+        ("d[1],2/a,*", "d[1],2", r"d\[1\]{\,}2/a{\,}*"),
+        ("d/{a,b},c*", "d", r"d/{a,b}{\,}c*"),
+        ("a\\b#?", "a\\b#?", r"a\\b#\?"),
+        ("a\\b*", "", r"a\\b*"),
+    ],
+)
+def test_patterns_for_hadoop(monkeypatch, name, known, pattern):
+    """What is there under the very name is meant, and a comma separates nothing."""
+    there = f"hdfs://there:8020/in/{known}".rstrip("/")
+    monkeypatch.setattr(RemotePath, "exists", lambda path: path.uri == there)
+    assert hadoop_pattern(f"hdfs://there:8020/in/{name}") == f"hdfs://there:8020/in/{pattern}"
 
 
 @pytest.mark.parametrize("scheme", first_of("hdfs", "webhdfs"))

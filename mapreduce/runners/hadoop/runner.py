@@ -24,7 +24,7 @@ from hdfs_utils.cluster import compiled
 from hdfs_utils.errors import ClusterError, KerberosError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
-from hdfs_utils.paths import RemotePath
+from hdfs_utils.paths import RemotePath, escaped, hadoop_pattern
 from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
@@ -148,6 +148,10 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         output = RemotePath(self._output_dir)
         return temporary_name(output) if output.can_rename else None
 
+    def _step_input_uris(self, step_num: int) -> list[str]:
+        places = super()._step_input_uris(step_num)
+        return [hadoop_pattern(x) if self._remote.can_handle_path(x) else x for x in places]
+
     def _step_output_uri(self, step_num: int) -> str:
         if step_num in self.keeper.taken:
             return self.keeper.taken[step_num].output
@@ -170,6 +174,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         written = RemotePath(self._step_output_uri(self._num_steps() - 1))
         output = RemotePath(self._output_dir)
         if not written.exists():
+            if self._get_step(self._num_steps() - 1)["type"] == "streaming":
+                raise StorageError(f"the job succeeded, but its output {written} does not exist")
             # A step of Spark, or of a jar, may write elsewhere.
             return
         self.keeper.publishes()
@@ -182,7 +188,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             raise OutputError(
                 f"the output folder {output} was made by another program while the job ran. The "
                 f"job's output is whole, and waits for another name: "
-                f"{command('hadoop', 'fs', '-mv', written, f'{output}-2')}"
+                f"{command('hadoop', 'fs', '-mv', escaped(written.uri), f'{output}-2')}"
             ) from None
 
     def _cleanup_hadoop_tmp(self) -> None:
@@ -270,7 +276,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             return ""
         return (
             f"is a file of this machine, which the nodes cannot read. Copy it to the cluster: "
-            f"hadoop fs -put {path} {self._home}/"
+            f"{command('hadoop', 'fs', '-put', path, f'{self._home}/')}"
         )
 
     # Steps
@@ -421,7 +427,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         by_lines = not self._get_step(step_num).get("input_manifest") and (
             step_num > 0 or not (self._references or self._hadoop_input_format)
         )
-        places = self._step_input_uris(step_num)
+        places = super()._step_input_uris(step_num)
         known = all(self._remote.can_handle_path(place) for place in places)
         if not (by_lines and known) or self._opts["libjars"]:
             return False
