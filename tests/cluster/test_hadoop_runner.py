@@ -224,7 +224,7 @@ def chain(cluster, tmp_path):
     return run
 
 
-#: Which lines it counts is said under the guard; its mapper needs a module that comes along.
+#: Which lines it counts is said under the guard; its mapper needs modules that come along.
 SETTING = """\
 from mrjob.job import MRJob
 
@@ -232,10 +232,11 @@ LEAST = 0
 
 
 class Count(MRJob):
+    FILES = ["measure.py"]
     wanted = ""
 
     def mapper(self, _, line):
-        from packed_words import length
+        from measure import length
 
         if line in self.wanted:
             yield line, length(line)
@@ -261,7 +262,11 @@ if __name__ == "__main__":
 def test_what_stands_before_run_holds_in_tasks_and_packages_come_along(cluster, tmp_path):
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages/packed_words.py").write_text("length = len\n")
-    done = run_script(tmp_path, SETTING, "--dirs", f"{tmp_path}/packages#{bootstrap.PACKED}")
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes/size.py").write_text("from packed_words import length\n")
+    (tmp_path / "measure.py").write_text("from shapes.size import length\n")
+    sent = ["--dirs", f"{tmp_path}/packages#{bootstrap.PACKED}", "--dirs", str(tmp_path / "shapes")]
+    done = run_script(tmp_path, SETTING, *sent)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["before", '"b"\t1', "after"]
 

@@ -104,9 +104,11 @@ def main() -> int:
     paths = [os.path.join(folder, "code")]
     if os.path.isdir(PACKED):
         paths.append(os.path.realpath(PACKED))
-    more = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([more] if more else []))
-    sys.path[:1] = paths
+    # What was sent along lies in the working folder, which mrjob has at the end of PYTHONPATH.
+    more = [name for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
+    paths += [*map(os.path.abspath, more), os.getcwd()]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    sys.path[:] = paths + [name for name in sys.path[1:] if name not in paths]
     try:
         from mapreduce.runners.yarn import task
     except ImportError as error:

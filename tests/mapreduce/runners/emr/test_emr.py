@@ -182,7 +182,7 @@ def test_words_are_counted_as_inline(emr, script, text, capfdbinary):
 
 
 @pytest.mark.slow
-def test_two_steps_with_packed_packages(emr, s3, script, tmp_path, capfdbinary):
+def test_two_steps_with_modules_that_are_sent_along(emr, s3, script, write, tmp_path, capfdbinary):
     packed = tmp_path / "packed.tar.gz"
     with tarfile.open(packed, "w:gz") as archive:
         content = b"def of(line):\n    return line.split()\n"
@@ -191,8 +191,10 @@ def test_two_steps_with_packed_packages(emr, s3, script, tmp_path, capfdbinary):
         archive.addfile(entry, io.BytesIO(content))
     for name in ("one", "two"):
         put(emr, f"{s3}/in/{name}", b"a b\nb c\nc c\n")
-    options = ("--archives", f"{packed}#{PACKED}", "-o", f"{s3}/out")
-    run(script(CHAIN), *EMR, *options, f"{s3}/in")
+    sent = write("import packed_words\n", "sent_along.py")
+    options = ("--archives", f"{packed}#{PACKED}", "--files", sent, "-o", f"{s3}/out")
+    job = CHAIN.replace("import packed_words", "from sent_along import packed_words")
+    run(script(job), *EMR, *options, f"{s3}/in")
     lines = b"".join(content for _, content in emr.read(f"{s3}/out")).splitlines()
     assert sorted(lines) == [b"2\t1", b"4\t1", b"6\t1"]
     assert [step.state for step in emr.steps()] == ["COMPLETED"] * 2

@@ -68,6 +68,31 @@ class TestShipping:
         done = task(tmp_path, "Lengths", "import safetensors\n" + LENGTHS, b"ab\n")
         assert done.stdout == b"2\t1\n", done.stderr
 
+    def test_modules_that_are_sent_along_are_found(self, tmp_path):
+        """After those of the script's own folder and of PYTHONPATH, as mrjob finds them."""
+        for folder in ("cache", "more", ".", "shapes"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            for name in {".": "abc", "more": "ab", "cache": "a", "shapes": ["__init__"]}[folder]:
+                (tmp_path / folder / f"{name}.py").write_text(f"place = {folder!r}\n")
+        script = """\
+import os, subprocess, sys
+import a, b, c, shapes
+from mrjob.job import MRJob
+
+class Lengths(MRJob):
+    def mapper(self, _, line):
+        program = "import b, c, shapes; print(b.place, c.place, shapes.place)"
+        child = subprocess.run([sys.executable, "-S", "-P", "-c", program], capture_output=True)
+        yield [module.place for module in (a, b, c, shapes)], child.stdout.decode().split()
+"""
+        done = task(tmp_path, "Lengths", script, b"ab\n", PYTHONPATH="more")
+        found = b'["cache", "more", ".", "shapes"]\t["more", ".", "shapes"]\n'
+        assert done.stdout == found, done.stderr
+        done = task(
+            tmp_path, "Lengths", "import b\n" + LENGTHS.replace("len(line)", "b.place"), b"x"
+        )
+        assert done.stdout == b'"."\t1\n', done.stderr
+
     def test_old_code_is_removed(self, tmp_path):
         for number in range(6):
             (tmp_path / str(number)).mkdir()
@@ -89,7 +114,11 @@ class Lengths(MRJob):
 def task(folder: Path, name: str, script: str, lines: bytes, **env: str):
     """Run a map task in a folder of its own, in an interpreter that has nothing installed."""
     (folder / "home").mkdir(exist_ok=True)
-    (folder / "lengths.py").write_text(script)
+    # As on a node, files lie elsewhere, each alone.
+    (folder / "cache").mkdir(exist_ok=True)
+    (folder / "cache" / "lengths.py").write_text(script)
+    (folder / "lengths.py").unlink(missing_ok=True)
+    (folder / "lengths.py").symlink_to(folder / "cache" / "lengths.py")
     (folder / shipping.NAME).unlink(missing_ok=True)
     archive, content = shipping.archive()
     (folder / archive).write_bytes(content)
