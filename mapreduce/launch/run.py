@@ -450,7 +450,10 @@ def _check_input(given: str, runner: str) -> None:
     found = local_matching(given.removeprefix("file://"))
     if not found:
         raise MissingInputError(f"the input {given} {missing(given, names_in)}")
-    for path in (path for top in found for path in _files(top)):
+    files = [path for top in found for path in _files(top)]
+    if not files:
+        log.warning("the input %s holds no files", given)
+    for path in files:
         if not path.exists():
             raise MissingInputError(f"the input {path} is a link whose target does not exist")
         if not os.access(path, os.R_OK):

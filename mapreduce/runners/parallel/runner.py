@@ -305,6 +305,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         ]
 
     def _run_tasks(self, tasks: list[Task], plan: StepPlan) -> list[Reply]:
+        if not tasks:
+            # An input may be a folder without files.
+            return []
         folders = Folders(self)
         replies = self._pool.run(
             tasks, plan.attempts(tasks), plan.timeout, folders.make, folders.take

@@ -269,3 +269,16 @@ def test_settings_of_a_later_step_are_refused_before_the_first(tmp_path):
     with pytest.raises(UsageError, match="mrjob writes a TAB between key and value"):
         mapreduce.run(Late, lines=LINES)
     assert not (tmp_path / "mapped").exists()
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline"])
+def test_a_folder_without_files_is_an_empty_input(tmp_path, caplog, runner):
+    folder = tmp_path / "nested"
+    (folder / "inner").mkdir(parents=True)
+    assert mapreduce.run(stock_jobs.MapOnly, folder, runner=runner).pairs == []
+    assert caplog.messages == [f"the input {folder} holds no files"]
+    # Reduce tasks begin and end all the same.
+    found = mapreduce.run(stock_jobs.InitAndFinal, folder, runner=runner)
+    assert found.pairs == []
+    assert found.counters[0]["tasks"]["reducers"] >= 1
+    assert "lines" not in found.counters[0]

@@ -104,6 +104,9 @@ class TestReport:
         path.write_text("")
         shown = drawn(report(trace_of(taught.Count, path)))
         assert "The input is empty" in shown
+        (path.parent / "folder").mkdir()
+        shown = drawn(report(trace_of(taught.Count, path.parent / "folder")))
+        assert "0 lines of 0 files" in shown
         path.write_text("a\n" * 50)
         assert "one would send 3 records instead of 50" in " ".join(
             drawn(report(trace_of(taught.Count, path))).split()
