@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain, groupby, starmap
 from operator import itemgetter
 from types import FunctionType, GeneratorType
@@ -122,7 +123,8 @@ def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
     if getattr(step, "mapper_batch", None):
         return map_batches(step, pairs)
     if not step["mapper_raw"]:
-        return _calls(job, step, "mapper", step["mapper"], pairs)
+        calls = partial(_calls, job, step, "mapper", step["mapper"])
+        return calls(pairs) if step_num else doubts.by_file(job, step["mapper"], pairs, calls)
     if len(job.options.args) != 2:
         raise ValueError("a mapper_raw takes a path and a URI")
     return _calls(job, step, "mapper", step["mapper_raw"], [tuple(job.options.args)])

@@ -6,8 +6,13 @@ it counts, and where.
 
 import dis
 import inspect
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from functools import cache
+from itertools import count, pairwise
+from operator import itemgetter
+from types import CodeType, FunctionType
 from typing import Any
 
 from mrjob.job import MRJob
@@ -27,6 +32,9 @@ _GATHERS = {"STORE_ATTR", "STORE_SUBSCR", "append", "add", "update", "extend", "
 
 #: What puts keys in an order, which is another one with another number of reducers.
 _RANKS = {"sorted", "sort", "max", "min", "nlargest", "nsmallest", "most_common"}
+
+#: The variable of a task that names its input file, as Hadoop and mrjob spell it.
+_FILE = re.compile(r"(mapreduce[._])?map[._]input[._]file")
 
 
 def _tell(job: Any, name: str, amount: int = 1) -> None:
@@ -51,6 +59,41 @@ def _counted(job: Any, name: str, items: Iterable[Any]) -> Iterator[Any]:
         yield item
     if number:
         _tell(job, name, number)
+
+
+def by_file(job: Any, method: Any, items: Any, calls: Any) -> Any:
+    """The pairs of a first step's mapper, ``calls(items)``.
+
+    If the job asks for the name of its input file, it is told whether there were any pairs.
+    """
+    return _told_by_file(job, method, items, calls) if _asks_for_file(type(job)) else calls(items)
+
+
+def _told_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any]:
+    number, place = count(), place_of(method)
+    # As map and zip do it: a generator of Python's would cost as much as a mapper.
+    pairs = calls(map(itemgetter(0), zip(items, number, strict=False)))
+    for pair in pairs:
+        _tell(job, f"found {place}")
+        yield pair
+        yield from pairs
+    if items := next(number):
+        _tell(job, f"lines {place}", items)
+
+
+@cache
+def _asks_for_file(job_class: Any) -> bool:
+    """Whether a function or a constant, of a job's class or of its module, names the variable."""
+    values: list[Any] = []
+    for kind in job_class.__mro__[: job_class.__mro__.index(MRJob)]:
+        if kind.__module__ != "mapreduce.job":
+            values += [*vars(kind).values(), *vars(sys.modules.get(kind.__module__, kind)).values()]
+    for value in values:
+        if isinstance(value, FunctionType | staticmethod | classmethod):
+            values.append(value.__code__ if isinstance(value, FunctionType) else value.__func__)
+        elif isinstance(value, CodeType):
+            values += value.co_consts
+    return any(isinstance(value, str) and _FILE.fullmatch(value) for value in values)
 
 
 def _gathers(method: Any) -> bool:
@@ -118,7 +161,8 @@ def listen(runner: Any) -> None:
 
     def clean(mode: Any = None) -> None:
         cleanup(mode)
-        for sentence in [*silences(told), *_partial(runner, told)] if runner._ran_job else ():
+        sentences = [*(silences(told) or _unlike(told)), *_partial(runner, told)]
+        for sentence in sentences if runner._ran_job else ():
             echo(f"warning: {sentence}", err=True)
         told.clear()
 
@@ -142,6 +186,19 @@ def silences(told: Mapping[int, Mapping[str, int]]) -> list[str]:
                 f"nothing: {place} has no yield{missing}"
             )
     return found
+
+
+def _unlike(told: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
+    """A sentence if no line was of a file whose name the first mapper looked for."""
+    counters = told.get(0, {})
+    for kind, _, place in (name.partition(" ") for name in counters):
+        if kind == "lines" and f"found {place}" not in counters:
+            number = counters[f"lines {place}"]
+            yield (
+                f"{number:,} line{'s' * (number > 1)} went in, the mapper yielded nothing: "
+                f"{place}. The job asks for the name of its input file, a whole URI as on Hadoop: "
+                f"a.txt is file:///FOLDER/a.txt. Compare the end of it: name.endswith('/a.txt')"
+            )
 
 
 def _partial(runner: Any, told: Mapping[int, Mapping[str, int]]) -> Iterator[str]:

@@ -86,6 +86,33 @@ def test_methods_without_a_yield(name, runner, arguments, tmp_path, capsys):
     assert found.count("\n") == bool(sentence)
 
 
+#: What is before a class, and its mapper's line; and whether it asks for the name of its file.
+ASKS = {
+    "method": ("", "if os.environ['map_input_file'] == 'a': yield line, 1", True),
+    "constant": ("NAME = 'mapreduce_map_input_file'\n", "yield from [1][1:]", True),
+    "function": ("def ask():\n    return (lambda: 'map.input.file')\n", "yield from ()", True),
+    "yields": ("", "yield os.environ['map_input_file'], 1", False),
+    "at the end": (
+        "NAME = 'map_input_file'\n",
+        "'no'\n\n    def mapper_final(self):\n        yield 'lines', 1",
+        False,
+    ),
+    "no name": ("map_input_file = 1\n", "if line == '': yield line, 1", False),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize(("runner", "arguments"), first_of(*RUNNERS))
+def test_a_mapper_that_knows_another_name_of_its_file(name, runner, arguments, write, capsys):
+    before, body, is_told = ASKS[name]
+    text = f"import os\n{before}{HEAD}    def mapper(self, _, line):\n        {body}\n"
+    line = text[: text.index("def mapper(")].count("\n") + 1
+    found = said(load_job(str(write(text, "job.py"))), capsys, runner, arguments)
+    sentence = f"warning: 2 lines went in, the mapper yielded nothing: job.py:{line}. The job asks"
+    assert found.startswith(sentence if is_told else "")
+    assert found.count("\n") == is_told
+
+
 class Count(taught.Count):
     """Its reducer remembers; it yields at the end."""
 
