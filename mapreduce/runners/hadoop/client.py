@@ -1,6 +1,5 @@
 """Follows a step of a job: reads what Hadoop's client says, and ends the step if asked to."""
 
-import contextlib
 import logging
 import re
 import time
@@ -12,7 +11,7 @@ from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
 from mapreduce.runners import applications
 from mapreduce.runners.hadoop import causes, waiting
-from mapreduce.runners.hadoop.programs import Program, counters, fail_attempt, refusal
+from mapreduce.runners.hadoop.programs import Program, counters, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.yarn.failures import Failure
 from mapreduce.support.periodic import every
@@ -59,9 +58,8 @@ class Client:
     application: str | None = None
     _said: list[str] = field(default_factory=list)
     _failures: dict[str, Failure] = field(default_factory=dict)
+    #: That the application found no room in time.
     _final: Failure | None = None
-    #: The task that would fail again.
-    _hopeless: str = ""
 
     def run(self, program: Program) -> Outcome:
         """Run the step to its end; if interrupted, end it on the cluster too."""
@@ -153,36 +151,12 @@ class Client:
     def _explain(self, attempt: str, said: str) -> None:
         if self.application is None:
             return
-        task, _, number = attempt.rpartition("_")
-        following = f"{task}_{int(number) + 1}"
-        if self._final is not None:
-            if task == self._hopeless:
-                # There is none after the last, which the job is ending with.
-                fail_attempt(self.yarn.installation, following)
-            return
         failure = causes.of_attempt(self.yarn, self.application, attempt, said)
         # What one attempt lacks, such as a file, the others often lack too.
         told = {other.what for other in self._failures.values()}
         level = logging.DEBUG if failure.what in told else logging.WARNING
         log.log(level, "an attempt failed: %s", failure)
-        # The same exception twice in one task: another attempt would not help.
-        again = failure.traceback and any(
-            name.startswith(task) and other.traceback == failure.traceback
-            for name, other in self._failures.items()
-        )
         self._failures[attempt] = failure
-        if failure.final or again:
-            self._final, self._hopeless = failure, task
-            self._fail(following)
-
-    def _fail(self, attempt: str) -> None:
-        """End the job by a task's next attempt: of one that is killed, YARN keeps no history."""
-        assert self.application
-        with contextlib.suppress(RestError):
-            if not fail_attempt(self.yarn.installation, attempt) and (
-                self.application in self.yarn.live(self.tag)
-            ):
-                self.yarn.kill(self.application)
 
     def _failure(self) -> Failure:
         """Why the job failed: the last of its failed attempts that has something to say."""

@@ -86,18 +86,6 @@ def refusal(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     return ""
 
 
-def fail_attempt(installation: Installation, attempt: str) -> bool:
-    """Have an attempt fail, as its task could; returns whether its job was there to do so."""
-    command = [installation.program, "org.apache.hadoop.mapred.JobClient", "-fail-task", attempt]
-    program = Program(command, {**os.environ, **installation.environment})
-    try:
-        for _ in program.lines():
-            pass
-        return program.wait() == 0
-    finally:
-        program.close()
-
-
 def counters(installation: Installation, application: str) -> dict[str, dict[str, int]]:
     """Group, counter and amount of a job that has ended; empty if they are not known."""
     job, said = application.replace("application_", "job_"), ""

@@ -573,14 +573,6 @@ print("26/11/21 21:00:00 INFO impl.YarnClientImpl: Submitted application applica
 ATTEMPT = "attempt_1_0002_m_000000_0"
 
 
-def fails_attempts(yarn, code=0):
-    """Have the program of Hadoop note which attempts are to fail; returns a function of these."""
-    program = Path(yarn.installation.program)
-    program.write_text(f'#!/bin/sh\necho "$2 $3" >> {program}.said\nexit {code}\n')
-    said = Path(f"{program}.said")
-    return lambda: re.findall("^-fail-task (.*)", said.read_text(), re.M) if said.exists() else []
-
-
 class TestClient:
     def run(self, yarn, rest):
         client = Client(yarn, "tag", "step 1 of 1")
@@ -596,20 +588,30 @@ class TestClient:
         line = f"26/11/21 21:00:01 INFO mapreduce.Job: Task Id : {ATTEMPT}, Status : FAILED"
         return f"print({line!r}, file=sys.stderr, flush=True); sys.exit(1)"
 
-    @pytest.mark.parametrize(("refused", "live", "killed"), [(0, 1, 0), (1, 1, 1), (1, 0, 0)])
-    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch, refused, live, killed):
-        """By failing, so that it has a history; it is killed where the attempts cannot fail."""
-        rest = self.failing(monkeypatch, type="DataError", message="no", exit_code=65)
-        again = rest.partition(";")[0].replace(ATTEMPT, ATTEMPT[:-1] + "1")
-        failed = fails_attempts(yarn, refused)
-        apps = {"apps": {"app": [{"id": APPLICATION}] * live}}
-        states = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
-        Manager.answers[f"/ws/v1/cluster/apps?applicationTags=tag&states={states}"] = apps
-        outcome = self.run(yarn, f"{rest.partition(';')[0]};{again};sys.exit(1)")
-        assert outcome.failure.what == "DataError: no"
-        assert outcome.failure.exit_code == 65
-        assert failed() == [ATTEMPT[:-1] + "1", ATTEMPT[:-1] + "2"]
-        assert len(Manager.killed) == killed
+    @pytest.mark.parametrize("code", [1, 0])
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"type": "ValueError", "message": "x", "traceback": "T"},
+            {"type": "DataError", "message": "x", "exit_code": 65},
+        ],
+    )
+    def test_how_often_a_task_is_tried_is_hadoops_to_say(self, yarn, monkeypatch, told, code):
+        """However often it raises one exception, its next attempt may be right."""
+        rest = self.failing(monkeypatch, **told).partition(";")[0]
+        (path,) = Manager.answers
+        program = Path(yarn.installation.program)
+        program.write_text('#!/bin/sh\n: > "$0.asked"\n')
+        lines = []
+        for number in "0123":
+            Manager.answers[path[:-1] + number] = Manager.answers[path]
+            lines.append(rest.replace(ATTEMPT, ATTEMPT[:-1] + number))
+        outcome = self.run(yarn, ";".join([*lines[: 2 + code * 2], f"sys.exit({code})"]))
+        assert not Manager.killed
+        assert not program.with_name("hadoop.asked").exists()
+        assert outcome.return_code == code
+        found = outcome.failure and (outcome.failure.what, outcome.failure.exit_code)
+        assert found == ((f"{told['type']}: x", told.get("exit_code")) if code else None)
 
     def test_what_many_attempts_lack_is_one_warning(self, yarn, monkeypatch, caplog):
         told = {"type": "MissingInputError", "message": "x is not there", "exit_code": 66}
@@ -667,22 +669,6 @@ sys.exit("Streaming Command Failed!")
         client = Client(yarn, "tag", "step 1 of 1", arguments, os.environ)
         outcome = client.run(Program(arguments, os.environ))
         assert outcome.failure.what.endswith("could not be submitted: Streaming Command Failed!")
-
-    def test_the_same_exception_twice_ends_the_job(self, yarn, monkeypatch):
-        rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
-        failed = fails_attempts(yarn)
-        report = rest.partition(";")[0]
-        (path,) = Manager.answers
-        for attempt, ended in (
-            (ATTEMPT.replace("m_000000", "m_000001"), []),
-            (ATTEMPT[:-1] + "1", [ATTEMPT[:-1] + "1"]),
-        ):
-            task = attempt.replace("attempt", "task").rpartition("_")[0]
-            other = path.replace("task_1_0002_m_000000", task).replace(ATTEMPT, attempt)
-            Manager.answers[other] = Manager.answers[path]
-            outcome = self.run(yarn, f"{report.replace(ATTEMPT, attempt)};{rest}")
-            assert outcome.failure.what == "ValueError: x"
-            assert failed() == ended
 
 
 #: Stands in for Java: says what it was given, and ends a step with the code that it is told.
