@@ -19,7 +19,6 @@ from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.readers.libsvm import Form, Lines
-from mapreduce.data.readers.parquet import opened
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -126,14 +125,11 @@ class PredictFile(UnitFiles, TableProgram):
     def receipt(self, number: int) -> Message:
         """What a part that is there holds: its rows, and what a user should know about them.
 
-        Raises DataError (it holds those of other rows).
+        Raises DataError (it is damaged, or holds those of other rows).
         """
         path = self.path(number)
-        with opened(path) as file:
-            found = file.metadata.metadata or {}
-            outputs.check_part(path, found, self.made_from)
-            counts = json.loads(found.get(_COUNTS, b"{}"))
-            rows = file.metadata.num_rows
+        footer = outputs.read_footer(path, self.made_from)
+        counts, rows = json.loads(footer.metadata.get(_COUNTS, b"{}")), footer.num_rows
         expected = self.parts[number].rows
         if rows + counts.get("dropped", {}).get("", 0) != expected:
             raise DataError(
@@ -191,6 +187,8 @@ class PredictFile(UnitFiles, TableProgram):
             counts = {kind: found for kind, found in reading.counts.items() if found}
             about = {_COUNTS: json.dumps(counts).encode()} if counts else {}
             writer.add_key_value_metadata(about | outputs.marked(self.made_from))
+        with storage_errors("write", path), path.open("r+b") as file:
+            outputs.seal(file)
         self.check_unchanged(0)
 
     def _predicted(self, rows: Rows, finished: Finished) -> Any:

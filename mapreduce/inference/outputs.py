@@ -3,9 +3,11 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,8 +32,10 @@ SWARM = "_swarm.json"
 LEASE = ".lease-"
 #: How the names of pieces begin: what is predicted of shards, until it stands in the parts.
 PIECE = ".piece-"
-#: In the metadata of a part: the digest of what it is made from.
+#: In the metadata of a part: digests of what it is made from, and of its own bytes. The second is
+#: that of the bytes with zeros in its place, and is missing in parts of earlier versions.
 _MADE_FROM = b"gradreduce.made_from"
+_ZEROS = b"0" * 64
 
 
 def parquet_writer(sink: Any, schema: Any) -> Any:
@@ -324,13 +328,54 @@ def _content(made_from: dict[str, str]) -> bytes:
 
 
 def marked(content: str) -> dict[bytes, bytes]:
-    """What the metadata of a part say: the digest of what it is made from."""
-    return {_MADE_FROM: content.encode()}
+    """What the metadata of a part say before :func:`seal`: the digest of what it is made from."""
+    return {_MADE_FROM: content.encode() + b" " + _ZEROS}
 
 
-def check_part(path: AnyPath, metadata: Mapping[bytes, bytes] | None, content: str) -> None:
-    """Raise a DataError if a part is made from something else, as its metadata say."""
-    check_made_from(path, (metadata or {}).get(_MADE_FROM, b"").decode(), content)
+def seal(file: BinaryIO) -> None:
+    """Write the digest of a part's bytes into its metadata; it is open for reading and writing."""
+    digest, place = _sealed(file, _ZEROS)
+    file.seek(place)
+    file.write(digest)
+
+
+def _sealed(file: BinaryIO, seal: bytes) -> tuple[bytes, int]:
+    """The digest of a part's bytes, those of its ``seal`` as zeros, and where the seal stands."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 8, 0))
+    start = max(size - 8 - int.from_bytes(file.read(4), "little"), 0)
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(min(start - file.tell(), 1 << 20)):
+        digest.update(piece)
+    footer = file.read()
+    digest.update(footer.replace(seal, _ZEROS))
+    return digest.hexdigest().encode(), start + footer.find(seal)
+
+
+def read_footer(path: AnyPath, content: str) -> Any:
+    """The metadata of a part, which is whole.
+
+    Raises DataError (it is damaged, or made from something else than ``content`` says).
+    """
+    try:
+        with opened(path) as file:
+            found: Any = file.metadata
+            mark = (found.metadata or {}).get(_MADE_FROM, b"")
+            if is_whole := mark == content.encode():
+                # An earlier version's; the pages have checksums.
+                deque(file.iter_batches(), maxlen=0)
+    except DataError as error:
+        raise DataError(f"{path} is damaged. {_REMOVE} ({error})") from error
+    made_from, _, seal = mark.partition(b" ")
+    with storage_errors("read", path), path.open("rb") as raw:
+        if not is_whole and _sealed(raw, seal)[0] != seal:
+            raise DataError(f"{path} is damaged: its bytes have another digest. {_REMOVE}")
+    check_made_from(path, made_from.decode(), content)
+    return found
+
+
+_REMOVE = "Remove it, then run the command again"
 
 
 def check_made_from(path: AnyPath, found: str, content: str) -> None:

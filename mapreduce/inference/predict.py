@@ -22,7 +22,6 @@ from mapreduce.data import ids
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers.opening import fitted_of
-from mapreduce.data.readers.parquet import opened
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase
@@ -119,19 +118,18 @@ class Predict(ModelProgram, UnitFiles):
         if not path.exists():
             sink = io.BytesIO()
             table = self._table(arrays)
-            table = table.replace_schema_metadata(outputs.marked(self.made_from))
             with outputs.parquet_writer(sink, table.schema) as writer:
                 writer.write_table(table)
+                writer.add_key_value_metadata(outputs.marked(self.made_from))
+            outputs.seal(sink)
             with contextlib.suppress(FileExistsError):
                 create(path, sink.getvalue(), sync=True)
         yield key, Message({"rows": self._check(key[0])})
 
     def _check(self, number: int) -> int:
-        """The rows of a part that is there; a DataError if it is made from something else."""
+        """The rows of a part that is there; errors are those of :func:`outputs.read_footer`."""
         path = outputs.part_path(self.place, number)
-        with opened(path) as file:
-            outputs.check_part(path, file.metadata.metadata, self.made_from)
-            return int(file.metadata.num_rows)
+        return int(outputs.read_footer(path, self.made_from).num_rows)
 
     def join(self) -> int:
         """Make the parts of pieces that are all there, in this process; returns the rows."""
