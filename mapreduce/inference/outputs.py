@@ -176,7 +176,10 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
 
 @contextlib.contextmanager
 def _in_use(folder: AnyPath) -> Iterator[None]:
-    """Keep others on this machine from a hidden folder."""
+    """Keep others on this machine from a hidden folder, and take it over from other machines.
+
+    Nothing is lost if somebody is at work there: a part is published whole, and once.
+    """
     if isinstance(folder, RemotePath):
         yield
         return
@@ -184,7 +187,7 @@ def _in_use(folder: AnyPath) -> Iterator[None]:
         raise OutputError(f"{folder} is a symbolic link: expected nothing there, or a folder")
     with storage_errors("create", folder):
         folder.mkdir(exist_ok=True)
-    with lease.held(folder):
+    with lease.held(folder, take_over=True):
         try:
             yield
         finally:

@@ -161,10 +161,16 @@ def check(run: AnyPath) -> None:
     if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
         return
     by = "was removed" if other is None else "is another driver's"
+    again = f"continue with '{resume(run)}'" if _is_run(run) else "start it again"
     raise LeaseError(
         f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
-        f"works on the run any more, continue with '{resume(run)}'"
+        f"works on it any more, {again}"
     )
+
+
+def _is_run(folder: AnyPath) -> bool:
+    """Whether a folder is one of a run, which a command resumes."""
+    return (folder / "run.json").exists()
 
 
 def note(run: AnyPath, application: str) -> None:
@@ -270,7 +276,7 @@ def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
             who += ", in another container or before a restart"
     if lives or (other is not None and is_visible(other)):
         return f"{run} is in use by {who}. Wait for it to end, or stop it{where}"
-    return (
-        f"{run} is in use by {who}. If that driver has ended, take the run over: "
-        f"{resume(run)} --take-over"
-    )
+    again = f"remove {run / _FILE}, then start it again: it goes on from there"
+    if _is_run(run):
+        again = f"take the run over: {resume(run)} --take-over"
+    return f"{run} is in use by {who}. If that driver has ended, {again}"

@@ -1,12 +1,13 @@
 """Programs of several rounds: the same state from every executor, also after a kill."""
 
+import json
 import os
 import shutil
 import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -330,6 +331,22 @@ def test_a_folder_is_used_by_one_driver(tmp_path, forgotten):
         pytest.raises(LeaseError, match="is in use by process"),
     ):
         Chain(Execution("inline"), place=tmp_path).advance(Mixed())
+
+
+def test_the_folder_of_a_program_is_taken_over_from_another_machine(
+    tmp_path, program, expected, monkeypatch
+):
+    """It is no run, which a command would take over."""
+    chain, name = Chain(Execution("inline"), place=tmp_path), tmp_path / "lease.json"
+    name.write_text(json.dumps({**asdict(lease.myself()), "host": "pod-7f9c"}))
+    with pytest.raises(LeaseError, match=rf"ended, remove {name}, then start it again"):
+        chain.advance(program)
+    name.unlink()
+    assert joined(chain.advance(program)) == expected
+    with lease.held(tmp_path):
+        name.unlink()
+        with pytest.raises(LeaseError, match=r"works on it any more, start it again$"):
+            lease.check(tmp_path)
 
 
 def test_where_here_begins_and_stops(program, expected):

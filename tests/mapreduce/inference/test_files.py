@@ -2,9 +2,11 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import time
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +30,8 @@ from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError, UsageError
 from mapreduce.inference import cutting, files, outputs
-from mapreduce.runs import checkpoint
+from mapreduce.inference.files import PredictFile
+from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from programs import gradreduce, succeed
@@ -243,6 +246,31 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
         raise Interrupted(2)
     assert len(out.read_bytes().splitlines()) == 1501
     assert [*tmp_path.glob(".*.parts")] == [parts]
+
+
+@pytest.mark.parametrize("theirs", [{"host": "pod-7f9c", "boot": "another"}, {"host": ""}])
+def test_what_a_killed_command_of_another_machine_has_left_is_gone_on_with(
+    trained, tmp_path, source, small_parts, theirs
+):
+    """As a container has another name when it starts again. Its parts are whole."""
+    run, out = RunDir(trained / "run"), tmp_path / "out.csv"
+    file = cutting.cut(run, source, INLINE, {})
+    completed = checkpoint.latest(run)
+    made_from = outputs.made_from(run, completed, file.sha256, "cpu")
+    with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
+        program = PredictFile.of(run, completed, file, "cpu", parts, outputs.digest_of(made_from))
+        program.make(3)
+        times = outputs.part_path(parts, 3).stat().st_mtime_ns
+        raise Interrupted(9)
+    (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(outputs, "_join", lambda *_: 1 / 0)
+        files.predict(run, file, out, INLINE)
+    assert outputs.part_path(parts, 3).stat().st_mtime_ns == times
+    (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
+    files.predict(run, file, out, INLINE)
+    assert len(out.read_bytes().splitlines()) == 2001
+    assert not parts.exists()
 
 
 def test_parts_of_other_rows_are_seen(trained, tmp_path, source, small_parts, monkeypatch):
