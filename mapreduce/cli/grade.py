@@ -99,13 +99,14 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     """
     from mapreduce.exercises import exercise, grades, grading
     from mapreduce.exercises.jail import Limits
+    from mapreduce.exercises.submissions import submissions
     from mapreduce.report import terminal
 
     for path in paths:
-        if not path.exists():
+        if not (path.is_symlink() or path.exists()):
             raise MissingInputError(f"{path} does not exist. Expected a folder of submissions")
     rubric = grades.rubric_of(options["points"])
-    found = grades.submissions(paths)
+    found = submissions(paths)
     if not found:
         raise UsageError(
             f"{paths[0]} holds no submission. Expected Python files, or folders with one each"

@@ -7,7 +7,6 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from mapreduce.errors import UsageError
@@ -130,24 +129,3 @@ def file_name(student: str) -> str:
 def as_json(grades: Iterable[Grade], **told: Any) -> dict[str, Any]:
     """All grades as plain data."""
     return {**told, "grades": [asdict(one) for one in grades]}
-
-
-def submissions(given: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each submission, a file or a folder, its job first, by the student's name."""
-    found: dict[str, list[Path]] = {}
-    for path in given:
-        if path.is_dir():
-            children = sorted(one for one in path.iterdir() if not one.name.startswith((".", "__")))
-            some = [one for one in children if one.is_dir() or one.suffix == ".py"]
-        else:
-            some = [path]
-        for one in some:
-            name = one.stem if one.is_file() else one.name
-            if name in found:
-                raise UsageError(f"two submissions are called {name!r}: {found[name][0]} and {one}")
-            files = (
-                sorted(file for file in one.rglob("*") if file.is_file()) if one.is_dir() else [one]
-            )
-            jobs = [file for file in files if file.suffix == ".py"]
-            found[name] = [*jobs, *(file for file in files if file not in jobs)] or [one]
-    return found

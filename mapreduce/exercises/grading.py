@@ -26,6 +26,8 @@ from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, as_page, graded
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
+from mapreduce.exercises.submissions import Copy, copy
+from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.support import own
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Lines, Trace
@@ -34,6 +36,9 @@ from mapreduce.tracing.tasks import Variation
 #: Runs that make a counter-example small.
 _TRIES = 60
 
+#: Files that a comment names.
+_NAMED = 5
+
 #: Seconds for the reference, which is ours.
 _FOREVER = 1e6
 
@@ -41,6 +46,9 @@ _FOREVER = 1e6
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
 
 _SERVED = ("-m", "mapreduce.exercises.served")
+
+#: A grade, the findings that it follows from, and the run that shows a mistake.
+_Tested = tuple[Grade, Sequence[Finding], Trace | None]
 
 
 class _Answers(Answers):
@@ -80,6 +88,8 @@ class Grader:
     def __enter__(self) -> "Grader":
         self._own = threading.local()
         self._started: list[subprocess.Popen[bytes]] = []
+        self._place = private_folder(Path(tempfile.gettempdir()))
+        self._secrets = [one for one in self.exercise.folder.iterdir() if one.is_file()]
         try:
             self._prepare()
         except BaseException:
@@ -108,18 +118,21 @@ class Grader:
         for one in self._started:
             # At the end of its questions it removes what it has made.
             one.communicate()
+        shutil.rmtree(self._place, ignore_errors=True)
 
     def graded(
-        self, submissions: Mapping[str, Sequence[Path]], known: Mapping[str, Grade], jobs: int
+        self, submissions: Mapping[str, Path], known: Mapping[str, Grade], jobs: int
     ) -> Iterator[Graded]:
         """Each submission's grade, in their order; ``known`` ones if nothing has changed."""
 
-        def one(item: tuple[str, Sequence[Path]]) -> Graded:
-            student, files = item
-            digest = self._digest(files)
-            if student in known and known[student].digest == digest:
-                return Graded(known[student])
-            found = self._graded(student, files)
+        def one(item: tuple[str, Path]) -> Graded:
+            student, path = item
+            with tempfile.TemporaryDirectory(dir=self._place) as folder:
+                copied = copy(path, Path(folder), self.limits.files // 2, self._secrets)
+                digest = self._digest(copied)
+                if student in known and known[student].digest == digest:
+                    return Graded(known[student])
+                found = self._graded(student, copied)
             return replace(found, grade=replace(found.grade, digest=digest))
 
         pool = ThreadPoolExecutor(jobs)
@@ -128,19 +141,20 @@ class Grader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _digest(self, files: Sequence[Path]) -> str:
+    def _digest(self, copied: Copy) -> str:
         """The digest of all that a grade follows from."""
         limits = sorted(self.rubric.items()), self.limits, self.seconds, self.is_trusting
         digest = hashlib.sha256(repr((version("gradreduce"), self.seed, limits)).encode())
-        for file in (self.exercise.file, *self.exercise.shown, *files):
-            content = file.read_bytes() if file.is_file() else b""
+        digest.update(repr((copied.problem, copied.left_out)).encode())
+        for file in (self.exercise.file, *self.exercise.shown, *copied.files):
+            content = file.read_bytes()
             digest.update(f"{file.name!r} {len(content)}\n".encode())
             digest.update(content)
         return digest.hexdigest()
 
-    def _graded(self, student: str, files: Sequence[Path]) -> Graded:
+    def _graded(self, student: str, copied: Copy) -> Graded:
         try:
-            return self._shown(*self._tested(student, files))
+            return self._shown(copied, *self._tested(student, copied))
         except Lost as error:
             comment = f"It was stopped, since {error}."
         except OSError as error:
@@ -151,37 +165,40 @@ class Grader:
             # Of the right form, and yet no run that there can be.
             what = f"{type(error).__name__}: {_first_line(error)}"
             comment = f"It was stopped, since {NONSENSE}: {what}"
-        return self._shown(Grade(student, comment=comment))
+        return self._shown(copied, Grade(student, comment=comment))
 
     def _shown(
-        self, grade: Grade, findings: Sequence[Finding] = (), trace: Trace | None = None
+        self,
+        copied: Copy,
+        grade: Grade,
+        findings: Sequence[Finding] = (),
+        trace: Trace | None = None,
     ) -> Graded:
+        if names := copied.left_out:
+            more = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+            comment = f"{grade.comment.rstrip('.')}. Not read: {', '.join(names[:_NAMED])}{more}."
+            grade = replace(grade, comment=comment)
         text, most = f"Exercise {self.exercise.id}: {self.exercise.text}", sum(self.rubric.values())
         return Graded(grade, as_page(grade, text, most, findings, trace))
 
-    def _tested(
-        self, student: str, files: Sequence[Path]
-    ) -> tuple[Grade, Sequence[Finding], Trace | None]:
-        """A grade, what it follows from, and the run that shows a mistake."""
-        jobs = [file for file in files if file.suffix == ".py" and file.is_file()]
+    def _tested(self, student: str, copied: Copy) -> _Tested:
+        if copied.problem:
+            return Grade(student, comment=f"It is too large: {copied.problem}."), (), None
+        jobs = [file for file in copied.files if file.suffix == ".py"]
         if len(jobs) != 1:
             found = ", ".join(file.name for file in jobs) or "none"
             return Grade(student, comment=f"Expected one Python file, found {found}."), (), None
         if not jobs[0].read_bytes().strip():
             return Grade(student, comment=f"Its file {jobs[0].name} is empty."), (), None
-        if sum(file.stat().st_size for file in files) > self.limits.files / 2:
-            return Grade(student, comment="Its files are too large."), (), None
         # A file of another name would hide a module, or be no name of a job.
         name = jobs[0].stem
         is_plain = name.isidentifier() and name != "__main__" and not find_spec(name)
         job = jobs[0].name if is_plain else "job.py"
-        others = {file.name: file for file in files if file not in jobs}
+        others = {file.name: file for file in copied.files if file not in jobs}
         with self._submission(job, {job: jobs[0], **others}) as remote:
             return self._judged(student, remote)
 
-    def _judged(
-        self, student: str, remote: Remote
-    ) -> tuple[Grade, Sequence[Finding], Trace | None]:
+    def _judged(self, student: str, remote: Remote) -> _Tested:
         asked = question(self.exercise, self._cases, self._expected, self._reference())
         options = {"shrink": _TRIES, "total_limit": self.limits.seconds, "laws": ()}
         answers = _Answers(remote, asked, (), options)
@@ -233,7 +250,7 @@ class Grader:
 
     @contextlib.contextmanager
     def _jail(self, given: dict[str, Path]) -> Iterator[Jail]:
-        with tempfile.TemporaryDirectory(prefix="gradreduce-jail-") as place:
+        with tempfile.TemporaryDirectory(dir=self._place) as place:
             if self.is_trusting:
                 for name, path in given.items():
                     Path(place, name).parent.mkdir(parents=True, exist_ok=True)

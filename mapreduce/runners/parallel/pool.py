@@ -84,7 +84,7 @@ class WorkerPool:
         self.size = workers
         self.start_method = start_method
         #: A folder that is removed when the pool is closed. On the disk: tasks may write much.
-        self.scratch = _private_folder(Path(tempfile.gettempdir()))
+        self.scratch = private_folder(Path(tempfile.gettempdir()))
         self._started = 0
         self._workers: list[_Worker] = []
         self._job = 0
@@ -333,10 +333,10 @@ def _status(status: int) -> str:
 
 def memory_folder() -> Path:
     """A new private folder, in memory where the system has such a place."""
-    return _private_folder(_MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
+    return private_folder(_MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
 
 
-def _private_folder(parent: Path) -> Path:
+def private_folder(parent: Path) -> Path:
     """A new folder, whose name holds the process: so what killed ones left is known and removed."""
     # Containers may share memory, and process numbers mean something within one namespace.
     space = Path("/proc/self/ns/pid")

@@ -189,6 +189,10 @@ def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
     (tmp_path / "all" / "spans.py").write_text("1 / 0")
     (tmp_path / "all" / "random.py").write_text("1 / 0")
     (tmp_path / "all" / "blank.py").write_text("\n")
+    (tmp_path / "all" / "linked.py").symlink_to(FOLDER / "04_ranges" / "exercise.py")
+    (tmp_path / "all" / "one" / "reference.txt").symlink_to(FOLDER / "04_ranges" / "exercise.py")
+    with (tmp_path / "all" / "sparse.py").open("wb") as file:
+        file.truncate(30 << 30)
     given = [str(tmp_path / "all"), "--exercise", "4", "--output-dir", str(tmp_path / "grades")]
     assert main(["grade", *given, *LIMITS, "--json"]) == 0
     found = {one["student"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
@@ -201,6 +205,9 @@ def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
     # It would hide the module of this name.
     assert "job.py cannot be imported" in found["random"]["comment"]
     assert found["blank"]["comment"] == "Its file blank.py is empty."
+    assert found["linked"]["comment"].endswith("Not read: linked.py (a symbolic link).")
+    assert found["one"]["comment"].endswith("Not read: reference.txt (a symbolic link).")
+    assert found["sparse"]["comment"] == "It is too large: more than 32 MiB."
 
 
 @pytest.mark.parametrize(
