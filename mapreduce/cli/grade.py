@@ -118,6 +118,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     given = meant, options["seed"], rubric, limits, options["time_limit"]
     made, kept = [], 0
     with grading.Grader(*given, options["trust_submissions"], [folder, *paths]) as grader:
+        echo(grader.counting, err=True)
         for one in grader.graded(found, known, options["jobs"]):
             made.append(one.grade)
             student, points = one.grade.student, one.grade.points

@@ -24,6 +24,7 @@ from mapreduce.exercises import jail
 from mapreduce.exercises.answers import Answers, answers_of, named_cases, question, require_lawful
 from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, as_page, graded
+from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
 from mapreduce.exercises.submissions import Copy, copy
@@ -87,6 +88,7 @@ class Grader:
 
     def __enter__(self) -> "Grader":
         self._own = threading.local()
+        self._groups = None if self.is_trusting else Groups()
         self._started: list[subprocess.Popen[bytes]] = []
         self._place = private_folder(Path(tempfile.gettempdir()))
         self._secrets = [one for one in self.exercise.folder.iterdir() if one.is_file()]
@@ -140,6 +142,20 @@ class Grader:
             yield from pool.map(one, submissions.items())
         finally:
             pool.shutdown(cancel_futures=True)
+
+    @property
+    def counting(self) -> str:
+        """Who counts the memory of a submission, in words."""
+        if self._groups is None:
+            return (
+                "nobody counts the memory of a submission: its processes have limits of their own"
+            )
+        if self._groups.parent is None:
+            return (
+                "no control group can be made here: the memory of a submission is counted by its "
+                "processes, and what that would not show is forbidden"
+            )
+        return f"the memory of a submission is counted by a control group in {self._groups.parent}"
 
     def _digest(self, copied: Copy) -> str:
         """The digest of all that a grade follows from."""
@@ -250,7 +266,12 @@ class Grader:
 
     @contextlib.contextmanager
     def _jail(self, given: dict[str, Path]) -> Iterator[Jail]:
-        with tempfile.TemporaryDirectory(dir=self._place) as place:
+        with (
+            self._groups.group(self.limits.memory)
+            if self._groups
+            else contextlib.nullcontext("") as group,
+            tempfile.TemporaryDirectory(dir=self._place) as place,
+        ):
             if self.is_trusting:
                 for name, path in given.items():
                     Path(place, name).parent.mkdir(parents=True, exist_ok=True)
@@ -265,6 +286,7 @@ class Grader:
                 {name: str(path) for name, path in given.items()},
                 self.limits,
                 self.is_trusting,
+                group,
             )
 
 

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from mapreduce.exercises import syscalls
 from mapreduce.support import parents
 
 #: Of unshare(2): mounts, host name, messages, user, processes, network.
@@ -37,8 +39,14 @@ _USER, WORK = 1, Path("/submission")
 #: How the watching process ends, by what there was too much of.
 TOO_MANY = {90: "processes", 91: "memory"}
 
+#: Files of a control group's events, in version 2 and 1.
+_EVENTS = ("memory.events", "memory.oom_control")
+
 #: The exit code where there are no namespaces.
 _REFUSED = 92
+
+#: Open files of a process.
+_DESCRIPTORS = 256
 
 #: Seconds between two looks at the processes.
 _LOOK = 0.05
@@ -60,7 +68,8 @@ class Jail:
 
     ``visible``, ``hidden``: Files and folders of the machine that it may read, and those among them
       that it may not. ``given``: What is copied into :data:`WORK`, by its name there. ``is_open``:
-      Whether there are no namespaces, only limits; the folder is then ``place``.
+      Whether there are no namespaces, only limits; the folder is then ``place``. ``group``: The
+      folder of a control group for its processes, if there is one.
     """
 
     place: str
@@ -69,6 +78,7 @@ class Jail:
     given: dict[str, str]
     limits: Limits
     is_open: bool = False
+    group: str = ""
 
 
 def start(jail: Jail, program: Sequence[str], errors: int | IO[bytes]) -> "subprocess.Popen[bytes]":
@@ -115,6 +125,7 @@ def main() -> NoReturn:
     if jail.is_open:
         os.chdir(jail.place)
         _run(jail, program, jail.place)
+    events = _join(Path(jail.group)) if jail.group else None
     try:
         _unshare()
     except (OSError, AttributeError) as error:
@@ -130,12 +141,20 @@ def main() -> NoReturn:
             _refuse(f"this machine gives no namespaces: {error} (in {ours})")
         _watch(jail, program)
     status = os.waitpid(first, 0)[1]
+    if events and re.search(r"(?m)^oom_kill [1-9]", events.read()):
+        os._exit(91)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def _refuse(reason: str) -> NoReturn:
     print(reason, file=sys.stderr, flush=True)
     os._exit(_REFUSED)
+
+
+def _join(group: Path) -> IO[str]:
+    """Enter a control group; returns the file that counts whom the kernel ends for its memory."""
+    (group / "cgroup.procs").write_text("0")
+    return next(group / name for name in _EVENTS if (group / name).exists()).open()
 
 
 # Namespaces
@@ -224,7 +243,8 @@ def _furnish(jail: Jail) -> None:
     for path in jail.hidden:
         if Path(root + path).exists():
             _mount("tmpfs", root + path, "tmpfs", _RDONLY, "size=4k,mode=0")
-    for name in ("null", "zero", "full", "random", "urandom"):
+    # Without zero: its pages may be shared without being counted.
+    for name in ("null", "full", "random", "urandom"):
         _bind(f"/dev/{name}", f"{root}/dev/{name}")
     work = root + str(WORK)
     Path(work).mkdir()
@@ -273,25 +293,36 @@ def _watch(jail: Jail, program: list[str]) -> NoReturn:
         # Itself is one of them.
         if len(running) > jail.limits.processes + 1:
             os._exit(90)
-        if (
-            _memory(running, "statm") > jail.limits.memory
-            and _memory(running, "smaps_rollup") > jail.limits.memory
-        ):
+        most = jail.limits.memory
+        if _memory(running) > most and _memory(running, is_careful=True) > most:
             os._exit(91)
         time.sleep(_LOOK)
 
 
-def _memory(running: list[str], name: str) -> int:
-    """Bytes that processes use: ``smaps_rollup`` counts shared ones once, and takes longer."""
-    total = 0
+def _memory(running: list[str], *, is_careful: bool = False) -> int:
+    """Bytes that processes and their files hold; with care, which takes time, shared pages once."""
+    files = os.statvfs(WORK)
+    total = (files.f_blocks - files.f_bfree) * files.f_frsize
     for one in running:
-        with contextlib.suppress(OSError, ValueError):
-            text = Path(f"/proc/{one}/{name}").read_text()
-            if name == "statm":
-                total += int(text.split()[1]) * resource.getpagesize()
-            else:
-                total += int(text.partition("\nPss:")[2].split()[0]) << 10
+        # Where the first thread has ended, the others tell what there is.
+        threads = [_sizes(path / "status") for path in Path("/proc", one).glob("task/*")]
+        held = max(threads, key=lambda some: some.get("VmRSS", 0), default={})
+        pages = held.get("VmRSS", 0) + held.get("VmSwap", 0)
+        if is_careful and (shares := _sizes(Path("/proc", one, "smaps_rollup"))):
+            pages = shares.get("Pss", 0) + shares.get("SwapPss", 0)
+        total += (pages + held.get("VmPTE", 0) + held.get("HugetlbPages", 0)) << 10
     return total
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """The KiB that a table of a process names; nothing once it has ended."""
+    try:
+        return {
+            name: int(size)
+            for name, size in re.findall(r"(?m)^(\w+):\s+(\d+) kB", path.read_text())
+        }
+    except OSError:
+        return {}
 
 
 def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
@@ -306,6 +337,8 @@ def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
             resource.RLIMIT_DATA: limits.memory,
             resource.RLIMIT_FSIZE: limits.files,
             resource.RLIMIT_CORE: 0,
+            # Each may be a pipe, whose content is not counted everywhere.
+            resource.RLIMIT_NOFILE: _DESCRIPTORS,
         }
         if not jail.is_open:
             bounds[resource.RLIMIT_NPROC] = limits.processes
@@ -317,6 +350,7 @@ def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
                 os.setresgid(_USER, _USER, _USER)
                 os.setresuid(_USER, _USER, _USER)
             _done(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+            syscalls.forbid()
         os.chdir(folder)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence, Set
@@ -295,6 +296,8 @@ class TracingRunner(ParallelMRJobRunner):
     def _folder_of(self, mrc: str, number: int) -> str:
         """A new working folder, with the files that the job brings."""
         if number not in self._steps_with_files:
+            # One of another trace's process cannot be written to, except by a root.
+            shutil.rmtree(self._dist_cache_dir(number), ignore_errors=True)
             self._create_dist_cache_dir(number)
             self._steps_with_files.add(number)
         # Different in each process.
