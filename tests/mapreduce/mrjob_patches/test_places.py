@@ -70,9 +70,11 @@ print(json.dumps(found, indent=1))
 
 #: What mrjob has in a place, and which of our files has what replaces it; "" for a name alone.
 PLACES = {
-    "mrjob.cat.bunzip2_stream": ("56d85afbf36df1f0", "mrjob_patches/registry.py"),
-    "mrjob.cat.gunzip_stream": ("b535ea78dfc1475c", "mrjob_patches/registry.py"),
+    "mrjob.cat.decompress": ("fc596ee361463c1a", "mrjob_patches/registry.py"),
+    "mrjob.cat.is_compressed": ("79e069592ee59cae", "mrjob_patches/registry.py"),
     "mrjob.compat.get_jobconf_value": (None, ""),
+    "mrjob.fs.hadoop.decompress": ("fc596ee361463c1a", "mrjob_patches/registry.py"),
+    "mrjob.fs.local.decompress": ("fc596ee361463c1a", "mrjob_patches/registry.py"),
     "mrjob.fs.local.glob": ("glob", ""),
     "mrjob.inline.InlineMRJobRunner._input_paths_for_step": (None, "mrjob_patches/registry.py"),
     "mrjob.inline.InlineMRJobRunner._invoke_task_func": (
@@ -105,10 +107,12 @@ PLACES = {
     "mrjob.job.MRJob.run_job": ("07dfe0b2a3cb1061", "job/calls.py"),
     "mrjob.job._parse_raw_args": ("bdc49889985fbae0", "mrjob_patches/options.py"),
     "mrjob.job._runner_class": ("9d27c6d8e7c910a8", "mrjob_patches/registry.py"),
+    "mrjob.job.decompress": ("fc596ee361463c1a", "mrjob_patches/registry.py"),
     "mrjob.local.LocalMRJobRunner._input_paths_for_step": (None, "mrjob_patches/registry.py"),
     "mrjob.local.Pool": ("Pool", "mrjob_patches/registry.py"),
     "mrjob.local.check_call": ("check_call", "mrjob_patches/registry.py"),
     "mrjob.runner.MRJobRunner._check_step": ("dca9a743bf1c5ae1", "mrjob_patches/registry.py"),
+    "mrjob.runner.MRJobRunner._get_input_paths": ("97d9ab12acab93ba", "mrjob_patches/registry.py"),
     "mrjob.runner.MRJobRunner._get_local_tmp_dir": ("19452f922dfc78d3", ""),
     "mrjob.runner.MRJobRunner._make_unique_job_key": (
         "c2634448337ba110",
@@ -117,6 +121,8 @@ PLACES = {
     "mrjob.runner.MRJobRunner.stream_output": (None, "mrjob_patches/old_api.py"),
     "mrjob.runner._runner_class": ("9d27c6d8e7c910a8", "mrjob_patches/registry.py"),
     "mrjob.runner.load_opts_from_mrjob_confs": ("7a76a4b8c4f506b7", "mrjob_patches/registry.py"),
+    "mrjob.sim.decompress": ("fc596ee361463c1a", "mrjob_patches/registry.py"),
+    "mrjob.sim.is_compressed": ("79e069592ee59cae", "mrjob_patches/registry.py"),
     "mrjob.step.MRJobStep": (None, ""),
     "mrjob.util.buffer_iterator_to_line_iterator": (None, ""),
 }
