@@ -3,6 +3,7 @@
 import atexit
 import json
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -15,6 +16,7 @@ from mrjob.parse import is_uri
 from mrjob.setup import parse_legacy_hash_path
 
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.support import own
 from mapreduce.support.commands import command
 from mapreduce.support.places import code_of, place_of
 from mapreduce.support.printable import echo
@@ -40,6 +42,8 @@ _INSTEAD = {
     r"map|filter|zip|range|generator|deque|dict_\w+|\w*[vV]alues": "list(it)",
 }
 
+#: Why a task does not find a file.
+ELSEWHERE = "A task works in a folder of its own"
 
 #: Classes of the main program of which none has been used yet.
 unused: list[type] = []
@@ -124,6 +128,8 @@ def explain(error: BaseException, given: Any) -> None:
 
     ``given`` is the generator, or the method, whose pairs were being taken.
     """
+    if isinstance(error, FileNotFoundError):
+        _explain_folder(error)
     if not isinstance(error, TypeError) or given is None:
         return
     name = getattr(given, "__name__", "a method")
@@ -155,6 +161,30 @@ def explain(error: BaseException, given: Any) -> None:
             f"tuple that was yielded comes back as a list, since JSON has no tuples. Write: "
             f"tuple(it)",
         )
+
+
+def _explain_folder(error: FileNotFoundError) -> None:
+    """Say how a file comes into a task's folder, if it lies where its author looked for it."""
+    path = Path(error.filename) if isinstance(error.filename, str) else Path("/")
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    scripts = [Path(frame.f_code.co_filename).resolve().parent for frame in frames]
+    folders = [Path(own.BEGINNING), Path(os.environ.get("PWD", "")), *scripts]
+    place = next((folder for folder in folders if (folder / path).exists()), None)
+    # A node does not know the folder where the job was started.
+    if path.is_absolute() or (place is None and "CONTAINER_ID" not in os.environ):
+        return
+    name = Path(path.parts[0]) if len(path.parts) > 1 and ".." not in path.parts else path
+    is_folder = name != path or (place is not None and (place / name).is_dir())
+    option, attribute = ("--dir", "DIRS") if is_folder else ("--file", "FILES")
+    is_there = place is None or place in folders[:2]
+    brings = command(option, name if is_there else f"{place}/{name}")
+    text = (
+        f"{error}. {ELSEWHERE}{f', and {name} lies in {place}' * (place is not None)}. "
+        f"{brings} brings it there{f', as {path.name}' * ('..' in path.parts)}"
+        f"{f'; so does {attribute} = [{str(name)!r}] in the class of the job' * (place in scripts)}"
+    )
+    del error.filename, error.strerror
+    error.args = (text,)
 
 
 def _not_json(found: re.Match[str], key: Any, value: Any) -> str:

@@ -52,7 +52,7 @@ def install() -> None:
         try:
             theirs[0](self)
         except BaseException as error:
-            if isinstance(error, TypeError):
+            if isinstance(error, TypeError) or self.is_task():
                 explain(error)
             # An error of the toolkit's own says everything.
             if records.number and not hasattr(error, "exit_code"):

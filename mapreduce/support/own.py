@@ -33,7 +33,7 @@ def _here() -> str:
 
 
 #: The working folder of the program, which "" stands for. Tasks have others.
-_BEGINNING = _here()
+BEGINNING = _here()
 
 #: Folders of scripts: what lies there is for the code in them.
 _folders: set[str] = set()
@@ -126,7 +126,7 @@ def _place(
     what the toolkit has, as Python would have it.
     """
     is_behind = False
-    for folder in (at for one in path for at in ([one] if one else [_here(), _BEGINNING])):
+    for folder in (at for one in path for at in ([one] if one else [_here(), BEGINNING])):
         # Another copy of the toolkit is nobody's own.
         if Path(folder, "mapreduce/compat/__main__.py").is_file():
             is_behind = True

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from mapreduce.job.advice import ELSEWHERE
 from mapreduce.report.blocks import Note
 from mapreduce.tracing import summary
 from mapreduce.tracing.model import Failure, From, Group, Record, Step, Task
@@ -152,4 +153,5 @@ def advice(failure: Failure) -> str:
         places = re.findall(r'File "(?:.*/)?(.+)", line (\d+)', failure.traceback)
         look = f"It was stopped at {':'.join(places[-1])}" if places else "A method of yours yields"
         return f"{look}: does a loop there never end? --time-limit gives more seconds"
-    return ""
+    # A message that goes on with its advice.
+    return "".join(re.findall(rf"{ELSEWHERE}.*", failure.message))

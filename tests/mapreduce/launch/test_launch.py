@@ -1,6 +1,7 @@
 """``mapreduce.run``: jobs from programs and notebooks, also classes that are in no file."""
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,8 +15,10 @@ from mrjob.inline import InlineMRJobRunner
 import mapreduce
 import programs
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.job.advice import ELSEWHERE
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
+from mapreduce.support import own
 from quick import each, first_of
 
 ROOT = Path(__file__).parents[3]
@@ -283,3 +286,47 @@ def test_a_folder_without_files_is_an_empty_input(tmp_path, caplog, runner):
     assert found.pairs == []
     assert found.counters[0]["tasks"]["reducers"] >= 1
     assert "lines" not in found.counters[0]
+
+
+OPENS = """
+from mrjob.job import MRJob
+
+
+class Job(MRJob):
+    def mapper(self, _, line):
+        with open({!r}) as file:
+            yield line, file.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "advice"),
+    [
+        ("a.txt", "here", "a.txt lies in {}. --file a.txt brings it there$"),
+        (
+            "a.txt",
+            "beside",
+            "{0}. --file {0}/a.txt brings it there; so does FILES = \\['a.txt'\\] in",
+        ),
+        ("data/a.txt", "here", "data lies in {}. --dir data brings it there$"),
+        ("../here/a.txt", "here", "--file ../here/a.txt brings it there, as a.txt$"),
+        ("b.txt", "here", None),
+    ],
+)
+@pytest.mark.parametrize("runner", ["parallel", "inline"])
+def test_a_file_that_is_not_in_the_folder_of_a_task(
+    tmp_path, monkeypatch, runner, name, place, advice
+):
+    for folder in ("here/data", "beside"):
+        (tmp_path / folder).mkdir(parents=True)
+    for path in ("here/a.txt", "here/data/a.txt", "beside/a.txt"):
+        if path.startswith(place):
+            (tmp_path / path).touch()
+    (tmp_path / "beside" / "job.py").write_text(OPENS.format(name))
+    monkeypatch.setattr(own, "BEGINNING", str(tmp_path / "here"))
+    with pytest.raises(Exception, match="No such file") as raised:
+        mapreduce.run(tmp_path / "beside" / "job.py", lines=["a"], runner=runner)
+    said = str(raised.value).partition("\n")[0]
+    assert (ELSEWHERE in said) == (advice is not None), said
+    if advice is not None:
+        assert re.search(advice.format(tmp_path / place), said), said
