@@ -44,7 +44,7 @@ from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners.parallel import partition
-from mapreduce.support import jsonlog, signals, traits
+from mapreduce.support import jsonlog, signals, task_log, traits
 from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.reading import refuse_compressed
@@ -401,6 +401,7 @@ def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
 def _checked(runner: Any, job: Any) -> Any:
     """The runner, after its inputs were checked."""
     found = traits.of(job.options.runner)
+    task_log.check(runner)
     for name in runner._opts["jobconf"]:
         properties.warn_of(name)
     if found.shares_files and runner._opts["check_input_paths"]:

@@ -20,6 +20,7 @@ from mrjob.runner import _fix_env
 from mrjob.sim import _split_records
 
 from hdfs_utils import codecs
+from mapreduce.support import task_log
 
 #: Bytes of input that are held in memory, at most.
 _MOST_BYTES = 64 << 20
@@ -121,7 +122,10 @@ class WarmInlineMRJobRunner(InlineMRJobRunner):
                 Path(self._task_stderr_path(*place)).write_bytes(stderr.getvalue())
             raise
         finally:
-            parse_mr_job_stderr(stderr.getvalue(), self._counters[place[1]])
+            found = parse_mr_job_stderr(stderr.getvalue(), self._counters[place[1]])
+            kind, *numbers = place
+            task = task_log.name(self, numbers[0], kind, numbers[1])
+            task_log.tell(self, task, "".join(found["other"]))
         return stdout.getvalue()
 
 

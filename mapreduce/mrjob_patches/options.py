@@ -38,6 +38,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "MiB of memory for the records of all workers together, at least 1 for each; more records "
         f"go to the disk (default: {DEFAULT_MEMORY})",
     ),
+    "task_log": _option(
+        "--task-log",
+        "Add to this file what tasks write to standard error; -v shows it",
+        metavar="FILE",
+    ),
     "map_memory": _number(
         "--map-memory", "MiB of memory for a map task's container, half for Java"
     ),

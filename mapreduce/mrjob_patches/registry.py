@@ -24,14 +24,14 @@ import mrjob.job
 import mrjob.options
 import mrjob.runner
 from mrjob.job import MRJob
-from mrjob.parse import is_uri
+from mrjob.parse import is_uri, parse_mr_job_stderr
 from mrjob.runner import MRJobRunner
 
 from hdfs_utils import codecs
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
-from mapreduce.support import collector, parents, signals, traits
+from mapreduce.support import collector, parents, signals, task_log, traits
 from mapreduce.support.reading import reading_compressed, refuse_compressed
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ def install() -> None:
             _take_text(found)
         if traits.of(alias).shares_files:
             _name_inputs_in_full(found)
+            _tell_logs(found)
         if alias == "local":
             _end_with_driver(sys.modules[found.__module__])
         return found
@@ -231,12 +232,15 @@ def _take_text(inline: Any) -> None:
             # mrjob's methods find the file of bytes as its buffer.
             text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
             streams, printed = (sys.stdin, sys.stdout, sys.stderr), _Printed()
+            handlers = [*logging.root.handlers]
             printed.buffer = stdout
             try:
                 invoke(stdin, printed, text, wd, env)
             finally:
                 # An interruption may come while mrjob puts them back.
                 sys.stdin, sys.stdout, sys.stderr = streams
+                # The first task that logs has a handler made, of its own standard error.
+                logging.root.handlers[:] = handlers
                 text.detach()
             told = vars(self).setdefault("_told_of_printing", set())
             if printed.getvalue() and task_type not in told:
@@ -246,6 +250,25 @@ def _take_text(inline: Any) -> None:
         return invoke_task
 
     inline._invoke_task_func = ours
+
+
+def _tell_logs(runner: Any) -> None:
+    """mrjob keeps what a task writes to standard error to itself, unless the task fails."""
+    theirs = getattr(runner, "_parse_task_counters", None)
+    if theirs is None or hasattr(theirs, "__wrapped__"):
+        return
+
+    @wraps(theirs)
+    def ours(self: Any, task_type: str, step_num: int) -> None:
+        theirs(self, task_type, step_num)
+        for path in sorted(self.fs.ls(self._task_stderr_paths_glob(task_type, step_num))):
+            with open(path, "rb") as file:  # noqa: PTH123
+                text = "".join(parse_mr_job_stderr(file)["other"])
+            number = int(os.path.basename(os.path.dirname(path)))  # noqa: PTH119, PTH120
+            task_log.tell(self, task_log.name(self, step_num, task_type, number), text)
+
+    runner._parse_task_counters = ours
+    runner.OPT_NAMES = {*runner.OPT_NAMES, task_log.OPTION}
 
 
 def _name_inputs_in_full(runner: Any) -> None:

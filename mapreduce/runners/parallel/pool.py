@@ -128,12 +128,14 @@ class WorkerPool:
         timeout: float = 0.0,
         before: Callable[[Task], None] = lambda task: None,
         after: Callable[[Task], None] = lambda task: None,
+        replied: Callable[[Task, Reply], None] = lambda task, reply: None,
     ) -> list[Reply]:
         """Run tasks, which are numbered from 0 on; returns their replies in the same order.
 
         A task is started ``attempts`` times at most. A worker without a sign of life for
         ``timeout`` seconds is killed; 0 for never. ``before`` is called with each task that is
-        about to start, ``after`` once its worker has ended, if that ran no other.
+        about to start, ``replied`` with its reply, and ``after`` once its worker has ended, if that
+        ran no other.
 
         Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
@@ -156,6 +158,7 @@ class WorkerPool:
                     task = one.queue.popleft()
                     if "error" in reply:
                         raise _task_error(task, reply)
+                    replied(task, reply)
                     one.since = time.monotonic()
                     replies[task["number"]] = reply
                     left -= 1

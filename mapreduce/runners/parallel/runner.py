@@ -42,8 +42,9 @@ from mapreduce.runners.parallel.partition import (
 from mapreduce.runners.parallel.planning import StepPlan, Targets, between, divided
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.segments import Target
-from mapreduce.support import signals, unfinished
+from mapreduce.support import signals, task_log, unfinished
 from mapreduce.support.cores import available_cores
+from mapreduce.support.task_log import OPTION
 from mapreduce.support.traits import MOST_HERE
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     # It follows partitioners, and warns of those that it does not know.
     _IGNORED_HADOOP_KWARGS = ("hadoop_input_format", "hadoop_output_format")
 
-    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory"}
+    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory", OPTION}
 
     _fs: Any
     _steps: list[dict[str, Any]]
@@ -270,6 +271,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._log_counters(step_num)
             if error.log:
                 log.error("standard error of the task:\n%s", error.log)
+                task_log.append(self, f"# {pools.describe(error.task)}\n{error.log}\n")
             if error.traceback and not error.expected:
                 log.error("%s", error.traceback)
             raise TaskFailedException(error, step_num, self._num_steps()) from None
@@ -309,9 +311,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # An input may be a folder without files.
             return []
         folders = Folders(self)
-        replies = self._pool.run(
-            tasks, plan.attempts(tasks), plan.timeout, folders.make, folders.take
-        )
+        times = plan.attempts(tasks), plan.timeout
+        replies = self._pool.run(tasks, *times, folders.make, folders.take, self._tell_log)
         for reply in replies:
             _add_counters(self._counters[plan.number], reply["counters"])
             for status in reply["status"]:
@@ -320,6 +321,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if printed:
             log.warning(PRINTED, f"{tasks[0]['kind']} task", printed.rstrip())
         return replies
+
+    def _tell_log(self, task: Task, reply: Reply) -> None:
+        task_log.tell(self, pools.describe(task), reply["log"])
 
     def _output(self, step_num: int) -> Targets:
         """Where a step's parts go; in memory, if only another step of ours reads them."""
