@@ -318,6 +318,5 @@ def _classes(
         return found, None
     if reading.task == "regression":
         return found, "number"
-    for tallies in survey.tallies:
-        found.add(tallies)
+    found.add(survey.tallies)
     return found, "class"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
 from mapreduce.errors import DataError
+from mapreduce.reduction import exact
 from mapreduce.support.commands import command
 
 #: An integer, also as programs write it in a column of floating-point numbers.
@@ -17,15 +18,18 @@ _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0*)?")
 _INT64 = range(-(2**63), 2**63)
 
 
-#: A label, how many rows have it, and the sum of their weights.
-Tally = tuple[int | str, int, float]
+#: A label, how many rows have it, and the exact sum of their weights.
+Tally = tuple[int | str, int, int]
 
 
 def tallied(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
     """Places (rows,) of labels among the different ones, and these in the order of their coming."""
     encoded = pa.array(labels).dictionary_encode()
     indices: Array = encoded.indices.to_numpy()
-    counts, sums = np.bincount(indices).tolist(), np.bincount(indices, weights).tolist()
+    counts = np.bincount(indices).tolist()
+    sums = [count * exact.ONE for count in counts]
+    if weights is not None:
+        sums = exact.totals(indices, weights, len(counts))
     return indices, [*zip(encoded.dictionary.to_pylist(), counts, sums, strict=True)]
 
 
@@ -49,7 +53,7 @@ class Classes:
         if known is not None:
             self._codes = {value: code for code, value in enumerate(known)}
         self._rows = [0] * len(known or ())
-        self._weights = [0.0] * len(self._rows)
+        self._weights = [0] * len(self._rows)
 
     def codes(self, labels: Array | None, weights: Array | None = None) -> Array | None:
         """Numbers of labels, (rows,), int32, each given when it first came."""
@@ -68,7 +72,7 @@ class Classes:
             code = self._codes.setdefault(value, len(self._codes))
             if code == len(self._rows):
                 self._rows.append(0)
-                self._weights.append(0.0)
+                self._weights.append(0)
             self._rows[code] += rows
             self._weights[code] += weight
             found.append(code)
@@ -85,7 +89,10 @@ class Classes:
 
     def weights(self, ranks: Array) -> tuple[float, ...]:
         """The sum of the weights of each label's rows, in their sorted order."""
-        return tuple(np.bincount(ranks, self._weights).tolist())
+        sums = [0] * (int(ranks.max(initial=-1)) + 1)
+        for rank, weight in zip(ranks.tolist(), self._weights, strict=True):
+            sums[rank] += weight
+        return tuple(map(exact.rounded, sums))
 
     def sorted(self) -> tuple[tuple[int | str, ...] | None, Array | None]:
         """The labels in sorted order, and from the code given at first sight to the place there.

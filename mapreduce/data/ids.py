@@ -38,6 +38,7 @@ class Writer:
         self._file: Any = None
         self._writer: Any = None
         self._hashes: Any = None
+        self._rest: list[Any] = []
         self._kind = "integer"
 
     def __enter__(self) -> "Writer":
@@ -50,7 +51,8 @@ class Writer:
                 self._hashes = _Runs(self._path.parent)
                 self._file = ipc.written(self._path)
                 self._writer = pq.ParquetWriter(self._file, SCHEMA, compression="zstd")
-            self._writer.write_table(pa.table([rows, ids], schema=SCHEMA), _GROUP_ROWS)
+            self._rest.append(pa.table([rows, ids], schema=SCHEMA))
+            self._write(least=_GROUP_ROWS)
             self._hashes.add(_hashes(ids))
         if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
             self._kind = "text"
@@ -60,7 +62,16 @@ class Writer:
             self._hashes.close()
         if self._writer is not None:
             with storage_errors("write", self._path), self._file:
+                self._write(least=1)
                 self._writer.close()
+
+    def _write(self, least: int) -> None:
+        """Write rows that make whole groups, wherever blocks end; or all if there are ``least``."""
+        if (count := sum(map(len, self._rest))) >= least:
+            table = pa.concat_tables(self._rest)
+            end = count // least * least
+            self._writer.write_table(table.slice(0, end), _GROUP_ROWS)
+            self._rest = [table.slice(end)]
 
     def finish(self, files: str) -> ListedIds | None:
         """The file for the manifest, once it is closed, if no two rows have one id."""

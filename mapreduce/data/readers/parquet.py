@@ -3,7 +3,7 @@
 import base64
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
@@ -83,15 +83,17 @@ class ParquetTable:
     def batches(
         self, names: Sequence[str], rows: int, stretch: Stretch | None = None
     ) -> Iterator[Leaf]:
-        """Some columns, in batches of at most so many rows that lie in one row group."""
+        """Some columns, in batches of at most so many rows: of one row group, or of small ones."""
         paths = self.paths if stretch is None else [self.paths[stretch.file]]
         for path in paths:
             starts = stretch is None or not stretch.start
             with opened(path) as file:
                 groups = range(file.num_row_groups)
-                for group in groups if stretch is None else groups[stretch.start : stretch.stop]:
-                    at: int | None = group
-                    for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
+                if stretch is not None:
+                    groups = groups[stretch.start : stretch.stop]
+                for some in _together(file.metadata, groups, rows):
+                    at: int | None = some[0]
+                    for batch in file.iter_batches(rows, row_groups=some, columns=[*names]):
                         yield Leaf(path, starts, batch, at)
                         starts, at = False, None
 
@@ -165,6 +167,20 @@ class ParquetTable:
             )
         column = without_views(column)
         return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _together(metadata: Any, groups: Iterable[int], rows: int) -> Iterator[list[int]]:
+    """Consecutive row groups that have at most so many rows together, or one that has more."""
+    some: list[int] = []
+    count = 0
+    for group in groups:
+        count += (own := metadata.row_group(group).num_rows)
+        if some and count > rows:
+            yield some
+            some, count = [], own
+        some.append(group)
+    if some:
+        yield some
 
 
 @contextmanager

@@ -265,7 +265,7 @@ class Reading:
                 hashlib.sha256(leaf.content).digest() if digested else b"", np.uint8
             ).reshape(-1, 32),
             looks=seen,
-            tallies=(tuple(tallies),) if tallies else (),
+            tallies=tuple(tallies),
             weight=None if rows.weights is None else float(rows.weights.sum()),
             remarks=() if self.like or number else tuple(self._about_ids(piece.block.numbers)),
             counts={kind: counts for kind, counts in self.counts.items() if counts},

@@ -38,7 +38,7 @@ class Survey:
     ``looks``: How labels look.
     ``unfit``: The first field that cannot be used, if columns are of the kinds that were expected.
     ``wrong``: The first label, weight or id, if labels are what they were taken for.
-    ``tallies``: Labels of classes, for each block if rows have weights.
+    ``tallies``: Labels of classes, in the order in which they first came.
     ``weight``: Sum of the weights.
     ``remarks``: What a user should know about the first block.
     ``counts``: See :class:`mapreduce.data.readers.reading.Reading`.
@@ -53,7 +53,7 @@ class Survey:
     looks: Looks = field(default_factory=Looks)
     unfit: Wrong | None = None
     wrong: Wrong | None = None
-    tallies: tuple[tuple[Tally, ...], ...] = ()
+    tallies: tuple[Tally, ...] = ()
     weight: float | None = None
     remarks: tuple[str, ...] = ()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -87,18 +87,16 @@ def combine(left: Survey, right: Survey) -> Survey:
     arrays = {
         name: np.concatenate([getattr(one, name) for one in (left, right)]) for name in _ARRAYS
     }
-    tallies, weight = left.tallies + right.tallies, None
+    weight = None
     if left.weight is not None or right.weight is not None:
         weight = (left.weight or 0.0) + (right.weight or 0.0)
-    elif tallies:
-        tallies = (_together(tallies),)
     return Survey(
         summary.combine(left.summary, right.summary),
         **arrays,
         looks=left.looks + right.looks,
         unfit=left.unfit or right.unfit,
         wrong=left.wrong or right.wrong,
-        tallies=tallies,
+        tallies=_together(left.tallies + right.tallies),
         weight=weight,
         remarks=left.remarks or right.remarks,
         counts=_added(left.counts, right.counts),
@@ -108,12 +106,12 @@ def combine(left: Survey, right: Survey) -> Survey:
 _ARRAYS = ("starts", "rows", "kept", "keep", "sha256")
 
 
-def _together(tallies: tuple[tuple[Tally, ...], ...]) -> tuple[Tally, ...]:
-    """Labels in the order in which they first came, all weights being 1."""
-    found: dict[int | str, int] = {}
-    for value, rows, _ in (tally for some in tallies for tally in some):
-        found[value] = found.get(value, 0) + rows
-    return tuple((value, rows, float(rows)) for value, rows in found.items())
+def _together(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
+    found: dict[int | str, tuple[int, int]] = {}
+    for value, rows, weight in tallies:
+        before = found.get(value, (0, 0))
+        found[value] = before[0] + rows, before[1] + weight
+    return tuple((value, *sums) for value, sums in found.items())
 
 
 def _added(
@@ -141,7 +139,7 @@ def from_message(message: Message) -> Survey:
         looks=Looks.of(meta["looks"]),
         unfit=meta["unfit"] and Wrong(*meta["unfit"]),
         wrong=meta["wrong"] and Wrong(*meta["wrong"]),
-        tallies=tuple(tuple(map(tuple, some)) for some in meta["tallies"]),
+        tallies=tuple(map(tuple, meta["tallies"])),
         weight=meta["weight"],
         remarks=tuple(meta["remarks"]),
         counts=meta["counts"],

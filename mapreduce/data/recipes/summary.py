@@ -1,5 +1,6 @@
 """What is known about the columns of some rows: statistics that combine along a tree."""
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from mapreduce.data.batch import Array
 from mapreduce.data.hashing import murmur3
 from mapreduce.data.recipes import kinds, quantiles
 from mapreduce.data.recipes.quantiles import Sketch
+from mapreduce.reduction import exact
 from mapreduce.reduction.message import Message
-from mapreduce.reduction.moments import merge
 
 #: The most different texts that are counted one by one, and the most characters of them together.
 MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
@@ -22,7 +23,9 @@ MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
 HASHES = 2048
 #: For messages: so many texts, and so many of their characters.
 _SHOWN_WORDS, _SHOWN_CHARACTERS = 8, 40
-_FLOATS = ("mean", "squares", "least", "most", "missing_weight")
+_FLOATS = ("least", "most")
+
+Sums = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,9 @@ class Numbers:
     """A column of numbers, booleans (0 and 1) or dates (seconds since 1970).
 
     ``rows``, ``missing``: Rows with and without a number.
-    ``weight``, ``missing_weight``: Sums of the weights of these rows.
-    ``mean``, ``squares``: Weighted mean, and weighted sum of squared differences from it.
     ``least``, ``most``: NaN if there is no number.
+    ``sums``: Those of the weights of both kinds of rows, of the weighted numbers and of their
+      squares, by :mod:`mapreduce.reduction.exact`; -1 where squares would overflow.
     ``whole``: Whether all are integers, if that was asked for; for dates, whether none has a time
       of day.
     ``hashes``: The least hashes of the different numbers; see :func:`distinct`.
@@ -40,15 +43,35 @@ class Numbers:
 
     rows: int
     missing: int
-    weight: float
-    mean: float
-    squares: float
     least: float
     most: float
-    missing_weight: float
+    sums: Sums
     whole: bool
     sketch: Sketch | None
     hashes: Array | None
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of rows with a number."""
+        return exact.rounded(self.sums[0])
+
+    @property
+    def missing_weight(self) -> float:
+        """The sum of the weights of rows without one."""
+        return exact.rounded(self.sums[1])
+
+    @property
+    def mean(self) -> float:
+        """The weighted mean; 0 without weight."""
+        return self.sums[2] / self.sums[0] if self.sums[0] else 0.0
+
+    @property
+    def squares(self) -> float:
+        """The weighted sum of squared differences from the mean, infinite if it overflows."""
+        weight, _, first, second = self.sums
+        if second < 0 or not weight:
+            return np.inf if second < 0 else 0.0
+        return exact.rounded(max(0, second * weight - first * first) // weight)
 
 
 @dataclass(frozen=True)
@@ -100,36 +123,40 @@ def numbers(
 
     ``whole`` says whether all are multiples of the ``unit``, if there is one.
     """
-    missing, missing_weight = 0, 0.0
+    missing, missing_weight = 0, 0
     # The least of numbers is NaN if one of them is.
     if len(values) and np.isnan(values.min()):
         is_missing = np.isnan(values)
         missing = int(is_missing.sum())
-        missing_weight = float(missing if weights is None else weights[is_missing].sum())
+        missing_weight = _weight_of(missing, None if weights is None else weights[is_missing])
         values = values[~is_missing]
         weights = None if weights is None else weights[~is_missing]
     rows = len(values)
-    weight = float(rows if weights is None else weights.sum())
-    mean = squares = 0.0
-    least = most = np.nan
-    if rows:
-        least, most = float(values.min()), float(values.max())
-    if weight:
-        # Squares beyond 1e308 are refused when the recipe is fitted, if it needs them.
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = float((values if weights is None else weights * values).sum()) / weight
-            rest = values - mean
-            weighted = rest if weights is None else weights * rest
-            # What rounding left of the mean is taken away (the corrected two-pass algorithm).
-            left = float(weighted.sum())
-            sum_of = float((weighted * rest).sum()) - left * left / weight
-            squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
+    least, most = (float(values.min()), float(values.max())) if rows else (np.nan, np.nan)
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
     # Zeros have one sign.
     own = _hashes(order.keys_of(0, 0, (values + 0.0).view(np.int64))) if hashed else None
     found = quantiles.sketch(values, weights) if sketched else None
-    moments = weight, mean, squares, least, most, missing_weight
-    return Numbers(rows, missing, *moments, whole, found, own)
+    sums = _weight_of(rows, weights), missing_weight, *_moments(values, weights)
+    return Numbers(rows, missing, least, most, sums, whole, found, own)
+
+
+def _weight_of(rows: int, weights: Array | None) -> int:
+    return rows * exact.ONE if weights is None else exact.total(weights)
+
+
+def _moments(values: Array, weights: Array | None) -> tuple[int, int]:
+    """The sums of numbers and of their squares, weighted."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        first, second = [values], exact.square(values)
+        if weights is not None:
+            first = exact.product(weights, values)
+            second = [part for one in second for part in exact.product(weights, one)]
+        try:
+            return sum(map(exact.total, first)), sum(map(exact.total, second))
+        except (OverflowError, ValueError):
+            # Squares beyond 1e308 are refused when the recipe is fitted, if it needs them.
+            return sum(map(exact.total, map(np.nan_to_num, first))), -1
 
 
 def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> Texts:
@@ -206,23 +233,22 @@ def _join(left: Column, right: Column) -> Column:
             _forms(left.forms, right.forms),
         )
     assert isinstance(left, Numbers) and isinstance(right, Numbers), "columns of one kind"
-    weight, mean, squares = merge(
-        (left.weight, left.mean, left.squares), (right.weight, right.mean, right.squares)
-    )
     both = left.hashes is not None and right.hashes is not None
     return Numbers(
         left.rows + right.rows,
         left.missing + right.missing,
-        weight,
-        mean,
-        squares,
         float(np.fmin(left.least, right.least)),
         float(np.fmax(left.most, right.most)),
-        left.missing_weight + right.missing_weight,
+        _sums(left.sums, right.sums),
         left.whole and right.whole,
         quantiles.merge(left.sketch, right.sketch) if left.sketch and right.sketch else None,
         _hashes(np.concatenate([left.hashes, right.hashes])) if both else None,
     )
+
+
+def _sums(left: Sums, right: Sums) -> Sums:
+    weight, missing, first, second = map(operator.add, left, right)
+    return weight, missing, first, -1 if min(left[3], right[3]) < 0 else second
 
 
 def _added(left: dict[str, int] | None, right: dict[str, int] | None) -> dict[str, int] | None:
@@ -273,6 +299,7 @@ def from_message(message: Message) -> Summary:
             content["forms"] = {form: tuple(found) for form, found in content["forms"].items()}
             columns[name] = Texts(**content, hashes=array("hashes.0"))  # type: ignore[arg-type]
         else:
+            content["sums"] = tuple(content["sums"])
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
             given = dict(zip(_FLOATS, floats.tolist(), strict=True))
             columns[name] = Numbers(**content, **given, sketch=found, hashes=array("hashes.0"))
