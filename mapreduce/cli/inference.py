@@ -80,7 +80,10 @@ def _named(command: Any) -> Any:
         "Layer whose outputs stand beside the predictions, as lists: a number that gradreduce "
         "models show prints, layers.0 of mlp, the name of a PyTorch module, or -1 for the last."
     )
-    return click.option("--layer", help=layer)(command)
+    command = click.option("--layer", help=layer)(command)
+    text = "Class whose probability has a column of its own; may be repeated."
+    how: dict[str, Any] = {"multiple": True, "metavar": "CLASS", "help": text}
+    return click.option("--probability-of", **how)(command)
 
 
 def _patience(context: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -194,6 +197,7 @@ def predict(
     id: str | None,
     keep: tuple[str, ...],
     layer: str | None,
+    probability_of: tuple[str, ...],
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -204,7 +208,9 @@ def predict(
     example, in the order of the files that DATA comes from. The columns are row (the number of the
     example, from 0), the id, under the name of its column (if DATA has ids), label (of a
     dataset with labels), the columns of a file that --keep names, prediction, and for a classifier
-    probability and probabilities. The outputs of a --layer come last, as features.
+    probability and probabilities, a list for all classes, whose order the metadata of the file have
+    as gradreduce.classes. A class has a column of its own with --probability-of, also in a text
+    file, which holds no lists. The outputs of a --layer come last, as features.
 
     If you stop the command, run it again to complete the predictions: those of a file OUT wait in a
     hidden folder beside it.
@@ -212,7 +218,7 @@ def predict(
     pin_profile(run)
     from mapreduce.inference import cutting, files, outputs, raw
     from mapreduce.inference import predict as job
-    from mapreduce.inference.predictor import layer_of
+    from mapreduce.inference.predictor import extras_of
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
 
@@ -221,9 +227,9 @@ def predict(
     execution, device = flags.execution(values), device_of(values["device"])
     with signals.interrupting():
         # Before anything is read, which may take long.
-        layer = layer_of(directory.config, layer)
-        outputs.is_file(out, layer)
-        if file := cutting.cut(directory, data, execution, given, layer):
+        extras = extras_of(directory.config, layer, probability_of)
+        outputs.is_file(out, extras.layer)
+        if file := cutting.cut(directory, data, execution, given, extras):
             rows, notes = files.predict(
                 directory, file, out.absolute(), execution, device, _told(values["quiet"])
             )
@@ -242,7 +248,7 @@ def predict(
                     execution,
                     id,
                     device,
-                    layer,
+                    extras,
                     tell=_told(values["quiet"]),
                 )
     _say(rows, out, as_json)
@@ -278,6 +284,7 @@ def swarm(
     id: str | None,
     keep: tuple[str, ...],
     layer: str | None,
+    probability_of: tuple[str, ...],
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -293,7 +300,7 @@ def swarm(
     from mapreduce.errors import MissingInputError, UsageError
     from mapreduce.inference import cutting, outputs, raw
     from mapreduce.inference.base import prepare
-    from mapreduce.inference.predictor import layer_of
+    from mapreduce.inference.predictor import extras_of
     from mapreduce.inference.swarm import driver
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
@@ -313,8 +320,8 @@ def swarm(
     if outputs.is_file(out):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
-        layer = layer_of(directory.config, layer)
-        if file := cutting.cut(directory, data, execution, given, layer):
+        extras = extras_of(directory.config, layer, probability_of)
+        if file := cutting.cut(directory, data, execution, given, extras):
             rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
         elif data.is_file():
             raise UsageError(
@@ -325,7 +332,7 @@ def swarm(
             raw.refuse(data, given)
             completed = prepare(directory, data, execution, False, out, device=device)
             places = data.absolute(), out.absolute()
-            rows = driver.predict_dataset(directory, completed, *places, layer=layer, **how)
+            rows = driver.predict_dataset(directory, completed, *places, extras=extras, **how)
             notes = []
     for note in notes:
         _warn(f"{data}: {note}")

@@ -25,6 +25,7 @@ from mapreduce.data.readers.table import Stretch, Table, preview
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import outputs, raw
 from mapreduce.inference.base import scratch
+from mapreduce.inference.predictor import NOTHING, Extras
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
@@ -47,7 +48,7 @@ class TableFile:
     ``parts``: In the order of the rows.
     ``ids``: The kind of its ids, see :class:`mapreduce.data.manifest.ListedIds`; empty without any.
     ``keep``: Columns that stand beside the predictions, too.
-    ``layer``: Whose outputs do so; empty for none.
+    ``extras``: What else does so.
     ``sha256``: Digest of its content, and of how it is read.
     """
 
@@ -55,7 +56,7 @@ class TableFile:
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
-    layer: str
+    extras: Extras
     sha256: str
 
     @property
@@ -70,7 +71,11 @@ class TableFile:
 
 
 def cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str = ""
+    run: RunDir,
+    data: AnyPath,
+    execution: Execution,
+    given: Mapping[str, Any],
+    extras: Extras = NOTHING,
 ) -> TableFile | None:
     """Read a file of a table, or of libsvm's lines, once, here or by tasks near it, and cut it.
 
@@ -78,8 +83,8 @@ def cut(
     it, or the ids that count are only those of rows that are not left out.
 
     ``given``: See :func:`mapreduce.inference.raw.imported`; ``keep``, names of columns, or ``all``;
-    and ``zero_based`` and ``dtype`` of libsvm's lines. ``layer``: As
-    :func:`mapreduce.inference.predictor.layer_of` gives it.
+    and ``zero_based`` and ``dtype`` of libsvm's lines. ``extras``: See
+    :class:`TableFile`.
 
     Raises UsageError (columns cannot be kept, or the model is not of such rows).
     """
@@ -88,7 +93,7 @@ def cut(
         raw.refuse(data, {name: value for name, value in given.items() if name not in form})
     else:
         raw.refuse(data, form, "files of libsvm's format")
-    found = _cut(run, data, execution, given, layer)
+    found = _cut(run, data, execution, given, extras)
     if found is None and opening.is_sparse(data) and data.is_file():
         raise UsageError(
             f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
@@ -109,14 +114,14 @@ def cut(
 
 
 def _cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], layer: str
+    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], extras: Extras
 ) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
     if opening.is_sparse(data):
-        return _cut_lines(run, data, given, layer)
+        return _cut_lines(run, data, given, extras)
     is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
     like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
@@ -130,7 +135,7 @@ def _cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if has_ids and drops:
         return None
-    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, layer)
+    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, extras)
     if not recipe.only:
         # What is kept, and is no feature, is no column that nobody knows.
         others = (name for name in keep if name not in {column.name for column in like.columns})
@@ -143,10 +148,10 @@ def _cut(
         parts, listed = _counted_there(run, Reading(table, recipe, like), execution, digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
-    return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, layer, digest)
+    return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, extras, digest)
 
 
-def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], layer: str) -> TableFile:
+def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], extras: Extras) -> TableFile:
     """A file of libsvm's lines, cut into parts."""
     unfinished.files_of([data], come_here=True)
     check_sources([data], "the libsvm file")
@@ -161,7 +166,7 @@ def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], layer: str)
     lines = Lines(data, form)
     (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
-    return _made(lines, stamp, [*lines.index(digest)], "", (), layer, digest)
+    return _made(lines, stamp, [*lines.index(digest)], "", (), extras, digest)
 
 
 def _made(
@@ -170,7 +175,7 @@ def _made(
     parts: list[Stretch],
     ids_are: str,
     keep: tuple[str, ...],
-    layer: str,
+    extras: Extras,
     digest: Any,
 ) -> TableFile:
     """The file of which the shortest stretches are known, in larger parts."""
@@ -181,13 +186,13 @@ def _made(
         raise changed(str(data), AGAIN)
     bounds = _joined(parts, reading.table.format)
     digest.update(json.dumps([_VERSION, bounds]).encode())
-    return TableFile(reading, tuple(bounds), ids_are, keep, layer, digest.hexdigest())
+    return TableFile(reading, tuple(bounds), ids_are, keep, extras, digest.hexdigest())
 
 
-def _kept(table: Table, keep: tuple[str, ...], id: str | None, layer: str) -> tuple[str, ...]:
+def _kept(table: Table, keep: tuple[str, ...], id: str | None, extras: Extras) -> tuple[str, ...]:
     """The columns that are to stand beside predictions, but for the ids, which do anyway."""
     names = tuple(table.names) if keep == ("all",) else tuple(dict.fromkeys(keep))
-    own = outputs.id_name(id, layer) if id else None
+    own = outputs.id_name(id, extras) if id else None
     for name in names:
         if name not in table.names:
             raise UsageError(
@@ -195,7 +200,7 @@ def _kept(table: Table, keep: tuple[str, ...], id: str | None, layer: str) -> tu
                 f"{preview(table.names)}.{did_you_mean(name, table.names)}"
             )
         # Labels of a file are not read, so that they may be kept.
-        if name in {*outputs.columns(layer)} - {"label"} or (name == own and name != id):
+        if name in {*outputs.columns(extras)} - {"label"} or (name == own and name != id):
             raise UsageError(
                 f"--keep {name}: predictions have a column of this name themselves. Name the "
                 f"others, or call it otherwise in the file"

@@ -28,7 +28,7 @@ from mapreduce.errors import BadRowError, DataError, MemberError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import executor_of
 from mapreduce.inference.cutting import AGAIN, TableFile
-from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
+from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
 from mapreduce.inference.unit_files import Tell, UnitFiles
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
@@ -51,7 +51,7 @@ class PredictFile(UnitFiles, TableProgram):
     Columns: see :class:`mapreduce.inference.predict.Predict`.
 
     ``run``, ``completed``, ``device``: The model, and where it computes.
-    ``parts``, ``ids``, ``keep``, ``layer``: See :class:`TableFile`.
+    ``parts``, ``ids``, ``keep``, ``extras``: See :class:`TableFile`.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``made_from``: Digest of the model and the file.
     """
@@ -62,7 +62,7 @@ class PredictFile(UnitFiles, TableProgram):
     parts: tuple[Stretch, ...]
     ids: str
     keep: tuple[str, ...]
-    layer: str
+    extras: Extras
     out: str
     id_name: str
     made_from: str
@@ -89,9 +89,9 @@ class PredictFile(UnitFiles, TableProgram):
             parts=file.parts,
             ids=file.ids,
             keep=file.keep,
-            layer=file.layer,
+            extras=file.extras,
             out=str(out),
-            id_name=outputs.id_name(file.reading.recipe.id, file.layer),
+            id_name=outputs.id_name(file.reading.recipe.id, file.extras),
             made_from=made_from,
         )
 
@@ -215,11 +215,11 @@ class PredictFile(UnitFiles, TableProgram):
             kind = pa.int64() if self.ids == "integer" else pa.string()
             named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
         named |= {name: column.take(pa.array(places)) for name, column in rows.kept.items()}
-        return pa.table({**named, **columns(self._predictor.config, arrays)})
+        return table_of(self._predictor.config, named, arrays, self.extras)
 
     def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
         try:
-            return self._predictor.predict(batch, self.layer)
+            return self._predictor.predict(batch, self.extras.layer)
         except BadRowError as error:
             row = int(numbers[error.row]) + 1
             raise MemberError(f"{error}, for row {row} of {self.shown[0]}") from error
@@ -298,7 +298,7 @@ def predict(
     run.config.plan.create_model(device)
     completed = checkpoint.latest(run)
     execution.check_places(run.path, file.path, out)
-    made_from = outputs.made_from(run, completed, file.sha256, device, file.layer)
+    made_from = outputs.made_from(run, completed, file.sha256, device, file.extras)
     with outputs.begun(out, made_from, len(file.parts)) as parts:
         digest = outputs.digest_of(made_from)
         program = PredictFile.of(run, completed, file, device, parts or out, digest)

@@ -12,7 +12,7 @@ from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import lists, memory
 from mapreduce.errors import BadRowError, MemberError
 from mapreduce.inference.base import trained_on
-from mapreduce.inference.predictor import SLICE_ROWS, Predictor, columns
+from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
 from mapreduce.plan.fitting import check_fits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -51,10 +51,9 @@ class Near:
         return found
 
 
-def predict(kept: Loaded, data: Any, layer: str = "") -> Any:
+def predict(kept: Loaded, data: Any, extras: Extras) -> Any:
     """The columns of predictions of an array, in its order, as a job gives them: a table.
 
-    The outputs of a ``layer`` stand beside them.
     :func:`mapreduce.data.readers.memory.table` says what ``data`` may be; labels are not looked
     at.
     """
@@ -79,7 +78,8 @@ def predict(kept: Loaded, data: Any, layer: str = "") -> Any:
     for start in range(0, len(features), SLICE_ROWS):
         batch = Batch(np.ascontiguousarray(features[start : start + SLICE_ROWS]), None)
         try:
-            found.append(pa.table(columns(config, kept.predictor.predict(batch, layer))))
+            predicted = kept.predictor.predict(batch, extras.layer)
+            found.append(table_of(config, {}, predicted, extras))
         except BadRowError as error:
             row = start + error.row + 1
             raise MemberError(f"{error}, for row {row} of the data") from error

@@ -21,6 +21,7 @@ from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, rep
 from mapreduce.data import ipc
 from mapreduce.data.readers.parquet import opened
 from mapreduce.errors import DataError, OutputError, UsageError
+from mapreduce.inference.predictor import NOTHING, Extras, plain
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 
@@ -67,24 +68,25 @@ _OTHERS = (".gz", ".tsv", ".txt", ".json", ".jsonl", ".ipc", ".orc", ".pq", ".xl
 COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
 
-def columns(layer: str) -> tuple[str, ...]:
-    """The names that a column of the data cannot keep, where the outputs of a layer are wanted."""
-    return (*COLUMNS, "features") if layer else COLUMNS
+def columns(extras: Extras) -> tuple[str, ...]:
+    """The names that a column of the data cannot keep."""
+    return (*COLUMNS, *extras.columns, *(["features"] if extras.layer else []))
 
 
-def id_name(name: str | None, layer: str = "") -> str:
+def id_name(name: str | None, extras: Extras) -> str:
     """What the column of ids is called: as that of the data, if no other is."""
-    return "id" if name is None or name in columns(layer) else name
+    return "id" if name is None or name in columns(extras) else name
 
 
 def made_from(
-    run: RunDir, completed: int, sha256: str, device: str, layer: str = ""
+    run: RunDir, completed: int, sha256: str, device: str, extras: Extras = NOTHING
 ) -> dict[str, str]:
     """What predictions are made from: the model after some rounds, and data of this digest."""
     model = run.config.plan.create_model()
     params = checkpoint.load(run, model, completed).params
     found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
-    more = {"device": "" if device == "cpu" else device, "layer": layer}
+    more = {"device": "" if device == "cpu" else device, "layer": extras.layer}
+    more["probability_of"] = json.dumps(extras.classes) if extras.classes else ""
     return found | {name: value for name, value in more.items() if value}
 
 
@@ -244,7 +246,7 @@ def _tables(parts: Sequence[AnyPath]) -> Iterator[Any]:
     for part in parts:
         with opened(part) as file:
             for group in range(file.num_row_groups):
-                yield file.read_row_group(group).replace_schema_metadata(None)
+                yield plain(file.read_row_group(group))
 
 
 def _flat(table: Any) -> Any:
@@ -287,8 +289,8 @@ def claim(out: AnyPath, made_from: dict[str, str], *, for_swarm: bool = False) -
             return
         raise OutputError(
             f"{out} contains predictions of another model or of other data, or with the outputs "
-            f"of another layer or of none, or made on another device or by another version. Choose "
-            f"another folder"
+            f"of another layer or of none, or with other options, or made on another device or by "
+            f"another version. Choose another folder"
         ) from None
 
 

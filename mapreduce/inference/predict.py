@@ -14,7 +14,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, create
@@ -28,7 +27,7 @@ from mapreduce.engine.program import Key, Layout, Pair, Phase
 from mapreduce.errors import DataError, WireError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import ModelProgram, executor_of
-from mapreduce.inference.predictor import SLICE_ROWS, columns
+from mapreduce.inference.predictor import NOTHING, SLICE_ROWS, Extras, table_of
 from mapreduce.inference.unit_files import Tell, UnitFiles
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs.directory import RunDir
@@ -44,14 +43,13 @@ class Predict(ModelProgram, UnitFiles):
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
     the data have them; the id is called as its column), ``prediction``, and for a classifier
-    ``probability`` of the prediction, and ``probabilities`` of all classes; ``features`` last, the
-    outputs of a ``layer``, if there is one.
+    ``probability`` of the prediction, and ``probabilities`` of all classes; and ``extras``.
     """
 
     out: str
     id_name: str
     made_from: str
-    layer: str
+    extras: Extras
 
     name = "predict"
     done = "shards are predicted"
@@ -167,7 +165,7 @@ class Predict(ModelProgram, UnitFiles):
             inference.batch(shard, start, min(start + SLICE_ROWS, rows))
             for start in range(0, rows, SLICE_ROWS)
         )
-        pieces = [inference.predict(batch, self.layer) for batch in batches]
+        pieces = [inference.predict(batch, self.extras.layer) for batch in batches]
         arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         return {"row": inference.dataset.shard(shard).source_rows(0, rows), **arrays}
 
@@ -176,7 +174,7 @@ class Predict(ModelProgram, UnitFiles):
         found = {name: array for name, array in arrays.items() if name != "row"}
         named = ids.of_rows(self.dataset.folder, self.dataset.manifest, rows)
         first = {"row": rows} | ({} if named is None else {self.id_name: named})
-        return pa.table({**first, **columns(RunDir(path_of(self.run)).config, found)})
+        return table_of(RunDir(path_of(self.run)).config, first, found, self.extras)
 
 
 def _at(arrays: Mapping[str, Array], places: Array | slice) -> dict[str, Array]:
@@ -196,19 +194,19 @@ def begin(
     out: AnyPath,
     id_name: str | None = None,
     device: str = "cpu",
-    layer: str = "",
+    extras: Extras = NOTHING,
 ) -> tuple[Predict, dict[str, str]]:
     """The program that predicts a dataset into a folder, and what the predictions are made from.
 
-    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
-    outputs of a ``layer`` stand beside the predictions.
+    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe.
+    ``extras`` stand beside the predictions.
     """
     manifest = Dataset(data).manifest
-    made_from = outputs.made_from(run, completed, manifest.sha256, device, layer)
+    made_from = outputs.made_from(run, completed, manifest.sha256, device, extras)
     recipe = fitted_of(data, manifest)
-    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None), layer)
+    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None), extras)
     digest = outputs.digest_of(made_from)
-    more = {"out": str(out), "id_name": name, "made_from": digest, "layer": layer}
+    more = {"out": str(out), "id_name": name, "made_from": digest, "extras": extras}
     return Predict.of(run, completed, data, device, **more), made_from
 
 
@@ -220,16 +218,17 @@ def predict(
     execution: Execution,
     id_name: str | None = None,
     device: str = "cpu",
-    layer: str = "",
+    extras: Extras = NOTHING,
     tell: Tell = lambda text: None,
 ) -> int:
     """Predict a dataset into a folder of Parquet files, or into one file; returns the rows.
 
     The files and the rows in them are in the order of the data's source. What an attempt that was
-    stopped has predicted is kept, but that of another model, layer or other data is an OutputError.
+    stopped has predicted is kept, but that of another model, of other data or extras is an
+    OutputError.
     ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
     """
-    program, made_from = begin(run, completed, data, out, id_name, device, layer)
+    program, made_from = begin(run, completed, data, out, id_name, device, extras)
     with outputs.begun(out, made_from, len(program.starts)) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))

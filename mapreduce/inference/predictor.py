@@ -1,9 +1,10 @@
 """A trained model: rows in, predictions out."""
 
 import contextlib
+import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,27 @@ from mapreduce.support.suggest import did_you_mean
 SLICE_ROWS = 512
 #: Layers that an error names.
 _MOST_LISTED = 30
+#: In the schema's metadata of predictions: the classes in the order of ``probabilities``, as JSON.
+CLASSES = b"gradreduce.classes"
+
+
+class Extras(NamedTuple):
+    """What stands beside predictions because a user has asked for it.
+
+    ``layer``: The outputs of this layer; none if it is empty.
+    ``classes``: The probability of each of these, in a column of its own.
+    """
+
+    layer: str = ""
+    classes: tuple[int | str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the probabilities."""
+        return [f"probability of {name}" for name in self.classes]
+
+
+NOTHING = Extras()
 
 
 class Predictor:
@@ -100,13 +122,16 @@ class Predictor:
         return found
 
 
-def columns(config: RunConfig, predicted: dict[str, Array]) -> dict[str, Any]:
-    """The columns of predictions, arrays (rows,), of what :meth:`Predictor.predict` gives.
+def table_of(
+    config: RunConfig, first: Mapping[str, Any], predicted: dict[str, Array], extras: Extras
+) -> Any:
+    """The table of what :meth:`Predictor.predict` gives, behind its ``first`` columns.
 
-    ``label`` if there are any, ``prediction``, of a classifier ``probability`` and
-    ``probabilities``, and ``features`` if there are any.
+    ``label`` if there are any, ``prediction``, of a classifier ``probability``, those of some
+    classes, and ``probabilities``, and ``features`` if there are any.
     """
-    found: dict[str, Any] = dict(predicted)
+    found: dict[str, Any] = {**first, **predicted}
+    metadata = {}
     if "probabilities" in predicted:
         classes, values = pa.array(config.classes), predicted["probabilities"]
         best = values.argmax(axis=1)
@@ -114,15 +139,47 @@ def columns(config: RunConfig, predicted: dict[str, Array]) -> dict[str, Any]:
             found["label"] = classes.take(pa.array(predicted["label"]))
         found["prediction"] = classes.take(pa.array(best))
         found["probability"] = values[np.arange(len(best)), best]
+        for name, column in zip(extras.classes, extras.columns, strict=True):
+            found[column] = values[:, config.classes.index(name)]
         found["probabilities"] = _lists(found.pop("probabilities"))
+        metadata[CLASSES] = json.dumps(config.classes, ensure_ascii=False)
     if "features" in predicted:
         found["features"] = _lists(found.pop("features"))
-    return found
+    return pa.table(found, metadata=metadata)
+
+
+def plain(table: Any) -> Any:
+    """A table of predictions without what the metadata of a part say, but for the classes."""
+    about = table.schema.metadata or {}
+    return table.replace_schema_metadata({CLASSES: about[CLASSES]} if CLASSES in about else None)
 
 
 def _lists(values: Array) -> Any:
     """A column of lists, of an array (rows, n)."""
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+
+
+def extras_of(
+    config: RunConfig, layer: str | None = None, classes: Iterable[object] = ()
+) -> Extras:
+    """What is to stand beside the predictions of a run's model.
+
+    Raises UsageError (there is no such layer, or class).
+    """
+    known = {str(name): name for name in config.classes}
+    for name in (wanted := [str(one) for one in classes]):
+        if not known:
+            raise UsageError(
+                f"--probability-of {name}: {config.plan.model:.60} predicts numbers, which have no "
+                f"probabilities"
+            )
+        if name not in known:
+            more = ", ..." if len(known) > _MOST_LISTED else ""
+            raise UsageError(
+                f"--probability-of {name}: the model has no such class; it has "
+                f"{', '.join([*known][:_MOST_LISTED])}{more}.{did_you_mean(name, known)}"
+            )
+    return Extras(layer_of(config, layer), tuple(known[name] for name in dict.fromkeys(wanted)))
 
 
 def layer_of(config: RunConfig, name: str | None, option: str = "") -> str:

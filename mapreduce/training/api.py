@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,7 +34,7 @@ from mapreduce.inference import importance as permuting
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
-from mapreduce.inference.predictor import SLICE_ROWS, layer_of
+from mapreduce.inference.predictor import SLICE_ROWS, extras_of, plain
 from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
@@ -203,6 +204,7 @@ class Run:
         data: Any,
         *,
         probabilities: bool = False,
+        probability_of: int | str | Iterable[int | str] = (),
         id: str | None = None,
         keep: str | Iterable[str] = (),
         layer: str | int | None = None,
@@ -220,6 +222,9 @@ class Run:
             training data.
         probabilities : bool
             Return an array (rows, classes), in the order of :attr:`classes`.
+        probability_of : int, str or iterable of them
+            A class, whose probability stands beside predictions, in a column ``probability of
+            NAME``; or several. Of arrays, the probabilities (rows,) alone, or (rows, n) of several.
         keep : str or iterable of str
             Columns of a table, or of its file, that stand beside predictions; ``"all"`` for all.
         layer : str or int, optional
@@ -239,12 +244,15 @@ class Run:
             Of arrays (rows,) classes or numbers, or outputs (rows, n) of the layer. Of tables and
             datasets a table with ``row``, the id, called as its column, if the data have any, the
             ``label`` of a dataset that has them, the columns of ``keep``, ``prediction``,
-            ``probability`` and ``probabilities``, and ``features``, the outputs of the layer.
+            ``probability``, that of each ``probability_of``, ``probabilities`` in the order of
+            :attr:`classes`, which the schema's metadata have as ``gradreduce.classes``, and
+            ``features``, the outputs of the layer.
 
         Raises
         ------
         UsageError
-            ``probabilities`` of a model that predicts numbers; a ``layer`` that there is not.
+            Probabilities of a model that predicts numbers; a ``layer`` or a class that there is
+            not.
         DataError
             The data do not fit the model.
         """
@@ -252,12 +260,19 @@ class Run:
         reading, execution = _reading(options), options
         if probabilities and not run.config.classes:
             raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
-        if probabilities and layer is not None:
-            raise UsageError("probabilities and layer: each is an array. Ask for one of them")
-        wanted = layer_of(run.config, None if layer is None else str(layer))
-        array = "probabilities" if probabilities else ""
+        of: Any = probability_of
+        is_single = isinstance(of, str) or not isinstance(of, Iterable)
+        of = (of,) if is_single else tuple(of)
+        arrays = {"probabilities": probabilities, "layer": layer is not None}
+        arrays["probability_of"] = bool(of)
+        asked = [name for name, is_asked in arrays.items() if is_asked]
+        if (is_array or probabilities) and len(asked) > 1:
+            raise UsageError(f"{' and '.join(asked)}: each is an array. Ask for one of them")
+        wanted = extras_of(run.config, None if layer is None else str(layer), of)
+        array: str | list[str] = "probabilities" if probabilities else ""
         if is_array and not probabilities:
-            array = "features" if wanted else "prediction"
+            array = "features" if wanted.layer else wanted.columns or "prediction"
+            array = array[0] if of and is_single else array
         if here and execution.keys() - {"device"}:
             raise UsageError(
                 f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
@@ -307,7 +322,8 @@ class Run:
             for note in notes:
                 warnings.warn(note, stacklevel=2)
             if loaded is None or file is None:
-                found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
+                parts = map(pq.read_table, ordered(out.glob("part-*.parquet")))
+                found = plain(pa.concat_tables(parts))
         return _returned(found, array)
 
     @contextlib.contextmanager
@@ -592,10 +608,12 @@ def predict(
     return open_run(run, trust=trust).predict(data, **options)
 
 
-def _returned(found: Any, column: str) -> Any:
-    """A table of predictions, or an array of one of its columns."""
+def _returned(found: Any, column: str | list[str]) -> Any:
+    """A table of predictions, or an array of one of its columns, or of several."""
     if not column:
         return found
+    if isinstance(column, list):
+        return np.stack([found[name].to_numpy() for name in column], axis=1)
     values = found[column].combine_chunks()
     if pa.types.is_fixed_size_list(values.type):
         return values.flatten().to_numpy().reshape(len(found), -1)

@@ -24,6 +24,7 @@ from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, 
 from mapreduce.inference import outputs, predict
 from mapreduce.inference.cutting import TableFile
 from mapreduce.inference.files import PredictFile, concluded
+from mapreduce.inference.predictor import NOTHING, Extras
 from mapreduce.inference.swarm import leases, worker
 from mapreduce.inference.swarm.worker import Done
 from mapreduce.inference.unit_files import Tell, UnitFiles
@@ -96,7 +97,7 @@ def predict_file(
     Returns the rows of all, and what a user should know about the file.
     """
     completed = checkpoint.latest(run)
-    made_from = outputs.made_from(run, completed, file.sha256, device, file.layer)
+    made_from = outputs.made_from(run, completed, file.sha256, device, file.extras)
     digest = outputs.digest_of(made_from)
     program = PredictFile.of(run, completed, file, device, out.absolute(), digest)
 
@@ -113,11 +114,11 @@ def predict_dataset(
     out: AnyPath,
     *,
     device: str = "cpu",
-    layer: str = "",
+    extras: Extras = NOTHING,
     **swarm: Any,
 ) -> int:
     """Predict a dataset into a folder, as :func:`make` does; returns the rows."""
-    program, made_from = predict.begin(run, completed, data, out, device=device, layer=layer)
+    program, made_from = predict.begin(run, completed, data, out, device=device, extras=extras)
     return make(program, run, made_from, program.join, **swarm)
 
 

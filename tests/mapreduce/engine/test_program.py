@@ -32,6 +32,7 @@ from mapreduce.inference.files import PredictFile
 from mapreduce.inference.groups import GroupTallies
 from mapreduce.inference.importance import Permute
 from mapreduce.inference.predict import Predict
+from mapreduce.inference.predictor import NOTHING
 from mapreduce.inference.report import Tallies
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, WireProtocol
@@ -108,7 +109,7 @@ def programs(tmp_path_factory):
             Standardise(
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
-            Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", layer=""),
+            Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", extras=NOTHING),
             PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
             Tallies.of(*of_a_model),
             GroupTallies.of(*of_a_model, codes=str(folder / "codes")),
