@@ -101,6 +101,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     from mapreduce.exercises.jail import Limits
     from mapreduce.exercises.submissions import submissions
     from mapreduce.report import terminal
+    from mapreduce.support import signals
 
     for path in paths:
         if not (path.is_symlink() or path.exists()):
@@ -117,7 +118,8 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     limits = Limits(seconds=options["total_limit"], memory=options["memory"])
     given = meant, options["seed"], rubric, limits, options["time_limit"]
     made, kept = [], 0
-    with grading.Grader(*given, options["trust_submissions"], [folder, *paths]) as grader:
+    grader = grading.Grader(*given, options["trust_submissions"], [folder, *paths])
+    with signals.interrupting(), grader:
         echo(grader.counting, err=True)
         for one in grader.graded(found, known, options["jobs"]):
             made.append(one.grade)

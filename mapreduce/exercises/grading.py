@@ -8,13 +8,15 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,8 +42,8 @@ _TRIES = 60
 #: Files that a comment names.
 _NAMED = 5
 
-#: Seconds for the reference, which is ours.
-_FOREVER = 1e6
+#: Seconds for the reference, which is ours, and for its end.
+_FOREVER, _PATIENCE = 1e6, 3.0
 
 #: What a Python needs of the machine.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
@@ -90,12 +92,13 @@ class Grader:
         self._own = threading.local()
         self._groups = None if self.is_trusting else Groups()
         self._started: list[subprocess.Popen[bytes]] = []
+        self._starting, self._is_over = threading.Lock(), False
         self._place = private_folder(Path(tempfile.gettempdir()))
         self._secrets = [one for one in self.exercise.folder.iterdir() if one.is_file()]
         try:
             self._prepare()
         except BaseException:
-            self.__exit__()
+            self.__exit__(*sys.exc_info())
             raise
         return self
 
@@ -117,9 +120,14 @@ class Grader:
         require_lawful(self.exercise.file, found)
 
     def __exit__(self, *error: object) -> None:
+        if any(error):
+            self._kill()
         for one in self._started:
-            # At the end of its questions it removes what it has made.
-            one.communicate()
+            try:
+                # It ends when nobody asks any more.
+                one.communicate(timeout=_PATIENCE)
+            except subprocess.TimeoutExpired:
+                jail.stop(one)
         shutil.rmtree(self._place, ignore_errors=True)
 
     def graded(
@@ -140,6 +148,9 @@ class Grader:
         pool = ThreadPoolExecutor(jobs)
         try:
             yield from pool.map(one, submissions.items())
+        except BaseException:
+            self._kill()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -229,17 +240,35 @@ class Grader:
 
     # Processes
 
+    def _kill(self) -> None:
+        """Kill all processes, for which threads wait, and start no more."""
+        with self._starting:
+            self._is_over = True
+            for one in self._started:
+                if one.poll() is None:
+                    os.killpg(one.pid, signal.SIGKILL)
+
+    def _start(self, start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
+        with self._starting:
+            if self._is_over:
+                raise Lost("the grading has ended")
+            self._started.append(start())
+            return self._started[-1]
+
     def _reference(self) -> Remote:
         """The reference, in a process of this thread's, which ends when nobody asks any more."""
         found: Remote | None = getattr(self._own, "reference", None)
         if found is None:
-            started = subprocess.Popen(
-                [sys.executable, *_SERVED],
+            environment = {**os.environ, "PYTHONPATH": own.HOME, "TMPDIR": str(self._place)}
+            start = partial(
+                subprocess.Popen[bytes],
+                [sys.executable, *_SERVED, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": own.HOME},
+                env=environment,
+                start_new_session=True,
             )
-            self._started.append(started)
+            started = self._start(start)
             found = self._own.reference = Remote(started, _FOREVER)
             shown = [str(path) for path in self.exercise.shown]
             found.open(str(self.exercise.file), self.exercise.arguments, shown, self.seconds)
@@ -256,13 +285,16 @@ class Grader:
                 word = f"arguments/{n}/{Path(word).name}"
             words.append(word)
         with self._jail(files) as made:
-            started = jail.start(made, [sys.executable, *_SERVED], subprocess.DEVNULL)
+            program = [sys.executable, *_SERVED]
+            started = self._start(lambda: jail.start(made, program, subprocess.DEVNULL))
             try:
                 remote = Remote(started, self.limits.seconds)
                 remote.open(job, words, [*inputs], self.seconds)
                 yield remote
             finally:
                 jail.stop(started)
+                with self._starting:
+                    self._started.remove(started)
 
     @contextlib.contextmanager
     def _jail(self, given: dict[str, Path]) -> Iterator[Jail]:

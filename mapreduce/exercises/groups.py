@@ -18,7 +18,7 @@ _LIMITS = {
 }
 
 #: Seconds for what was killed to be gone.
-_PATIENCE = 10.0
+_PATIENCE = 5.0
 
 
 class Groups:

@@ -111,8 +111,11 @@ def stop(started: "subprocess.Popen[bytes]") -> None:
 
 def refusal(jail: Jail) -> str:
     """Why this machine gives no namespaces; empty if it does."""
-    with start(jail, ["/bin/true"], subprocess.PIPE) as tried:
+    tried = start(jail, ["/bin/true"], subprocess.PIPE)
+    try:
         said = tried.communicate()[1].decode("utf-8", "replace").strip()
+    finally:
+        stop(tried)
     return said.rpartition("\n")[2] or "unknown reason" if tried.returncode == _REFUSED else ""
 
 

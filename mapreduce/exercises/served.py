@@ -9,6 +9,7 @@ import json
 import os
 import selectors
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -17,6 +18,7 @@ from typing import IO, Any, get_args, get_origin, get_type_hints
 
 from mapreduce.errors import GradreduceError
 from mapreduce.exercises.jail import TOO_MANY
+from mapreduce.support import parents
 from mapreduce.tracing.checking import Checker, Finding
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS, Law
@@ -152,7 +154,9 @@ def decoded(kind: Any, found: Any) -> Any:
 
 
 def main() -> None:
-    """The other process: it answers until nobody asks any more."""
+    """The other process: it answers until nobody asks any more, or a parent that is named ends."""
+    for parent in sys.argv[1:]:
+        parents.end_with(int(parent))
     asked = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     # The job's own: it reads nothing, and what it prints goes aside.

@@ -8,8 +8,10 @@ of a notebook, on the runners that do not need one.
 
 import io
 import logging
+import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -286,12 +288,21 @@ def _name_inputs_in_full(runner: Any) -> None:
 
 def _end_with_driver(local: Any) -> None:
     """Have the processes of mrjob's pool end with the driver, and their tasks with them."""
-    from multiprocessing import get_context
 
     def pool(processes: int | None) -> Any:
         # mrjob is tested with forks, which were the default up to Python 3.13.
-        context = get_context("fork" if sys.platform == "linux" else None)
-        return context.Pool(processes, parents.end_group_with, [os.getpid()])
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        made = context.Pool(processes, parents.end_group_with, [os.getpid()])
+        terminate = made.terminate
+
+        def wake_and_terminate() -> None:
+            # The pool waits for its processes, also for one that is stopped.
+            for process in multiprocessing.active_children():
+                os.kill(process.pid, signal.SIGCONT)
+            terminate()
+
+        made.terminate = wake_and_terminate
+        return made
 
     def check_call(arguments: list[str], **options: Any) -> int:
         return subprocess.check_call(arguments, preexec_fn=parents.ending_here(), **options)

@@ -28,7 +28,7 @@ _USED: tuple[Any, ...] = logging, process, threading, util, weakref.finalize
 _logging, _process, _threading, _util, _finalize = _USED
 
 #: Signals that the parent handles, or the process between that starts the forks.
-_caught: set[signal.Signals] = {signal.SIGINT, signal.SIGTERM}
+_caught: set[signal.Signals] = {signal.SIGINT, signal.SIGTERM, signal.SIGCONT}
 #: Of the parent: handlers of log records, and files that its modules have open.
 _handlers: list[Any] = []
 _files: list[Any] = []

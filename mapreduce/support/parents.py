@@ -14,6 +14,9 @@ from mapreduce.support import signals
 
 _PR_SET_PDEATHSIG = 1
 
+#: What a process handles that leads a group.
+_AWAITED = (*signals.NUMBERS, signal.SIGCONT)
+
 # Loaded before any fork: a child of a process with threads may not be able to.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -35,7 +38,7 @@ def ending_here() -> Callable[[], None]:
     parent = os.getpid()
 
     def begin() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         end_with(parent)
 
     return begin
@@ -48,11 +51,13 @@ def end_group_with(parent: int) -> None:
     Python: a signal that comes just before it waits for a lock is not seen until it has the lock.
     """
     os.setpgid(0, 0)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
-    threading.Thread(target=_end_group, daemon=True).start()
-    end_with(parent, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    threading.Thread(target=_end_group, args=[parent], daemon=True).start()
+    # It wakes a process that is stopped.
+    end_with(parent, signal.SIGCONT)
 
 
-def _end_group() -> None:
-    signal.sigwait(signals.NUMBERS)
+def _end_group(parent: int) -> None:
+    while signal.sigwait(_AWAITED) == signal.SIGCONT and os.getppid() == parent:
+        pass
     os.killpg(0, signal.SIGKILL)

@@ -191,6 +191,11 @@ def deferred() -> Iterator[None]:
             raise _waiting.pop()
 
 
+def is_waiting() -> bool:
+    """Whether a signal came that is deferred."""
+    return bool(_waiting)
+
+
 @contextlib.contextmanager
 def closing(make: Callable[[], Any], job: Any) -> Iterator[Any]:
     """Make mrjob's runner, which deletes its files at the end, also after an interruption.

@@ -36,7 +36,7 @@ from mapreduce.support.jsonfiles import build
 #: Seconds between two lines that tell how far it is, and between two looks at the workers.
 _TELL_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 #: Seconds for which workers that are to stop may tidy up.
-_ENDING_SECONDS = 10.0
+_ENDING_SECONDS = 5.0
 
 Made = TypeVar("Made")
 
@@ -237,9 +237,10 @@ class _Workers:
         finally:
             for process in processes:
                 process.terminate()
+            end = time.monotonic() + _ENDING_SECONDS
             for number, process in enumerate(processes):
                 try:
-                    process.wait(_ENDING_SECONDS)
+                    process.wait(max(0.0, end - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

@@ -283,7 +283,7 @@ class WorkerPool:
         for one in self._workers:
             one.process.kill()
         for one in list(self._workers):
-            one.process.wait()
+            one.process.wait(is_ending=True)
             self._forget(one)
 
     @signals.deferred()

@@ -18,7 +18,10 @@ from types import FrameType
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
-from mapreduce.support import forked, own, parents
+from mapreduce.support import forked, own, parents, signals
+
+#: Seconds in which the nursery answers, if all is to end: it may have been stopped.
+_PATIENCE = 3.0
 
 
 def kill_group(pid: int) -> None:
@@ -39,6 +42,7 @@ class Nursery:
 
     def __init__(self, method: str) -> None:
         self._control, theirs = socket.socketpair()
+        self._control.settimeout(_PATIENCE)
         driver = os.getpid()
         if method == "fork":
             forked.prepare()
@@ -77,19 +81,24 @@ class Nursery:
                 "the job again"
             ) from None
 
-    def wait(self, pid: int) -> int:
-        """Exit status of a worker; waits for its end."""
+    def wait(self, pid: int, is_ending: bool) -> int:
+        """Exit status of a worker; waits for its end, or for a while if all is to end."""
         try:
             self._control.sendall(struct.pack("<cI", b"w", pid))
-            return self._receive()
+            return self._receive(is_ending)
         except (EOFError, OSError):
             # The kernel ends the workers with the process that started them.
             return -signal.SIGKILL
 
-    def _receive(self) -> int:
+    def _receive(self, is_ending: bool = False) -> int:
         answer = b""
         while len(answer) < 4:
-            part = self._control.recv(4 - len(answer))
+            try:
+                part = self._control.recv(4 - len(answer))
+            except TimeoutError:
+                if is_ending or signals.is_waiting():
+                    os.kill(self._pid, signal.SIGKILL)
+                continue
             if not part:
                 raise EOFError
             answer += part
@@ -98,6 +107,9 @@ class Nursery:
 
     def close(self) -> None:
         """Start no more workers; those that there are end."""
+        with contextlib.suppress(EOFError, OSError):
+            self._control.shutdown(socket.SHUT_WR)
+            self._receive(is_ending=True)
         self._control.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -117,10 +129,10 @@ class Process:
         if self._status is None:
             kill_group(self.pid)
 
-    def wait(self) -> int:
+    def wait(self, is_ending: bool = False) -> int:
         """Wait for its end; its exit status, negative if a signal ended it."""
         if self._status is None:
-            self._status = self._nursery.wait(self.pid)
+            self._status = self._nursery.wait(self.pid, is_ending)
         return self._status
 
 
@@ -136,10 +148,10 @@ def nurse(control: socket.socket, driver: int) -> None:
                 kill_group(pid)
             os._exit(0)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (*signals.NUMBERS, signal.SIGCONT):
         signal.signal(number, end)
-    # No signal that kills: what the tasks have started ends, too.
-    parents.end_with(driver, signal.SIGTERM)
+    # No signal that kills: what the tasks have started ends, too. This one wakes who is stopped.
+    parents.end_with(driver, signal.SIGCONT)
     gc.freeze()
     while True:
         head, descriptors, _, _ = socket.recv_fds(control, 5, 1)

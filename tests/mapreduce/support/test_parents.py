@@ -38,3 +38,24 @@ def test_a_group_ends_also_while_its_leader_waits_for_a_lock(number):
             leader.kill()
         assert select.select([ended], [], [], 60)[0]
         os.close(ended)
+
+
+_PARENT = """
+import subprocess, sys
+leader = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+print(leader.pid, leader.stdout.readline().split()[0], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
+def test_a_group_whose_leader_is_stopped_ends_with_its_parent():
+    given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", _PARENT, _DEAF], **given) as parent:
+        leader, child = map(int, parent.stdout.readline().split())
+        ends = [os.pidfd_open(leader), os.pidfd_open(child)]
+        os.kill(leader, signal.SIGSTOP)
+        parent.kill()
+        for end in ends:
+            assert select.select([end], [], [], 60)[0]
+            os.close(end)
