@@ -95,12 +95,12 @@ def _require_its_files(cluster: Cluster) -> None:
     """Refuse the files of an HDFS with another number of name nodes."""
     is_formatted = (cluster.data / "namenode").exists()
     if is_formatted and cluster.ha != (cluster.data / "journal").exists():
-        which, before, now = ("one name node", "", " --ha")
-        if not cluster.ha:
-            which, before, now = ("two name nodes", now, before)
+        which, was, again = "two name nodes", " --ha", ""
+        if cluster.ha:
+            which, was, again = "one name node", "", " --ha"
         raise ClusterError(
             f"{cluster.data} holds the files of an HDFS with {which}. Start that: gradreduce "
-            f"cluster up{before}. To lose the files: gradreduce cluster up --fresh{now}"
+            f"cluster up{was}. To lose the files: gradreduce cluster up --fresh{again}"
         )
 
 

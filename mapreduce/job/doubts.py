@@ -9,10 +9,10 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import count, pairwise
 from operator import itemgetter
-from types import CodeType, FunctionType
 from typing import Any
 
 from mrjob.job import MRJob
@@ -34,7 +34,7 @@ _GATHERS = {"STORE_ATTR", "STORE_SUBSCR", "append", "add", "update", "extend", "
 _RANKS = {"sorted", "sort", "max", "min", "nlargest", "nsmallest", "most_common"}
 
 #: The variable of a task that names its input file, as Hadoop and mrjob spell it.
-_FILE = re.compile(r"(mapreduce[._])?map[._]input[._]file")
+_FILE = re.compile(r"\bmap[._]input[._]file\b|\bmapreduce_map_input_file\b")
 
 
 def _tell(job: Any, name: str, amount: int = 1) -> None:
@@ -83,17 +83,10 @@ def _told_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any
 
 @cache
 def _asks_for_file(job_class: Any) -> bool:
-    """Whether a function or a constant, of a job's class or of its module, names the variable."""
-    values: list[Any] = []
-    for kind in job_class.__mro__[: job_class.__mro__.index(MRJob)]:
-        if kind.__module__ != "mapreduce.job":
-            values += [*vars(kind).values(), *vars(sys.modules.get(kind.__module__, kind)).values()]
-    for value in values:
-        if isinstance(value, FunctionType | staticmethod | classmethod):
-            values.append(value.__code__ if isinstance(value, FunctionType) else value.__func__)
-        elif isinstance(value, CodeType):
-            values += value.co_consts
-    return any(isinstance(value, str) and _FILE.fullmatch(value) for value in values)
+    """Whether the file of a job's class names the variable; not if there is no file."""
+    with suppress(KeyError, OSError, TypeError):
+        return bool(_FILE.search(inspect.getsource(sys.modules[job_class.__module__])))
+    return False
 
 
 def _gathers(method: Any) -> bool:

@@ -401,7 +401,7 @@ def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
 def _checked(runner: Any, job: Any) -> Any:
     """The runner, after its inputs were checked."""
     found = traits.of(job.options.runner)
-    task_log.check(runner)
+    task_log.append(runner, "")
     for name in runner._opts["jobconf"]:
         properties.warn_of(name)
     if found.shares_files and runner._opts["check_input_paths"]:

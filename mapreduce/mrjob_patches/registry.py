@@ -270,7 +270,7 @@ def _tell_logs(runner: Any) -> None:
             task_log.tell(self, task_log.name(self, step_num, task_type, number), text)
 
     runner._parse_task_counters = ours
-    runner.OPT_NAMES = {*runner.OPT_NAMES, task_log.OPTION}
+    runner.OPT_NAMES = {*runner.OPT_NAMES, "task_log"}
 
 
 def _name_inputs_in_full(runner: Any) -> None:

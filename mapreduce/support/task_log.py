@@ -8,15 +8,6 @@ from hdfs_utils.atomic import storage_errors
 
 log = logging.getLogger("mrjob.tasks")
 
-#: The option that names the file, without its dashes.
-OPTION = "task_log"
-
-
-def check(runner: Any) -> None:
-    """Raise a StorageError if a job cannot write the file that its options name."""
-    if runner._opts.get(OPTION):
-        append(runner, "")
-
 
 def tell(runner: Any, task: str, text: str) -> None:
     """Show what a task wrote beside counters and status, and add it to the file."""
@@ -31,7 +22,10 @@ def name(runner: Any, step: int, kind: str, number: int) -> str:
 
 
 def append(runner: Any, text: str) -> None:
-    """Add text to the file, if the runner's options name one."""
-    if path := runner._opts.get(OPTION):
+    """Add text to the file, if the runner's options name one.
+
+    Raises StorageError (the file cannot be written).
+    """
+    if path := runner._opts.get("task_log"):
         with storage_errors("write", Path(path)), Path(path).open("a", encoding="utf-8") as file:
             file.write(text)

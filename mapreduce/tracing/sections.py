@@ -184,10 +184,8 @@ def _tasks(tasks: list[Task]) -> list[Block]:
 
 
 def _more(tasks: list[Task]) -> list[Block]:
-    rest = len(tasks) - _TASKS
-    return (
-        [Note(f"{count(rest, f'{tasks[0].kind} task')} more, not shown here")] if rest > 0 else []
-    )
+    rest, kind = len(tasks) - _TASKS, tasks[0].kind if tasks else ""
+    return [Note(f"{count(rest, f'{kind} task')} more, not shown here")] * (rest > 0)
 
 
 def _ask_map(step: Step) -> Question | None:

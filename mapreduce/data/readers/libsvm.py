@@ -192,10 +192,7 @@ class Form:
         for pair in pairs:
             index, colon, value = pair.partition(b":")
             if index == b"qid":
-                return (
-                    "no qid, since groups of rows are not supported: make a copy without it",
-                    pair,
-                )
+                return "no qid, since there are no groups of rows: make a copy without it", pair
             if not colon or not index.isdigit():
                 return "index:value", pair
             column = int(index) - self.base

@@ -44,7 +44,6 @@ from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.segments import Target
 from mapreduce.support import signals, task_log, unfinished
 from mapreduce.support.cores import available_cores
-from mapreduce.support.task_log import OPTION
 from mapreduce.support.traits import MOST_HERE
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     # It follows partitioners, and warns of those that it does not know.
     _IGNORED_HADOOP_KWARGS = ("hadoop_input_format", "hadoop_output_format")
 
-    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory", OPTION}
+    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory", "task_log"}
 
     _fs: Any
     _steps: list[dict[str, Any]]
@@ -311,8 +310,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # An input may be a folder without files.
             return []
         folders = Folders(self)
+
+        def tell(task: Task, reply: Reply) -> None:
+            task_log.tell(self, pools.describe(task), reply["log"])
+
         times = plan.attempts(tasks), plan.timeout
-        replies = self._pool.run(tasks, *times, folders.make, folders.take, self._tell_log)
+        replies = self._pool.run(tasks, *times, folders.make, folders.take, tell)
         for reply in replies:
             _add_counters(self._counters[plan.number], reply["counters"])
             for status in reply["status"]:
@@ -321,9 +324,6 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if printed:
             log.warning(PRINTED, f"{tasks[0]['kind']} task", printed.rstrip())
         return replies
-
-    def _tell_log(self, task: Task, reply: Reply) -> None:
-        task_log.tell(self, pools.describe(task), reply["log"])
 
     def _output(self, step_num: int) -> Targets:
         """Where a step's parts go; in memory, if only another step of ours reads them."""

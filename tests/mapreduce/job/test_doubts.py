@@ -97,7 +97,7 @@ ASKS = {
         "'no'\n\n    def mapper_final(self):\n        yield 'lines', 1",
         False,
     ),
-    "no name": ("map_input_file = 1\n", "if line == '': yield line, 1", False),
+    "no name": ("NAME = 1\n", "if line == '': yield line, 1", False),
 }
 
 
