@@ -409,8 +409,7 @@ def _checked(runner: Any, job: Any) -> Any:
             # The runner itself looks at those.
             if not (found.reads_far_files and is_remote(path)):
                 _check_input(path, job.options.runner)
-    is_text = not runner._uses_input_manifest() and not runner._hadoop_input_format
-    if is_text and runner._opts["check_input_paths"]:
+    if runner._opts["check_input_paths"] and _reads_lines(runner):
         _refuse_compressed(runner._input_paths, "runner" if found.shares_files else "hadoop")
     if found.is_here and not found.runner:
         for number in range(runner._num_steps()):
@@ -466,6 +465,15 @@ def _check_input(given: str, runner: str) -> None:
             )
     for top in found:
         check_parts(Path(top))
+
+
+def _reads_lines(runner: Any) -> bool:
+    """Whether a method takes the lines of the input; a program may take any bytes."""
+    step = next(iter(runner._get_steps()), {})
+    mapper = step.get("mapper", {"type": "script"})
+    is_method = mapper["type"] == "script" and "pre_filter" not in mapper
+    is_text = not step.get("input_manifest") and not runner._hadoop_input_format
+    return is_method and is_text and step.get("type") == "streaming"
 
 
 def _refuse_compressed(paths: Iterable[str], reader: str) -> None:

@@ -8,11 +8,20 @@ import zlib
 
 import pytest
 from mrjob.job import MRJob
+from mrjob.protocol import RawValueProtocol
 
 import mapreduce
 from mapreduce.errors import DataError
 from mapreduce.launch import run as launch
 from mapreduce.mrjob_patches import registry
+
+
+class Unpacks(MRJob):
+    OUTPUT_PROTOCOL = RawValueProtocol
+
+    def mapper_cmd(self):
+        return "gzip -dc"
+
 
 RUNNERS = pytest.mark.parametrize("runner", ["parallel", "inline"])
 
@@ -76,6 +85,13 @@ def test_a_mapper_that_opens_its_files_gets_any(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(gzip.compress(b"abc"))
     assert dict(mapreduce.run(Raw, path, runner="inline").pairs) == {"a.bin": 3}
+
+
+def test_a_program_gets_any_file(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(gzip.compress(b"abc"))
+    one = ["-D", "mapreduce.job.maps=1"]
+    assert mapreduce.run(Unpacks, path, arguments=one).pairs == [(None, "abc\n")]
 
 
 @pytest.mark.parametrize(
