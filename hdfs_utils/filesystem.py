@@ -19,9 +19,10 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -133,7 +134,7 @@ def storage(uri: str) -> tuple[Storage, str]:
     # unless the job's class is in no file.
     key = os.getpid(), scheme, authority
     if key not in _known:
-        if scheme == "hdfs":
+        if scheme == "hdfs" and authority not in _reached:
             _take_own(authority)
         _known[key] = _MAKERS[scheme](root, authority)
     return _known[key], path
@@ -182,6 +183,21 @@ def reached(uri: str) -> Storage:
 
 
 _reached: set[str] = set()
+
+
+def used() -> tuple[list[str], list[str]]:
+    """Schemes and name nodes that this process has used, for :func:`expect` in another process."""
+    return sorted({scheme for _, scheme, _ in _known}), sorted(_reached)
+
+
+def expect(schemes: Iterable[str], reached: Iterable[str]) -> None:
+    """Load what some filesystems need, without a connection, for processes that are forked later.
+
+    What another process has reached, they need not look for.
+    """
+    for scheme in schemes:
+        import_module(_MODULES[scheme])
+    _reached.update(reached)
 
 
 def _knock(address: str) -> None:
@@ -444,6 +460,13 @@ _MAKERS: dict[str, Callable[[str, str], Storage]] = {
     "swebhdfs": _webhdfs,
 }
 
+
+#: Where their clients are.
+_MODULES = {
+    "s3": "pyarrow.fs",
+    **dict.fromkeys(("hdfs", "viewfs"), "hdfs_utils.native"),
+    **dict.fromkeys(("webhdfs", "swebhdfs"), "fsspec.implementations.webhdfs"),
+}
 
 _PASSED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 

@@ -219,6 +219,8 @@ def run_task(name: str, script: Path, work: Callable[[Any], object]) -> None:
 
     def run(job_class: type) -> None:
         if task_name(job_class) == name:
+            # Forks would write it, too.
+            sys.stdout.flush()
             try:
                 with contextlib.redirect_stdout(stdout):
                     work(job_class)

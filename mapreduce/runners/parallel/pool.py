@@ -100,6 +100,7 @@ class WorkerPool:
         env: dict[str, str],
         warm: bool,
         paths: Sequence[str] = (),
+        early: dict[str, Any] | None = None,
     ) -> None:
         """Say which job the next tasks belong to.
 
@@ -107,6 +108,7 @@ class WorkerPool:
         ``env``: Environment variables of the tasks.
         ``warm``: Whether a worker runs more than one task.
         ``paths``: Where tasks look for modules first.
+        ``early``: What :func:`worker.with_loaded` loads beside the class before workers are forked.
         """
         self._job += 1
         self._warm = warm
@@ -120,6 +122,8 @@ class WorkerPool:
             "paths": list(paths),
         }
         self._definition = json.dumps(definition)
+        if early:
+            self._starter.load({**definition, **early})
 
     def run(
         self,

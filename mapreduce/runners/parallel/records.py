@@ -191,7 +191,12 @@ def _count_lines(path: str, stop: int) -> int:
     return count
 
 
+#: Copies on this machine of files that are not, by their URIs.
+copies: dict[str, str] = {}
+
+
 def _open(path: str) -> Any:
+    path = copies.get(path, path)
     return RemotePath(path).open() if is_remote(path) else Path(path).open("rb", buffering=0)
 
 

@@ -19,7 +19,7 @@ from mrjob.fs.composite import CompositeFilesystem
 from mrjob.local import LocalMRJobRunner
 from mrjob.step import StepFailedException
 
-from hdfs_utils import publish
+from hdfs_utils import filesystem, publish
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import StorageError, UnmarkedOutputError
 from hdfs_utils.filesystem import is_remote
@@ -31,6 +31,7 @@ from mapreduce.mrjob_patches.registry import PRINTED
 from mapreduce.runners.parallel import lines, worker
 from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.environment import Environments
+from mapreduce.runners.parallel.fetching import Fetcher, discard, is_small
 from mapreduce.runners.parallel.filesystem import SortedFilesystem
 from mapreduce.runners.parallel.folders import Folders
 from mapreduce.runners.parallel.partition import (
@@ -76,6 +77,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     _fs: Any
     _steps: list[dict[str, Any]]
+    #: Whether workers start anew because of that, where they would be forks of this process.
+    _is_far = False
+    #: Whether tasks read other filesystems by themselves.
+    _reads_far = True
 
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -163,23 +168,29 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
             if method == "fork" and not self._is_warm:
-                self._make_jobs(arguments)
+                worker.make_jobs(self._mrjob_cls, self._scripts, arguments)
             with signals.deferred():
                 pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
             worker.made_jobs.clear()
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
-        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
+        early = None
+        if self._is_far and not self._is_warm:
+            # Else each task would load it.
+            schemes, reached = filesystem.used()
+            used = (schemes if self._reads_far else []), reached
+            early = {"parts": self._scripts, "used": used}
+        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths, early)
         return pool
 
-    def _make_jobs(self, arguments: list[str]) -> None:
-        """Make what tasks that are forked have a copy of."""
-        parts = [
+    @property
+    def _scripts(self) -> list[tuple[int, str]]:
+        """Numbers and parts of the steps that are methods of the job."""
+        return [
             (number, mrc)
             for number, step in enumerate(self._get_steps())
             for mrc in ("mapper", "combiner", "reducer")
             if step.get(mrc, {}).get("type") == "script"
         ]
-        worker.make_jobs(self._mrjob_cls, parts, arguments)
 
     def _prepare(self) -> None:
         """Load what all tasks need, while there is one process."""
@@ -222,6 +233,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         """
         if any(map(is_remote, files)) and self._script_path and not self._opts["start_method"]:
             self._opts["start_method"] = "forkserver"
+            self._is_far = DEFAULT_START_METHOD == "fork"
 
     def _check_input_paths(self) -> None:
         super()._check_input_paths()
@@ -310,12 +322,22 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # An input may be a folder without files.
             return []
         folders = Folders(self)
+        self._reads_far = not all(map(is_small, tasks))
+        with Fetcher(self._memory, () if self._is_warm else tasks) as fetcher:
 
-        def tell(task: Task, reply: Reply) -> None:
-            task_log.tell(self, pools.describe(task), reply["log"])
+            def begin(task: Task) -> None:
+                fetcher.bring(task)
+                folders.make(task)
 
-        times = plan.attempts(tasks), plan.timeout
-        replies = self._pool.run(tasks, *times, folders.make, folders.take, tell)
+            def end(task: Task) -> None:
+                discard(task)
+                folders.take(task)
+
+            def tell(task: Task, reply: Reply) -> None:
+                task_log.tell(self, pools.describe(task), reply["log"])
+
+            times = plan.attempts(tasks), plan.timeout
+            replies = self._pool.run(tasks, *times, begin, end, tell)
         for reply in replies:
             _add_counters(self._counters[plan.number], reply["counters"])
             for status in reply["status"]:

@@ -8,13 +8,17 @@ it is a new Python, and workers import what they need.
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from types import FrameType
+from typing import Any
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
@@ -67,6 +71,12 @@ class Nursery:
             # In a group of its own, a terminal's signals leave it alone while it starts.
             self._pid = os.posix_spawn(sys.executable, arguments, os.environ, setpgroup=0)
         theirs.close()
+
+    def load(self, definition: dict[str, Any]) -> None:
+        """Have workers find a job's class loaded, which each would load by itself."""
+        request = json.dumps(definition).encode()
+        with contextlib.suppress(OSError):
+            self._control.sendall(struct.pack("<cI", b"j", len(request)) + request)
 
     def start(self, connection: Connection, stderr_path: str) -> "Process":
         """Start a worker on its end of a connection."""
@@ -153,6 +163,11 @@ def nurse(control: socket.socket, driver: int) -> None:
     # No signal that kills: what the tasks have started ends, too. This one wakes who is stopped.
     parents.end_with(driver, signal.SIGCONT)
     gc.freeze()
+    _serve(control, workers, end)
+
+
+def _serve(control: socket.socket, workers: set[int], end: Callable[[], None]) -> None:
+    own = os.getpid()
     while True:
         head, descriptors, _, _ = socket.recv_fds(control, 5, 1)
         if not head:
@@ -166,14 +181,17 @@ def nurse(control: socket.socket, driver: int) -> None:
             workers.discard(number)
             control.sendall(struct.pack("<i", os.waitstatus_to_exitcode(status)))
             continue
-        stderr_path = b""
-        while len(stderr_path) < number:
-            stderr_path += control.recv(number - len(stderr_path))
+        request = b""
+        while len(request) < number:
+            request += control.recv(number - len(request))
+        if command == b"j":
+            worker.with_loaded(json.loads(request), partial(_serve, control, workers, end))
+            continue
         pid = os.fork()
         if pid == 0:
             try:
                 control.close()
-                worker.main(Connection(descriptors[0]), own, stderr_path.decode())
+                worker.main(Connection(descriptors[0]), own, request.decode())
             finally:
                 os._exit(1)
         workers.add(pid)

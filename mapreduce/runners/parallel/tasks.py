@@ -25,7 +25,7 @@ from mapreduce.runners.parallel.groups import Groups, lines_of
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range
 from mapreduce.runners.parallel.partition import Partitioning
-from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
+from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, copies
 from mapreduce.runners.parallel.segments import Segment, SegmentWriter, Target, raw_blocks
 
 Writer = LineWriter | ColumnWriter
@@ -152,6 +152,7 @@ class Task:
         return read_lines(read, STDIN.lines)
 
     def _readers(self) -> Iterator[SplitReader]:
+        copies.update(self._spec.get("copies", {}))
         for split in self._spec["splits"]:
             self._reader = SplitReader(Split(*split), self._alive)
             yield self._reader

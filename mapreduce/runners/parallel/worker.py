@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from mrjob.job import MRJob
 from mrjob.parse import parse_mr_job_stderr
 
+from hdfs_utils import filesystem
 from hdfs_utils.errors import StorageError
 from mapreduce import compat
 from mapreduce.batches import pairs, snapshots
@@ -109,6 +110,33 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
             worker.load(message["job"])
         reply = worker.run(message["task"])
         connection.send_bytes(json.dumps(reply).encode())
+
+
+def with_loaded(definition: dict[str, Any], serve: Callable[[], None]) -> None:
+    """Load a job's class for the processes that ``serve`` forks, which does not return.
+
+    Returns if the class cannot be loaded: each task will say why.
+    """
+    with contextlib.ExitStack() as silent, Path(os.devnull).open("wb") as null:
+        # The driver has loaded it, too, and shown what it prints.
+        for number in (1, 2):
+            kept = os.dup(number)
+            silent.callback(os.close, kept)
+            silent.callback(os.dup2, kept, number)
+            os.dup2(null.fileno(), number)
+
+        def begin() -> None:
+            silent.close()
+            parts = [(number, mrc) for number, mrc in definition["parts"]]
+            make_jobs(known_jobs[definition["name"]], parts, definition["arguments"])
+            forked.prepare()
+            gc.freeze()
+            serve()
+
+        _Worker().load(definition)
+        filesystem.expect(*definition["used"])
+        with contextlib.suppress(BaseException):
+            _with_class(definition, "map", begin)
 
 
 def printed_path(stderr_path: str) -> str:

@@ -15,6 +15,7 @@ import mapreduce.job  # noqa: F401  (so that stock jobs know the runner)
 import programs
 from hdfs_utils.paths import path_of
 from mapreduce.errors import UsageError
+from mapreduce.runners.parallel import fetching
 
 LINES = [f"{'word ' * (number % 5)}{number % 13}\n" for number in range(900)]
 
@@ -116,6 +117,64 @@ def test_a_folder_that_looks_unfinished(root, tmp_path, name, code, said):
 def test_steps_of_mrjobs_own_runner_read_files_of_this_machine(text):
     with pytest.raises(UsageError, match="Copy the input here"):
         run(stock_jobs.WordCount, "--setup", "true", text)
+
+
+#: Its tasks tell what they had to load, and what the script has prepared.
+LOADING = """\
+import os, sys
+from pathlib import Path
+from mrjob.job import MRJob
+
+with Path("{log}").open("a") as log:
+    log.write("loaded\\n")
+print("printed")
+
+
+class Loading(MRJob):
+    prepared = 0
+
+    def mapper(self, _, line):
+        yield [line, self.prepared, "pyarrow.fs" in sys.modules], 1
+
+    def reducer(self, key, ones):
+        yield key, sum(ones)
+
+
+if __name__ == "__main__":
+    Loading.prepared = 7
+    Loading.run()
+"""
+
+
+def test_small_files_take_no_client_and_no_class_of_their_own(root, tmp_path):
+    """Each task would load them anew, which took twenty times as long as a small task."""
+    log, job = tmp_path / "log", tmp_path / "loading.py"
+    job.write_text(LOADING.format(log=log))
+    for number in range(12):
+        (root / f"file-{number:02d}").write_bytes(b"line\n" * number)
+    done = programs.gradreduce("run", job, root, "-q")
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout, done.stderr) == ('printed\n["line", 7, false]\t66\n', "")
+    # By the driver, and by the process that starts the tasks.
+    assert log.read_text() == "loaded\n" * 2
+
+
+def test_a_file_that_goes_before_its_task(root, monkeypatch):
+    """What cannot be fetched is read by its task, which says what is wrong."""
+    (root / "file").write_bytes(b"line\n")
+    monkeypatch.setattr(fetching, "RemotePath", None)
+    assert run(stock_jobs.MapOnly, root) == [b"LINE"]
+
+
+def test_a_script_that_ends_before_its_class_runs(root, tmp_path):
+    """It is loaded in vain before the tasks are begun, and each of them says so."""
+    (root / "file").write_bytes(b"line\n")
+    job = tmp_path / "ending.py"
+    guard = "import sys\n    if '--mapper' in sys.argv: sys.exit(3)\n    Count.run()\n"
+    job.write_text(f"{programs.COUNT}\n\nif __name__ == '__main__':\n    {guard}")
+    done = programs.gradreduce("run", job, root, "-q")
+    assert done.returncode == 1
+    assert "ending.py ended in a task before it called Count.run()" in done.stderr
 
 
 def test_files_without_a_size_beside_it(s3):
