@@ -111,7 +111,11 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         "NAME=FORMAT of a column of dates, such as day=DD/MM/YYYY; may be repeated.",
         {"multiple": True, "metavar": "NAME=FORMAT"},
     ),
-    ("--max-categories", "Hash a column of more different texts.  [default: 100]", {"type": int}),
+    (
+        "--max-categories",
+        "Hash a column of more different texts.  [default: where that takes fewer features]",
+        {"type": int},
+    ),
     (
         "--category-bits",
         "Hash a column of texts to 2**BITS features.  [default: 10]",

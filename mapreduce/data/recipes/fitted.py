@@ -20,7 +20,7 @@ from mapreduce.data import csr, hashing
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.recipe import Recipe, Rule
-from mapreduce.data.recipes.summary import Numbers, Summary, Texts, distinct
+from mapreduce.data.recipes.summary import MOST_VALUES, Numbers, Summary, Texts, distinct
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.moments import merge
 from mapreduce.support.commands import command
@@ -30,6 +30,8 @@ DAY = 86400.0
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 #: A column of texts is taken for an id if more than this share of them come once.
 ID_SHARE, ID_ROWS = 0.9, 20
+#: So many different texts have a feature each, even where hashing them would take fewer.
+_MOST_LEVELS = 100
 #: Data of not more bytes than this are dense, which all models take.
 DENSE_BYTES = 256 << 20
 #: More features than these have no names in a dataset.
@@ -399,13 +401,9 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
         places = pc.fill_null(own, len(levels)).to_numpy(zero_copy_only=False) + start
         return np.append(places, -1)[codes], 1.0
     if column.kind == "hashed":
-        joined = pc.binary_join_element_wise(f"{column.name}=", encoded.dictionary, "")
-        places, signs = hashing.places(joined, column.bits)
+        places, signs = hashing.places(_named(column.name, encoded.dictionary), column.bits)
         return np.append(places + start, -1)[codes], np.append(signs, 0.0)[codes]
-    words = pc.split_pattern_regex(pc.utf8_lower(encoded.dictionary), r"[^\pL\pN_]+")
-    owners, flat = pc.list_parent_indices(words).to_numpy(), pc.list_flatten(words)
-    are = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
-    owners, flat = owners[are], flat.filter(pa.array(are))
+    owners, flat = kinds.words(encoded.dictionary)
     places, signs = hashing.places(flat, column.bits)
     lengths = np.bincount(owners, minlength=len(encoded.dictionary))
     values = signs / np.sqrt(lengths[owners])
@@ -415,6 +413,11 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
     offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     at = np.repeat(starts[codes], counts) + offsets
     return (rows, places[at] + start), values[at]
+
+
+def _named(name: str, texts: Any) -> Any:
+    """What is hashed for each text of a column."""
+    return pc.binary_join_element_wise(f"{name}=", texts, "")
 
 
 def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
@@ -607,39 +610,85 @@ def _fit_texts(
     name, missing = shlex.quote(common["name"]), common["missing"]
     if rule.kind is None:
         _check_words(recipe, name, column)
-    count, exact = distinct(column.hashes)
-    count = min(count, column.rows)
-    about = f"{'' if exact else 'about '}{count:,} different"
+    count, about = _estimate(column.hashes, column.rows)
+    about += " different"
     note = about + f", {column.missing:,} missing" * bool(column.missing)
     fill = str(rule.constant) if missing == "constant" else None
-    given = {**common, "fill": fill, "note": note}
+    given = {**common, "fill": fill}
     if missing not in ("drop", "constant"):
         given["indicator"] = bool(column.missing)
-    if rule.kind == "text":
-        return Fitted(kind="text", bits=recipe.category_bits, **given)
-    if column.values is not None and len(column.values) <= recipe.max_categories:
-        if rule.kind is None and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
-            return _id(name, about)
-        if len(column.values) == 1 and not column.missing:
-            return f"it is the same in all rows: {next(iter(column.values))!r}"
-        return Fitted(kind="category", levels=tuple(sorted(column.values)), **given)
+    most = recipe.max_categories or max(_MOST_LEVELS, (1 << recipe.category_bits) - 1)
+    if recipe.max_categories is None and rule.kind == "category":
+        most = MOST_VALUES
+    has_few = column.values is not None and len(column.values) <= most
+    differ, is_short = count / max(column.rows, 1), column.rows < 1 << recipe.category_bits
+    is_prose = rule.kind is None and not (has_few and is_short and differ <= ID_SHARE)
+    is_prose = is_prose and _is_prose(column, 1.0 if not has_few else 1 / differ)
     if rule.kind is None:
-        is_text = 2 * column.spaced > column.rows
-        if not is_text and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
-            return _id(name, about)
-        if column.rows < 1 << recipe.category_bits:
-            kind = "text" if is_text else "category"
+        if not is_prose and column.rows >= ID_ROWS and differ > ID_SHARE:
+            words = f", or --text {name} to use its words" * (2 * column.spaced > column.rows)
+            return (
+                f"{about}: it looks like an id. Say --id {name}, or --category {name} to use "
+                f"it{words}"
+            )
+        if (is_prose or not has_few) and is_short:
             return (
                 f"{about} texts in {column.rows:,} rows are too many to learn from. Say "
-                f"--{kind} {name} to use it"
+                f"--{'text' if is_prose else 'category'} {name} to use it"
             )
-        if is_text:
-            return Fitted(kind="text", bits=recipe.category_bits, **given)
-    return Fitted(kind="hashed", bits=recipe.category_bits, **given)
+    bits = recipe.category_bits
+    if rule.kind == "text" or is_prose:
+        words, shown = _estimate(column.vocabulary, column.word_count)
+        note += f"; {shown} different words" * bool(words) + _sharing(words, bits)
+        note += f" (--category {name} takes whole texts)" * (rule.kind is None)
+        return Fitted(kind="text", bits=bits, note=note, **given)
+    if has_few:
+        levels = tuple(sorted(column.values or ()))
+        if len(levels) == 1 and not column.missing:
+            return f"it is the same in all rows: {levels[0]!r}"
+        return Fitted(kind="category", levels=levels, note=note, **given)
+    way, names = "--category-bits", None
+    if column.values is not None:
+        way = f"--category {name}" if recipe.max_categories is None else "--max-categories"
+        names = _named(common["name"], pa.array([*column.values], pa.string()))
+    if sharing := _sharing(count, bits, names):
+        note += f"{sharing} ({way} keeps {'more' if names is None else 'them'} apart)"
+    return Fitted(kind="hashed", bits=bits, note=note, **given)
 
 
-def _id(name: str, about: str) -> str:
-    return f"{about}: it looks like an id. Say --id {name}, or --category {name} to use it"
+def _is_prose(column: Texts, times: float) -> bool:
+    """Whether texts are sentences, whose words say more than the texts, rather than names.
+
+    ``times``: How often a text comes, on average. Sentences are long, and their words come again;
+    or they are of few words, which come far more often than the texts do.
+    """
+    count, words = (distinct(hashes)[0] for hashes in (column.hashes, column.vocabulary))
+    length = column.word_count / max(column.spaced, 1)
+    return 2 * column.spaced > column.rows and (
+        (length >= 5 and column.word_count >= 2 * words and times < 2)
+        or (length >= 3 and count >= 10 * words and times < 10)
+    )
+
+
+def _sharing(count: int, bits: int, names: Any = None) -> str:
+    """How many of some names share one of ``2**bits`` features with others, in words.
+
+    ``names``: As they are hashed; None if they are not known, and the number is what chance gives.
+    """
+    if names is None:
+        shared = round(count * (1 - (1 - 2.0**-bits) ** (count - 1))) if count else 0
+    else:
+        together = np.bincount(hashing.places(names, bits)[0])
+        shared = int(together[together > 1].sum())
+    about = "about " * (names is None)
+    return f", {about}{shared:,} of them share features" if shared else ""
+
+
+def _estimate(hashes: Array, most: int) -> tuple[int, str]:
+    """How many different texts there are, and that in words."""
+    count, exact = distinct(hashes)
+    count = min(count, most)
+    return count, f"{'' if exact else 'about '}{count:,}"
 
 
 def load(content: bytes, place: AnyPath) -> FittedRecipe:

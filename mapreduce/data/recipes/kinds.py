@@ -155,6 +155,14 @@ def booleans(fields: Any) -> tuple[Array, Array]:
     return values, np.isnan(values) & is_given(fields)
 
 
+def words(fields: Any) -> tuple[Array, Any]:
+    """The words of texts, in lower case: the number of each word's text, and the words."""
+    split = pc.split_pattern_regex(pc.utf8_lower(fields), r"[^\pL\pN_]+")
+    owners, flat = pc.list_parent_indices(split).to_numpy(), pc.list_flatten(split)
+    are = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
+    return owners[are], flat.filter(pa.array(are))
+
+
 def without_zone(fields: Any) -> Any:
     """Texts without the offsets from UTC of their times of day."""
     return pc.replace_substring_regex(fields, _ZONED, r"\1")

@@ -52,7 +52,9 @@ class Recipe:
       place of a number and adds a feature that says so; a missing category is a category of its own
       for ``mean``, ``median`` and ``indicator``.
     ``missing_label``: {"error", "drop"}. What to do with a row without label.
-    ``max_categories``: A column of more different texts is hashed.
+    ``max_categories``: A column of more different texts is hashed; None: one for which that takes
+      fewer features (and more than 100 texts), or more than 10,000 texts of a category that a user
+      names.
     ``category_bits``: A hashed column becomes ``2**category_bits`` features.
     ``hash_bits``: All columns together are hashed to ``2**hash_bits`` features; see
       :mod:`mapreduce.data.hashing`.
@@ -76,7 +78,7 @@ class Recipe:
     only: tuple[str, ...] = ()
     missing: str = "indicator"
     missing_label: str = "error"
-    max_categories: int = 100
+    max_categories: int | None = None
     category_bits: int = 10
     hash_bits: int | None = None
     standardise: bool = True
@@ -101,10 +103,10 @@ class Recipe:
         }
         for name, known in checks.items():
             _one_of(name, getattr(self, name), known)
-        for name, most in (("max_categories", 10_000), ("category_bits", MOST_BITS)):
-            _between(name, getattr(self, name), most)
-        if self.hash_bits is not None:
-            _between("hash_bits", self.hash_bits, MOST_BITS)
+        bounds = {"max_categories": 10_000, "category_bits": MOST_BITS, "hash_bits": MOST_BITS}
+        for name, most in bounds.items():
+            if (value := getattr(self, name)) is not None:
+                _between(name, value, most)
         _one_of("decimal", self.decimal, (".", ","))
         _one_of("thousands", self.thousands, THOUSANDS)
         for name in ("delimiter", "quote"):

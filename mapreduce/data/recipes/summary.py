@@ -82,7 +82,8 @@ class Texts:
     ``hashes``: The least hashes of the different texts.
     ``numeric``, ``absent``: Rows whose text is a number, and those where it would stand for a
       missing number.
-    ``spaced``: Rows whose text has a space in it.
+    ``spaced``, ``word_count``: Rows whose text has a space in it, and the words of these texts.
+    ``vocabulary``: The least hashes of the different words.
     ``words``: The first texts in sorted order that are not numbers, cut if they are long.
     ``forms``: See :func:`mapreduce.data.recipes.kinds.date_forms`; of texts that stand for no
       missing one.
@@ -92,9 +93,11 @@ class Texts:
     missing: int
     values: dict[str, int] | None
     hashes: Array
+    vocabulary: Array
     numeric: int
     absent: int
     spaced: int
+    word_count: int
     words: tuple[str, ...]
     forms: dict[str, tuple[int, str]]
 
@@ -172,16 +175,17 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
     start = pc.utf8_slice_codeunits(distinct, 0, _SHOWN_CHARACTERS)
     is_long = pc.not_equal(pc.binary_length(start), pc.binary_length(distinct))
     shown = pc.if_else(is_long, pc.binary_join_element_wise(start, "…", ""), start)
-    # Two hashes of 32 bits make one of 64.
-    low, high = (murmur3(distinct, seed).astype(np.uint64) for seed in (0, 1))
+    owners, words = kinds.words(distinct.filter(pa.array(spaced)))
     return Texts(
         len(column) - column.null_count,
         column.null_count,
         _counted(distinct, counts),
-        _hashes((high << np.uint64(32)) | low),
+        _text_hashes(distinct),
+        _text_hashes(words.unique()),
         int(counts[~others & ~absent].sum()),
         int(counts[absent].sum()),
         int(counts[spaced].sum()),
+        int(counts[spaced][owners].sum()),
         tuple(sorted(set(shown.filter(pa.array(others)).to_pylist()))[:_SHOWN_WORDS]),
         kinds.date_forms(distinct.filter(pa.array(~absent)), counts[~absent]),
     )
@@ -192,6 +196,12 @@ def _counted(values: Any, counts: Array) -> dict[str, int] | None:
     if len(values) > MOST_VALUES or characters > MOST_CHARACTERS:
         return None
     return dict(zip(values.to_pylist(), counts.tolist(), strict=True))
+
+
+def _text_hashes(texts: Any) -> Array:
+    # Two hashes of 32 bits make one of 64.
+    low, high = (murmur3(texts, seed).astype(np.uint64) for seed in (0, 1))
+    return _hashes((high << np.uint64(32)) | low)
 
 
 def _hashes(found: Array) -> Array:
@@ -226,9 +236,11 @@ def _join(left: Column, right: Column) -> Column:
             left.missing + right.missing,
             _added(left.values, right.values),
             _hashes(np.concatenate([left.hashes, right.hashes])),
+            _hashes(np.concatenate([left.vocabulary, right.vocabulary])),
             left.numeric + right.numeric,
             left.absent + right.absent,
             left.spaced + right.spaced,
+            left.word_count + right.word_count,
             tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
             _forms(left.forms, right.forms),
         )
@@ -274,7 +286,7 @@ def to_message(summary: Summary) -> Message:
     arrays: dict[str, Array] = {}
     for place, (name, column) in enumerate(summary.columns.items()):
         content: dict[str, Any] = dict(vars(column))
-        for part in ("sketch", "hashes"):
+        for part in ("sketch", "hashes", "vocabulary"):
             if (found := content.pop(part, None)) is not None:
                 for i, array in enumerate(found if part == "sketch" else (found,)):
                     arrays[f"{place}.{part}.{i}"] = array
@@ -297,7 +309,8 @@ def from_message(message: Message) -> Summary:
         if floats is None:
             content["words"] = tuple(content["words"])
             content["forms"] = {form: tuple(found) for form, found in content["forms"].items()}
-            columns[name] = Texts(**content, hashes=array("hashes.0"))  # type: ignore[arg-type]
+            hashes = {part: array(f"{part}.0") for part in ("hashes", "vocabulary")}
+            columns[name] = Texts(**content, **hashes)  # type: ignore[arg-type]
         else:
             content["sums"] = tuple(content["sums"])
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]

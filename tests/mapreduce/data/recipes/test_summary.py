@@ -1,6 +1,7 @@
 """Statistics of columns; oracles: the statistics of all rows at once, NumPy and Python's counts."""
 
 import math
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -17,11 +18,18 @@ from mapreduce.data.recipes.summary import Summary
 from mapreduce.reduction.message import decode, encode
 
 NUMBERS = st.floats(-1e6, 1e6) | st.integers(-9, 9).map(float) | st.just(math.nan)
-TEXTS = st.sampled_from(["a", "b c", "12", "NA", "x,y", "Zürich", None]) | st.text(max_size=3)
+TEXTS = st.sampled_from(["a", "b c", "C, b", "12", "NA", "x,y", "Zürich", None]) | st.text(
+    max_size=3
+)
 ROWS = st.lists(
     st.tuples(NUMBERS, NUMBERS, TEXTS.map(lambda text: (text or "").strip() or None)), max_size=40
 )
 KINDS = {"n": "number?", "d": "date:YYYY-MM-DD", "t": "text"}
+
+
+def words_of(text):
+    """Its words, letters and digits in lower case."""
+    return re.findall(r"[^\W]+", text.lower())
 
 
 def summary_of(rows, weights=None, detailed=True):
@@ -40,7 +48,7 @@ def plain(found):
         content = dict(vars(column))
         for inexact in ("mean", "squares", "weight", "missing_weight"):
             content.pop(inexact, None)
-        for part in ("sketch", "hashes"):
+        for part in ("sketch", "hashes", "vocabulary"):
             if content.get(part) is not None:
                 content[part] = [np.round(array, 6).tolist() for array in content[part]]
         result[name] = {key: repr(value) for key, value in content.items()} | {
@@ -152,6 +160,12 @@ def test_numbers_and_texts_are_counted(rows):
     assert texts.spaced == sum(count for text, count in counts.items() if " " in text)
     assert summary.distinct(texts.hashes) == (len(counts), True)
     assert summary.distinct(column.hashes) == (len(np.unique(numbers)), True)
+    # Python has other small letters for a few of the others.
+    if not all(map(str.isascii, counts)):
+        return
+    words = [word for text in counts.elements() if " " in text for word in words_of(text)]
+    assert texts.word_count == len(words)
+    assert summary.distinct(texts.vocabulary) == (len({*words}), True)
 
 
 @settings(max_examples=100)
