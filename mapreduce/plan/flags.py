@@ -161,7 +161,12 @@ class _Learning:
     l1: float = _set(
         0.0, "strength of the L1 penalty on the weights, for sgd and momentum", _FROM_0
     )
-    l2: float = _set(0.0, "strength of the L2 penalty on the weights", _FROM_0)
+    l2: float | None = _set(
+        None,
+        "strength of the L2 penalty on the weights (default: 0; on a table, for lbfgs, one over "
+        "the number of rows, which is scikit-learn's C = 1 or alpha = 1)",
+        _FROM_0,
+    )
     weight_decay: float = _set(
         0.0,
         "share of all parameters (weights and biases) that is added to the gradient; adamw "
@@ -284,6 +289,9 @@ class _Execution:
 #: Options of how and how long it is learned that say nothing against L-BFGS.
 _OF_ANY = {"optimizer", "l2", "history_size", "tol", "eval_every", "checkpoint_every"}
 
+#: Models with one best point, which L-BFGS finds.
+CONVEX = ("softmax", "linear", "logistic", "svm")
+
 #: What the help calls the parts of the settings.
 _GROUPS = {
     "What is learned": _Learned,
@@ -307,7 +315,7 @@ class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
             parts = (_Learning, _Length, _Strategy)
             names = {one.name for part in parts for one in fields(part)} - _OF_ANY | {"augment"}
             is_free = all(getattr(self, name) == getattr(Settings, name) for name in names)
-            suits = is_table and is_free and model in ("softmax", "linear", "logistic", "svm")
+            suits = is_table and is_free and model in CONVEX
             optimizer = "lbfgs" if suits else "sgd"
         return replace(self, model=model, optimizer=optimizer)
 

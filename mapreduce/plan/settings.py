@@ -15,7 +15,7 @@ from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listed
-from mapreduce.plan.flags import PLAN, expect
+from mapreduce.plan.flags import CONVEX, PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan, Trunk
 from mapreduce.support import trust
@@ -100,6 +100,7 @@ def make(
             "model": models.MODELS.spelled(settings.model),
             "optimizer": optim.OPTIMIZERS.spelled(settings.optimizer),
             "strategy": strategies.STRATEGIES.spelled(settings.strategy),
+            "l2": _l2(settings, data, rows),
             "class_weight": _class_weight(settings.class_weight, data),
             "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,
@@ -425,6 +426,19 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if not any(weights.values()):
         raise UsageError("--class-weight: at least one class must have a weight above 0")
     return tuple(weights.values())
+
+
+def _l2(settings: Settings, data: Manifest, rows: int) -> float:
+    """The L2 penalty: that of the settings, else scikit-learn's for L-BFGS on a table.
+
+    Its classifiers have weights for one of two classes, and softmax for both. So the penalty of
+    softmax must be twice as large for the same model.
+    """
+    if settings.l2 is not None:
+        return settings.l2
+    if data.recipe is None or settings.optimizer != "lbfgs" or settings.model not in CONVEX:
+        return 0.0
+    return (2.0 if settings.model == "softmax" and len(data.classes or ()) == 2 else 1.0) / rows
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:

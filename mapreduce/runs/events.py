@@ -32,6 +32,7 @@ class RunStarted(Event):
     stages: int = 1
     model: str = ""
     optimizer: str = ""
+    l2: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
     content: dict[str, Any] = {
         "model": plan.model,
         "optimizer": plan.optimizer,
+        "l2": plan.l2,
         "rows": plan.rows,
         "rounds": plan.rounds,
         "rounds_per_epoch": plan.rounds_per_epoch,
@@ -223,9 +224,10 @@ class Display:
         self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
+        penalty = f", --l2 {event.l2:.3g}" if event.l2 else ""
         most = "at most " * (event.optimizer == "lbfgs")
         self.say(
-            f"{event.model:.60} by {event.optimizer}: {most}{event.rounds:,} rounds of "
+            f"{event.model:.60} by {event.optimizer}{penalty}: {most}{event.rounds:,} rounds of "
             f"{event.batch_size:,} rows{again}; runner {event.runner}{way(event)}"
         )
 

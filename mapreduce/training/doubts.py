@@ -169,6 +169,21 @@ def _name(config: RunConfig, feature: int) -> str:
     return f"feature {feature}, counted from 0,"
 
 
+def width(run: RunDir) -> str | None:
+    """A warning if the columns of a table have become more features than it has rows, or None."""
+    plan, recipe = run.config.plan, run.recipe
+    if recipe is None or recipe.recipe.hash_bits is not None or plan.data.features <= plan.rows:
+        return None
+    widest = max(recipe.columns, key=lambda column: column.width)
+    is_much = 10 * widest.width > plan.data.features
+    most = f"; {widest.width:,} are those of {widest.name!r}" * is_much
+    return (
+        f"there are {plan.data.features:,} features for {plan.rows:,} rows{most}. They can fit any "
+        f"labels, and other rows worse. Import the table without the columns that are only names "
+        f"(--drop), or take --l2 {max(10 * plan.l2, 1 / plan.rows):.2g}; --eval shows what helps"
+    )
+
+
 def guessing(config: RunConfig) -> str | None:
     """What is right by always guessing: a line for people, or None if rows have several labels."""
     place = config.evaluation or config.data

@@ -155,6 +155,8 @@ class Driver:
         record(self._run, self._model, self._given, self._keep, self.teller.warn)
         position = self._start(result.completed if result is not None else None)
         # A search measures the scales, and says at its end whether they were too far apart.
+        if not position.completed:
+            self.teller.doubt(doubts.width(self._run))
         if not position.completed and self._optimizer.search(position.scalars) is None:
             self.teller.doubt(doubts.scales(self._run.config))
         with self._chooser.workers(self._job_class):

@@ -73,6 +73,7 @@ class Teller:
                 stages=execution.stages,
                 model=self._plan.model,
                 optimizer=self._plan.optimizer,
+                l2=self._plan.l2,
             )
         )
 

@@ -35,14 +35,10 @@ def test_five_commands(name, table, tmp_path):
     predicted = str(tmp_path / "predicted.parquet")
     is_class = table.task == "classification"
     by_class = ["--stratify", table.label] if is_class else []
-    model = ["--model", "softmax" if is_class else "linear"]
-    # scikit-learn's penalty of 1, which it adds to a sum over the rows.
-    penalty = ["--optimizer", "lbfgs", "--l2", str(1 / len(raw_tables.columns(source)["id"]))]
-
     succeed("data", "split", str(source), parts, "--id", "id", *by_class)
     labels = ["--label", table.label, "--id", "id"]
     succeed("data", "import", train, data, *labels)
-    succeed("train", data, "--run", run, *model, *penalty, "-q")
+    succeed("train", data, "--run", run, "-q")
     evaluated = json.loads(succeed("evaluate", run, test, "--json"))
     succeed("predict", run, test, predicted)
 

@@ -240,9 +240,34 @@ class TestChoice:
         assert plan.model == settings.get("model", "softmax")
         # As if somebody had said so.
         named = making.make(
-            Settings(**settings | {"model": plan.model, "optimizer": optimizer}), table
+            Settings(**settings | {"model": plan.model, "optimizer": optimizer, "l2": plan.l2}),
+            table,
         )
         assert named == plan
+
+    @pytest.mark.parametrize(
+        ("settings", "data", "penalty"),
+        [
+            ({}, {"classes": (0, 1)}, 2),
+            ({}, {"classes": (0, 1, 2)}, 1),
+            ({}, NUMBERS, 1),
+            ({"model": "logistic"}, {"classes": (0, 1)}, 1),
+            ({"model": "svm", "optimizer": "lbfgs"}, {"classes": (0, 1)}, 1),
+            ({"tol": 1e-3, "seed": 3}, NUMBERS, 1),
+            ({"limit_rows": 50}, NUMBERS, 1),
+            ({"l2": 0.0}, NUMBERS, 0),
+            ({"epochs": 3}, NUMBERS, 0),
+            ({"model": "mlp:3"}, {}, 0),
+            ({"model": "mlp:3", "optimizer": "lbfgs"}, {}, 0),
+            ({"model": "logistic", "optimizer": "sgd"}, {"classes": (0, 1)}, 0),
+            ({"optimizer": "lbfgs"}, {"recipe": None}, 0),
+        ],
+    )
+    def test_of_a_penalty(self, settings, data, penalty):
+        """scikit-learn's C = 1 or alpha = 1, which stands beside a sum over the rows."""
+        table = dataset(**{"recipe": Listed("recipe.json", "0" * 64), **data})
+        plan = making.make(Settings(**settings), table)
+        assert plan.l2 == penalty / settings.get("limit_rows", table.rows)
 
     def test_of_numbers_and_of_other_data(self):
         other, numbers = making.make(Settings(), dataset()), dataset(**NUMBERS)

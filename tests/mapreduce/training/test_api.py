@@ -147,10 +147,12 @@ class TestTrain:
         table |= {"y": x * 5 + 2 + labels, "w": random.integers(1, 5, 60)}
         weighted = pa.table(table)
         repeated = weighted.take(np.repeat(np.arange(60), table["w"])).drop_columns("w")
-        options = {"optimizer": "lbfgs", "l2": 0.01, "class_weight": "balanced", **HERE}
+        options = {"optimizer": "lbfgs", "class_weight": "balanced", **HERE}
         one = mapreduce.train(weighted, "logistic", weights="w", **options)
         other = mapreduce.train(repeated, "logistic", **options)
         assert one.plan.class_weight == pytest.approx(other.plan.class_weight)
+        assert one.plan.l2 == pytest.approx(1 / len(repeated))
+        assert other.plan.l2 == pytest.approx(1 / len(repeated))
         for name, array in one.parameters.items():
             np.testing.assert_allclose(array, other.parameters[name], atol=1e-5)
         found = [one.evaluate(weighted, runner="inline"), other.evaluate(repeated, runner="inline")]
