@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hdfs_utils.errors import NotRunningError
 from mapreduce.cli.common import Seconds, json_option, print_json
 from mapreduce.errors import JobError
 from mapreduce.launch.jobs import SubmittedJob, submitted
@@ -109,7 +110,11 @@ def clean(id: tuple[str, ...]) -> None:
     if not id:
         from mapreduce.runners.hadoop.leftovers import remove_old
 
-        old = remove_old()
+        try:
+            old = remove_old()
+        except NotRunningError:
+            # Without a cluster nothing of one is left.
+            old = []
         for found in old or ():
             echo(f"removed {found}")
         if old is None:

@@ -32,8 +32,8 @@ from mapreduce.support.traits import Keeper, Step
 
 log = logging.getLogger("mrjob.launch")
 
-#: The record, and what it is called while it is being removed.
-_LEFT, _REMOVED = "left.json", "removed.json"
+#: The record, and what it is called while it is being removed; that of a job on this machine.
+_LEFT, _REMOVED, _HERE = "left.json", "removed.json", "here.json"
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,7 @@ def _of(runner: Any, mark: str) -> Left:
     """What a job that is about to run is, and where it will write."""
     passed = {**runner._opts, "local_tmp_dir": "", "cleanup": "", "cleanup_on_failure": ""}
     settings = json.dumps([runner._get_steps(), passed], sort_keys=True, default=str)
-    here = [tempfile.gettempdir(), *filter(None, [runner._opts["local_tmp_dir"]])]
-    temporary = os.path.join(here[-1], runner._job_key)  # noqa: PTH118
+    temporary = _temporary(runner)
     files = {*runner._working_dir_mgr.paths(), *runner._dir_to_archive_path, *runner._input_paths}
     files |= {*runner._opts["py_files"], *runner._opts["libjars"]}
     inputs = tuple(
@@ -152,6 +151,12 @@ def _of(runner: Any, mark: str) -> Left:
         (temporary, runner._hadoop_tmp_dir, *filter(None, [str(runner._unpublished or "")])),
         (mark,),
     )
+
+
+def _temporary(runner: Any) -> str:
+    """The folder of a job's temporary files on this machine."""
+    parent = runner._opts["local_tmp_dir"] or tempfile.gettempdir()
+    return os.path.abspath(os.path.join(parent, runner._job_key))  # noqa: PTH100, PTH118
 
 
 def jobs() -> Path:
@@ -182,6 +187,20 @@ def wanting(id: str) -> Iterator[None]:
         yield
     finally:
         _wanted.remove(id)
+
+
+class _Here:
+    """The record of a submitted job on this machine: the folder of its temporary files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def start(self, runner: Any) -> None:
+        """Note a job that is about to run."""
+        try:
+            atomic.replace(self.path, json.dumps({"folder": _temporary(runner)}).encode())
+        except StorageError as error:
+            log.warning("%s: if this driver is killed, its temporary files stay", error)
 
 
 class _Kept(Keeper):
@@ -358,14 +377,19 @@ class _Kept(Keeper):
 
 
 @contextlib.contextmanager
-def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | None]:
-    """Keep a record of a job while it runs, where its result could be adopted; else yields None."""
+def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | _Here | None]:
+    """Keep a record of a job while it runs, if it was submitted or its result could be adopted."""
+    found, path = report.current() or (Report(report.new_id(), arguments[0]), None)
     if not traits.of(job.options.runner).can_adopt:
-        yield None
+        here = _Here(path.parent / _HERE) if path else None
+        try:
+            yield here
+        finally:
+            if here:
+                here.path.unlink(missing_ok=True)
         return
     from mapreduce.runners import applications
 
-    found, path = report.current() or (Report(report.new_id(), arguments[0]), None)
     folder = path.parent if path else jobs() / found.id
     note, ended = _Kept(folder, found, arguments, is_submitted=path is not None), None
     try:
@@ -400,7 +424,8 @@ def left_behind() -> list[Path]:
 def told(folder: Path) -> str:
     """What a job whose driver was killed has left, and what can be done; "" if nothing."""
     if not (folder / _LEFT).exists():
-        return ""
+        files = f" gradreduce jobs clean {folder.name} removes its temporary files"
+        return files * (folder / _HERE).exists()
     try:
         found: Left = read(folder, _LEFT, Left)
         inputs, script = found.changes()
@@ -442,4 +467,9 @@ def clean(folder: Path) -> list[str]:
         known: Report = read(folder, "report.json", Report)
         found = remove(known.runner or "hadoop", read(folder, _REMOVED, Left))
         (folder / _REMOVED).unlink()
+    here = Path(str((jsonfiles.read(folder / _HERE) or {}).get("folder", "")))
+    if here.is_absolute() and here.exists():
+        shutil.rmtree(here)
+        found.append(str(here))
+    (folder / _HERE).unlink(missing_ok=True)
     return found

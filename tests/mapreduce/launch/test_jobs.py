@@ -135,7 +135,9 @@ def test_a_job_runs_on_after_the_process_that_has_submitted_it(folder):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number):
+def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number, monkeypatch):
+    (folder / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
     (folder / "wait").touch()
     id = succeed("run", "--submit", "job.py", "-o", "out", "in.txt").strip()
     job = mapreduce.SubmittedJob(id)
@@ -159,6 +161,24 @@ def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number):
     assert id in succeed("jobs", "list")
     state = "interrupted" if number == signal.SIGTERM else "lost"
     assert f"state         {state}\n" in succeed("jobs", "status", id)
+    # The driver removes its folder, or else its owner does.
+    left = job.folder / "here.json"
+    said = ""
+    if state == "lost":
+        temporary = Path(json.loads(left.read_text())["folder"])
+        assert temporary.parent == folder / "tmp"
+        # It may not have needed one yet.
+        temporary.mkdir(exist_ok=True)
+        said = f"removed {temporary}\n"
+        assert f"gradreduce jobs clean {id} removes its temporary files" in job.status().cause
+    assert succeed("jobs", "clean", id) == said
+    assert succeed("jobs", "clean", id) == ""
+    assert [*(folder / "tmp").glob("job.*")] == []
+    assert not left.exists()
+
+
+def test_without_a_cluster_nothing_of_one_is_looked_for(folder):
+    assert succeed("jobs", "clean") == ""
 
 
 def test_a_job_without_files_is_refused_in_its_report(folder):
