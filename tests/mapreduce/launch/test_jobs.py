@@ -142,7 +142,8 @@ def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number, monke
     id = succeed("run", "--submit", "job.py", "-o", "out", "in.txt").strip()
     job = mapreduce.SubmittedJob(id)
     # Its driver has begun, and so have its tasks.
-    wait_until(lambda: job.status().runner)
+    left = job.folder / "here.json"
+    wait_until(lambda: job.status().runner and left.exists())
     if number == signal.SIGTERM:
         found = json.loads(succeed("jobs", "cancel", id, "--json"))
         assert (found["state"], found["exit_code"]) == ("interrupted", 143)
@@ -162,7 +163,6 @@ def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number, monke
     state = "interrupted" if number == signal.SIGTERM else "lost"
     assert f"state         {state}\n" in succeed("jobs", "status", id)
     # The driver removes its folder, or else its owner does.
-    left = job.folder / "here.json"
     said = ""
     if state == "lost":
         temporary = Path(json.loads(left.read_text())["folder"])
