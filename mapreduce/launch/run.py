@@ -48,6 +48,7 @@ from mapreduce.support import jsonlog, signals, task_log, traits
 from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.reading import refuse_compressed
+from mapreduce.support.spelling import in_words_of_python
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Result:
     counters: list[dict[str, dict[str, int]]]
 
 
+@in_words_of_python({"runner"})
 def run(
     job_class: type | str | os.PathLike[str],
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,

@@ -10,7 +10,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,7 @@ from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import blas, numeric, signals
 from mapreduce.support import trust as trusted
+from mapreduce.support.spelling import in_python, in_words_of_python
 from mapreduce.training import console, replaying, start
 from mapreduce.training.export import export
 from mapreduce.training.given import in_a_file, specification
@@ -54,6 +55,24 @@ from mrjob.step import StepFailedException  # isort: skip
 
 #: The folder of runs for which no folder is named.
 RUNS = Path("runs")
+#: What :func:`train` takes, beside the options of a plan and of executions: what the columns of a
+#: table become, as ``gradreduce data import`` takes it.
+_COLUMNS = {field.name for field in fields(Recipe)} | {"number", "category", "text"}
+_TABLES = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+_PLANS = {option.name for table in _TABLES for option in table}
+#: The options that messages name by keywords of this module.
+_KEYWORDS = _COLUMNS | _PLANS
+_KEYWORDS |= {"by", "data", "device", "evaluation", "importance", "keep", "layer", "path"}
+_KEYWORDS |= {
+    "date_format",
+    "probability_of",
+    "remote_data",
+    "repeats",
+    "run",
+    "take_over",
+    "trust",
+}
+_in_python = in_words_of_python(_KEYWORDS)
 #: How the file of a table is read, where that of the training data was read otherwise.
 _READING = ("drop", "na", *CSV_OPTIONS)
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
@@ -66,6 +85,7 @@ _NUMBERS = ("learning_rate", "eval_accuracy", "eval_loss")
 class Run:
     """A training in the folder ``path``: its model, its history, and how to go on with it."""
 
+    @_in_python
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self._kept = near.Near()
@@ -137,6 +157,7 @@ class Run:
         recorded = events.read(self.path / "events.jsonl")
         return {event["completed"]: event for event in recorded if event["event"] == kind}
 
+    @_in_python
     def evaluate(
         self,
         data: Any,
@@ -199,6 +220,7 @@ class Run:
                 found = permuting.added(found, self._run, folder, how, device, *permutations)
             return found
 
+    @_in_python
     def predict(
         self,
         data: Any,
@@ -320,7 +342,7 @@ class Run:
                 completed = prepare(run, folder, how, False, out, shown, device)
                 prediction_job.predict(run, completed, folder, out, how, id, device, wanted)
             for note in notes:
-                warnings.warn(note, stacklevel=2)
+                warnings.warn(in_python(note, _KEYWORDS), stacklevel=2)
             if loaded is None or file is None:
                 parts = map(pq.read_table, ordered(out.glob("part-*.parquet")))
                 found = plain(pa.concat_tables(parts))
@@ -346,6 +368,7 @@ class Run:
         like = _Like(config.classes or None, self._run.recipe)
         return _imported(data, place, config.plan.model, config.plan.dtype, like, **options)
 
+    @_in_python
     def resume(
         self, *, callbacks: Iterable[Subscriber] = (), progress: bool = True, **execution: Any
     ) -> "Run":
@@ -368,6 +391,7 @@ class Run:
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
 
+    @_in_python
     def replay(
         self,
         run: Any = None,
@@ -405,6 +429,7 @@ class Run:
                 replaying.replay(self._run, place, given, bus, moved)
         return Run(place)
 
+    @_in_python
     def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
         """Write the parameters to a file; see :func:`mapreduce.training.export.export`."""
         return export(self._run, _path(path), None if data is None else _path(data))
@@ -433,6 +458,7 @@ class Run:
         )
 
 
+@_in_python
 def train(
     data: Any,
     model: Any = "auto",
@@ -491,7 +517,8 @@ def train(
         False shows warnings only.
     options
         The options of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
-        ``executor``, ..., and ``mrjob_arguments``.
+        ``executor``, ..., and ``mrjob_arguments``. For tables also those of a recipe: ``number``,
+        ``category`` and ``text``, lists of columns, ``drop``, ``na``, ``missing`` and so on.
 
     Raises
     ------
@@ -517,7 +544,10 @@ def train(
     >>> bool(accuracy > 0.9)
     True
     """
-    tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+    if columns := {name: options.pop(name) for name in _COLUMNS & options.keys() - _PLANS}:
+        if recipe is not None and not isinstance(recipe, Mapping):
+            raise UsageError(f"recipe and {', '.join(columns)}: expected all of it in the file")
+        recipe = {**(recipe or {}), **columns}
     if "eval" in options:
         # As the command calls it.
         if evaluation is not None:
@@ -530,9 +560,9 @@ def train(
     model, initial = specification(model)
     if initial is not None and init_from is not None:
         raise UsageError("init_from: the module has parameters to start from. Pass its class")
-    given = _checked({"model": model, **options}, *tables)
+    given = _checked({"model": model, **options}, *_TABLES)
     path = _path(run) if run is not None else _new_folder(model)
-    values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
+    values = {**start.defaults(*_TABLES), **given, "run": path, "evaluation": evaluation}
     # Check the options before any data are imported.
     settings = plan_flags.settings(values)
     plan_settings.trust_members(settings)
@@ -567,6 +597,7 @@ def train(
     return Run(path)
 
 
+@_in_python
 def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()) -> Run:
     """The run in a folder.
 
@@ -756,7 +787,7 @@ def _made(
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
         for note in source.remarks:
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(in_python(note, _KEYWORDS), stacklevel=2)
     return out
 
 
@@ -840,7 +871,7 @@ def _quiet(profile: str) -> Iterator[None]:
 def _shown(
     progress: bool, callbacks: Iterable[Subscriber], path: AnyPath
 ) -> Iterator[tuple[Events, console.Display]]:
-    display = console.Display(not progress)
+    display = console.Display(not progress, lambda text: in_python(text, _KEYWORDS))
     try:
         yield Events(display, *callbacks), display
     except Interrupted as error:

@@ -186,8 +186,9 @@ class Pace:
 class Display:
     """Shows events by a line now and then, which replaces the one before on a terminal."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, quiet: bool, spell: Callable[[str], str] = str) -> None:
+        #: How options are spelled.
+        self._quiet, self._spell = quiet, spell
         self._redraws = sys.stderr.isatty()
         self._is_drawn = False
         self._last = time.monotonic()
@@ -243,7 +244,7 @@ class Display:
 
     def say(self, text: str, *, stays: bool = True) -> None:
         """Print a line, which the next one replaces unless it ``stays``."""
-        echo(text, nl=stays, err=True, erase=self._is_drawn)
+        echo(self._spell(text), nl=stays, err=True, erase=self._is_drawn)
         self._is_drawn = not stays
 
     def close(self) -> None:

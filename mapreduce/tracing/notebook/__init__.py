@@ -18,6 +18,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.report import terminal
 from mapreduce.report.blocks import View
+from mapreduce.support.spelling import in_words_of_python
 from mapreduce.tracing import checking, sections, verdicts
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.engine import LINES, tracing
@@ -95,6 +96,7 @@ def _finite(item: Any) -> Any:
     return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
+@in_words_of_python({"maps", "reducers", "round_number", "runner", "time_limit"})
 def explain(
     target: type | str | os.PathLike[str] | AnyPath,
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
@@ -190,6 +192,7 @@ class Checked:
         return self._recorded().export_html(inline_styles=True, code_format=form)
 
 
+@in_words_of_python({"laws", "runner", "time_limit"})
 def check(
     target: type | str | os.PathLike[str],
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,

@@ -173,14 +173,14 @@ def test_rows_without_weight_are_no_group(trained):
 def test_bad_input(trained, folder):
     run, columns = trained["classes"], table(150, 7)
     rows = pa.table(columns).drop(["plan", "note", "share"])
-    with pytest.raises(UsageError, match=r"--by twn: the table has no such.*Did you mean town\?"):
+    with pytest.raises(UsageError, match=r"by=\"twn\": the table has no such.*Did you mean town\?"):
         run.evaluate(rows, by="twn")
-    with pytest.raises(UsageError, match=r"--by size: expected at most 100 different values"):
+    with pytest.raises(UsageError, match=r"by=\"size\": expected at most 100 different values"):
         run.evaluate(rows, by="size")
     with pytest.raises(UsageError, match=r"by='town': expected a table"):
         run.evaluate((np.ones((2, 2)), ["low", "high"]), by="town")
     lists = rows.append_column("lists", pa.array([[1.0]] * len(rows)))
-    with pytest.raises(UsageError, match=r"--by lists: expected a column of texts"):
+    with pytest.raises(UsageError, match=r"by=\"lists\": expected a column of texts"):
         run.evaluate(lists, by="lists")
     write_csv(rows, folder / "b.csv")
     succeed("data", "import", folder / "b.csv", folder / "data", "--like", run._run.config.data)

@@ -177,10 +177,10 @@ def test_workers_layouts_and_weights(tmp_path):
 
 def test_bad_input(trained, tmp_path):
     data = table(0, trained._run.recipe.recipe.task)
-    with pytest.raises(UsageError, match="--repeats and --seed have no effect without"):
+    with pytest.raises(UsageError, match="repeats and seed have no effect without"):
         trained.evaluate(data, seed=1)
     for name, value in (("repeats", 0), ("repeats", 101), ("seed", -1)):
-        with pytest.raises(UsageError, match=f"--{name}: expected .* found {value}"):
+        with pytest.raises(UsageError, match=f"{name}: expected .* found {value}"):
             trained.evaluate(data, importance=True, **{name: value})
     x = np.random.default_rng(0).normal(size=(40, 3))
     arrays = mapreduce.train((x, x[:, 0] > 0), run=tmp_path / "a", rounds=1, progress=False)
@@ -196,5 +196,5 @@ def test_bad_input(trained, tmp_path):
             assert (done.returncode, text in done.stderr) == (2, True), done.stderr
     else:
         equal = data.set_column(data.column_names.index("label"), "label", pa.array([1.0] * ROWS))
-        with pytest.raises(DataError, match="--importance: expected labels that differ"):
+        with pytest.raises(DataError, match="importance=True: expected labels that differ"):
             trained.evaluate(equal, importance=True)

@@ -168,7 +168,9 @@ def test_a_column_of_the_data_called_features(trained, tmp_path):
     run = mapreduce.open_run(trained / "run")
     assert run.predict(path, keep="features")["features"].to_pylist() == ids
     assert run.predict(path, id="features")["features"].to_pylist() == ids
-    with pytest.raises(UsageError, match="--keep features: predictions have a column of this name"):
+    with pytest.raises(
+        UsageError, match=r"keep=\[\"features\"\]: predictions have a column of this name"
+    ):
         run.predict(path, keep="features", layer=-1)
     found = run.predict(path, id="features", layer=-1)
     assert found["id"].to_pylist() == ids

@@ -90,18 +90,16 @@ def test_ids_that_are_not_there_or_not_wanted(trained, tmp_path):
         row["key"] = "same"
     path = write(tmp_path / "same.csv", table)
     for data in (path, pa.Table.from_pylist(table)):
-        with pytest.raises(
-            DataError, match="Name another column with --id, or --id '' for none"
-        ) as e:
+        with pytest.raises(DataError, match=r"Name another column with id, or id=.. for none") as e:
             trained.predict(data)
         assert str(e.value).startswith("same.csv: the id" if data is path else "the table: the id")
         found = trained.predict(data, id="")
         assert found.column_names[:2] == ["row", "prediction"]
-        with pytest.raises(UsageError, match=r"--id kez: .* no such column; .* Did you mean key\?"):
+        with pytest.raises(UsageError, match=r"id=.kez.: .* no such column; .* Did you mean key\?"):
             trained.predict(data, id="kez")
         # No report has ids.
         assert trained.evaluate(data).rows == 6
-        with pytest.raises(UsageError, match=r"--weights sise: .* Did you mean size"):
+        with pytest.raises(UsageError, match=r"weights=.sise.: .* Did you mean size"):
             trained.evaluate(data, weights="sise")
     assert "on 6 rows" in succeed("evaluate", trained.path, path, "--by", "town", cwd=tmp_path)
     for command in ("predict", "swarm"):
@@ -189,7 +187,7 @@ def test_columns_that_cannot_be_dropped(trained, tmp_path):
     path = write(tmp_path / "new.csv", rows(5))
     for name, expected in (("town", "the model was trained on this"), ("twon", "no such column")):
         for use in (trained.predict, trained.evaluate):
-            with pytest.raises(UsageError, match=f"--drop {name}: .*{expected}"):
+            with pytest.raises(UsageError, match=rf"drop=..{name}..: .*{expected}"):
                 use(path, drop=name)
         for command in ("predict", "swarm"):
             refused = gradreduce(command, trained.path, path, "no", "--drop", name, cwd=tmp_path)
@@ -217,7 +215,7 @@ def test_options_of_files_in_python(trained, tmp_path):
     with pytest.raises(UsageError, match="drop: it is for tables"):
         trained.predict(np.eye(3), drop="more")
     # Rows without a label are left out where that is said, and their groups are those of the rest.
-    with pytest.raises(DataError, match=r"row 1, column label: .* Say --missing-label drop"):
+    with pytest.raises(DataError, match=r"row 1, column label: .* Say missing_label=.drop"):
         trained.evaluate(partly)
     rest = write(tmp_path / "d.csv", table[3:])
     with pytest.warns(UserWarning, match="rows left out, since labels or fields are missing: 3"):

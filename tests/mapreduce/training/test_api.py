@@ -374,7 +374,7 @@ class TestRun:
         assert again.history["loss"].to_pylist() == run.history["loss"].to_pylist()
         with pytest.raises(UsageError, match="again exists"):
             run.replay("again")
-        with pytest.raises(UsageError, match="-r inline runs one after the other"):
+        with pytest.raises(UsageError, match=r"runner=.inline. runs one after the other"):
             run.replay("other", runner="inline")
         assert not Path("other").exists()
         with pytest.raises(UsageError, match="there is no keyword 'epochs'"):
@@ -386,7 +386,7 @@ class TestRun:
         before = path.read_text()
         path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop"}))
         try:
-            with pytest.raises(UsageError, match="was last run with -r hadoop"):
+            with pytest.raises(UsageError, match=r"with runner=.hadoop.*resume\(runner=.hadoop.\)"):
                 run.resume()
         finally:
             path.write_text(before)
@@ -397,13 +397,13 @@ class TestErrors:
         ("options", "error", "message"),
         [
             ({"learning_rat": 1}, UsageError, "'learning_rat'. Did you mean learning_rate"),
-            ({"epochs": "3"}, UsageError, "^--epochs: expected int, found '3'"),
-            ({"epochs": 0}, UsageError, "^--epochs: expected a positive number, found 0"),
-            ({"optimizer": "sdg"}, UsageError, "^--optimizer: unknown optimizer 'sdg'"),
-            ({"runner": "spark"}, UsageError, "^--runner: expected one of inline, parallel, local"),
-            ({"workers": 0}, UsageError, "^--workers: expected a positive number"),
+            ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
+            ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
+            ({"optimizer": "sdg"}, UsageError, "^optimizer: unknown optimizer 'sdg'"),
+            ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
+            ({"workers": 0}, UsageError, "^workers: expected a positive number"),
             ({"model": "forest"}, UsageError, "forest"),
-            ({"patience": 2}, UsageError, "--patience 2: nothing is evaluated"),
+            ({"patience": 2}, UsageError, "patience=2: nothing is evaluated"),
             ({"numeric_profile": "portable"}, UsageError, "^numeric_profile='portable': start P"),
             ({"data": "nowhere"}, MissingInputError, "nowhere"),
             ({"data": 3}, DataError, "expected rows of one number or more"),
@@ -436,8 +436,8 @@ class TestErrors:
             (lambda x, y: (x, y[1:]), r"y is an array \(89,\): expected \(90,\)"),
             (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
             (lambda x, y: (np.where(x == x[7, 3], np.nan, x), y), r"^X\[7, 3\] is nan: expected f"),
-            (lambda x, y: (x * 1e300, y), "overflow float32: take --dtype float64"),
-            (lambda x, y: (x, y + 0.5), "need --task regression"),
+            (lambda x, y: (x * 1e300, y), "overflow float32: take dtype=.float64"),
+            (lambda x, y: (x, y + 0.5), "need task=.regression"),
             (lambda x, y: (x, np.where(y, "a", None)), "data, row .*, column y: expected a label"),
             (lambda x, y: (x, y * 0), "only one class"),
             (lambda x, y: (x[:0], y[:0]), "expected rows of one number"),
@@ -464,7 +464,9 @@ class TestErrors:
 
     def test_a_run_that_exists(self, trained):
         run, *_ = trained
-        with pytest.raises(OutputError, match=r"Continue it with 'gradreduce resume /\S*'"):
+        with pytest.raises(
+            OutputError, match=r"Continue it with mapreduce.open_run\(\S+\).resume\(\)"
+        ):
             mapreduce.train(arrays(), run=run.path, **HERE)
         with pytest.raises(MissingInputError, match="is not a run"):
             mapreduce.open_run("nowhere")

@@ -169,12 +169,12 @@ def test_a_table(folder, tmp_path, monkeypatch):
         ("trunk:", {}, UsageError, "expected RUN:LAYER"),
         ("nowhere:1", {}, MissingInputError, "nowhere"),
         ("data:1", {}, MissingInputError, "is not a run"),
-        ("trunk:dense-1", {}, UsageError, r"--features-from .*no such layer.* Did you mean 5 "),
+        ("trunk:dense-1", {}, UsageError, r"features_from=.*no such layer.* Did you mean 5 "),
         ("flat:1", {}, UsageError, "softmax has no layers with names"),
         ("trunk:6", {"data": "wider"}, DataError, "expected 36 features.* found 37"),
-        ("trunk:6", {"init_from": "flat"}, UsageError, "does not go with --init-from"),
-        ("trunk:6", {"precision": "mixed", "model": "softmax"}, UsageError, "--precision full"),
-        ("trunk:6", {"model": "torch:some:net"}, UsageError, "with --model torch:some:net, a PyT"),
+        ("trunk:6", {"init_from": "flat"}, UsageError, "does not go with init_from"),
+        ("trunk:6", {"precision": "mixed", "model": "softmax"}, UsageError, "precision=.full"),
+        ("trunk:6", {"model": "torch:some:net"}, UsageError, "with model=.torch:some:net., a PyT"),
         ("trunk:6", {"model": "linear"}, DataError, "linear predicts a number"),
     ],
 )
@@ -192,7 +192,7 @@ def test_chains_stages_and_devices_are_refused(folder, tmp_path):
     run = fed(folder, tmp_path / "run")
     with pytest.raises(UsageError, match="only one may feed one"):
         fed(folder, tmp_path / "no", source=run.path, layer="0")
-    with pytest.raises(GradreduceError, match="--stages 2: expected a model that is a list"):
+    with pytest.raises(GradreduceError, match="stages=2: expected a model that is a list"):
         fed(folder, tmp_path / "no", runner="parallel", executor="gang", workers=2, stages=2)
     with pytest.raises(UsageError, match="Take --device cpu"):
         run.plan.create_model("cuda")
