@@ -31,14 +31,16 @@ def or_remove(folder: AnyPath, reads: Iterable[str], *remove: str) -> str:
     There is none unless a job has finished the folder, nothing else is in it, and nobody works
     there. ``reads``: Paths and patterns of what the command reads, which must be something else.
     """
+    if not folder.is_dir():
+        return ""
     if isinstance(folder, RemotePath):
-        found = [(path.name, kind == "File") for path, kind, _ in folder.walk()]
-    elif folder.is_dir() and not Path.cwd().is_relative_to(folder.resolve()):
-        found = [(path.name, path.is_file()) for path in folder.iterdir()]
+        entries = [(path.name, kind == "File") for path, kind, _ in folder.walk()]
+        is_around = False
     else:
-        found = []
-    is_output = all(is_file and _OUTPUT.fullmatch(name) for name, is_file in found)
-    if not is_output or (SUCCESS, True) not in found or is_read(folder, reads):
+        entries = [(path.name, path.is_file()) for path in folder.iterdir()]
+        is_around = Path.cwd().is_relative_to(folder.resolve())
+    is_output = all(is_file and _OUTPUT.fullmatch(name) for name, is_file in entries)
+    if is_around or not is_output or (SUCCESS, True) not in entries or is_read(folder, reads):
         return ""
     # Hadoop's programs read patterns.
     name = escaped(str(folder)) if isinstance(folder, RemotePath) else folder
@@ -52,8 +54,8 @@ def is_read(folder: AnyPath, reads: Iterable[str]) -> bool:
     for text in texts:
         if is_remote(text) == isinstance(folder, RemotePath):
             local = text.removeprefix("file://")
-            found = matching(text) if is_remote(text) else map(Path, local_matching(local))
-            names = map(_in_full, found)
+            paths = matching(text) if is_remote(text) else map(Path, local_matching(local))
+            names = map(_in_full, paths)
             if any(name.startswith(place) or place.startswith(name) for name in names):
                 return True
     return False

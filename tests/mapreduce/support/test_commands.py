@@ -87,6 +87,7 @@ def test_an_output_far_away(s3):
     for name in ("_SUCCESS", "part-00000"):
         (far / name).write_bytes(b"")
     assert or_remove(far, ["/x", "s3://other/x"], "rm") == f", or remove it first: rm {far}"
+    assert or_remove(far / "part-00000", [], "rm") == ""
     assert or_remove(far, [f"{far}/part-*"], "rm") == or_remove(far, [str(far.parent)], "rm") == ""
 
 
