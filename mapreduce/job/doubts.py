@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import count, pairwise
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from mrjob.job import MRJob
@@ -34,7 +35,7 @@ _GATHERS = {"STORE_ATTR", "STORE_SUBSCR", "append", "add", "update", "extend", "
 _RANKS = {"sorted", "sort", "max", "min", "nlargest", "nsmallest", "most_common"}
 
 #: The variable of a task that names its input file, as Hadoop and mrjob spell it.
-_FILE = re.compile(r"\bmap[._]input[._]file\b|\bmapreduce_map_input_file\b")
+_FILE = re.compile("map[._]input[._]file")
 
 
 def _tell(job: Any, name: str, amount: int = 1) -> None:
@@ -66,7 +67,8 @@ def by_file(job: Any, method: Any, items: Any, calls: Any) -> Any:
 
     If the job asks for the name of its input file, it is told whether there were any pairs.
     """
-    return _told_by_file(job, method, items, calls) if _asks_for_file(type(job)) else calls(items)
+    asks = _asks_for_file(getattr(sys.modules.get(type(job).__module__), "__file__", None))
+    return _told_by_file(job, method, items, calls) if asks else calls(items)
 
 
 def _told_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any]:
@@ -82,10 +84,10 @@ def _told_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any
 
 
 @cache
-def _asks_for_file(job_class: Any) -> bool:
-    """Whether the file of a job's class names the variable; not if there is no file."""
-    with suppress(KeyError, OSError, TypeError):
-        return bool(_FILE.search(inspect.getsource(sys.modules[job_class.__module__])))
+def _asks_for_file(path: str | None) -> bool:
+    """Whether a job's file names the variable that holds the name of an input file."""
+    with suppress(OSError):
+        return bool(path and _FILE.search(Path(path).read_text(errors="replace")))
     return False
 
 

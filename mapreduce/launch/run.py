@@ -471,7 +471,7 @@ def _check_input(given: str, runner: str) -> None:
 
 def _reads_lines(runner: Any) -> bool:
     """Whether a method takes the lines of the input; a program may take any bytes."""
-    step = next(iter(runner._get_steps()), {})
+    step: dict[str, Any] = next(iter(runner._get_steps()), {})
     mapper = step.get("mapper", {"type": "script"})
     is_method = mapper["type"] == "script" and "pre_filter" not in mapper
     is_text = not step.get("input_manifest") and not runner._hadoop_input_format

@@ -1,6 +1,7 @@
 """Errors of reading files."""
 
 import lzma
+import re
 import zlib
 from pathlib import Path, PurePath
 from types import TracebackType
@@ -69,7 +70,9 @@ def refuse_compressed(path: str, head: bytes, reader: str = "runner") -> None:
     if is_read and codec.suffix == (end if reader == "hadoop" else end.lower()):
         return
     what, advice = path, f"Decompress it, as by: {codec.tool}"
-    if path == "-":
+    if re.fullmatch(r"\.t(gz|bz2?|xz|zst)", end.lower()):
+        advice = "Unpack it, as by: tar -xf"
+    elif path == "-":
         what, advice = "standard input", f"{advice} FILE | gradreduce ..."
     elif is_read:
         stem = PurePath(path).stem if end.lower() == codec.suffix else PurePath(path).name

@@ -55,6 +55,7 @@ def test_every_format_is_read_by_its_name(tmp_path, runner):
     ("name", "content", "advice"),
     [
         ("a.txt", gzip.compress(b"a\n"), r"Rename it to a\.txt\.gz, or decompress it"),
+        ("a.tgz", gzip.compress(b"a\n"), r"\(gzip\).* Unpack it, as by: tar -xf"),
         ("a.gz", lzma.compress(b"a\n"), r"\(xz\).* Rename it to a\.gz\.xz, or decompress it"),
         ("a.txt", b"PK\x03\x04a\nb\n", r"\(zip\).* Decompress it, as by: unzip -p"),
     ],
