@@ -15,8 +15,8 @@ from mapreduce.exercises.telling import told
 from mapreduce.support import words
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
-from mapreduce.tracing.apart import ProcessLost
-from mapreduce.tracing.checking import Checker, Finding, Item
+from mapreduce.tracing.apart import ProcessLost, TimeOver
+from mapreduce.tracing.checking import GRACE, Checker, Finding, Item
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import COMBINED, LAWS, REFERENCE, Law
 from mapreduce.tracing.model import Line, Lines, Trace
@@ -108,7 +108,8 @@ class Answers:
         yield Finding(ANSWER, "obeyed", text)
         yield from self._lawful(self._suspicious(seen) if self._how == REFERENCE else None)
         if self._solver:
-            yield self._cost(self._solver)
+            with contextlib.suppress(TimeOver):
+                yield self._cost(self._solver)
 
     # The answer
 
@@ -179,7 +180,7 @@ class Answers:
         inputs = [lines for _, lines in self._asked.cases[1:]]
         if not (changes and inputs):
             return None
-        with contextlib.suppress(ProcessLost):
+        with contextlib.suppress(ProcessLost, TimeOver):
             changed = self._runner.outcomes(replace(HERE, **changes), inputs)
             for lines, here, there in zip(inputs, seen[1:], changed, strict=True):
                 if any(lines) and compare(here, there).degree > Degree.DIGITS:
@@ -268,6 +269,7 @@ def check(target: str, exercise: Exercise, seed: int, options: dict[str, Any]) -
     with tracing(exercise.job, given, *size) as solver, tracing(target, given, *size) as runner:
         cases = named_cases(exercise, seed)
         asked = question(exercise, cases, answers_of(solver, cases, exercise.file), solver, held)
+        runner.end = time.monotonic() + options["total_limit"] + GRACE
         yield from Answers(runner, asked, (target, given), options).findings()
 
 
@@ -320,6 +322,7 @@ def compare_with(
         text, cases = f"The answer is that of {name}.", [("the input", lines)]
         expected = answers_of(solver, cases, name) if solver else known
         asked = Question(text, cases, expected, laws, solver, name)
+        runner.end = time.monotonic() + options["total_limit"] + GRACE
         yield from Answers(runner, asked, (target, arguments), options).findings()
 
 

@@ -35,6 +35,10 @@ class ProcessLost(GradreduceError):
     """A process ended without an answer, or was killed since it did not end."""
 
 
+class TimeOver(GradreduceError):
+    """All the seconds are over that the runs of a job may take."""
+
+
 def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, Any]]:
     """What a function returns in a fork of this process, and what it wrote.
 

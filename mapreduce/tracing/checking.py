@@ -1,6 +1,8 @@
 """Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
 
+import contextlib
 import inspect
+import math
 import os
 import pickle
 import re
@@ -21,6 +23,7 @@ from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
 from mapreduce.tracing import laws, outcomes, summary
+from mapreduce.tracing.apart import TimeOver
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.keeping import EVERY_STEP, WATCHED
 from mapreduce.tracing.laws import COMBINED, FOLLOWING, LAWS, REFERENCE, RUNS, Law
@@ -38,8 +41,8 @@ Item = tuple[int, Line]
 #: something.
 _HOT, _TIMES, _LEAST_KEYS = 0.05, 10, 20
 
-#: Seconds for all laws together, if the user does not say.
-LIMIT = 300.0
+#: Seconds for all laws together, if the user does not say, and for what is at work by then.
+LIMIT, GRACE = 300.0, 5.0
 
 #: A number that is a key of a dictionary.
 _NUMBERED = re.compile(r"(?<=[{ ])(-?[0-9][0-9.e+-]*)(?=: )")
@@ -126,19 +129,23 @@ class Checker:
 
     def findings(self, names: Sequence[str] = ()) -> Iterator[Finding]:
         """One for each law, as they are tested; only those that are named, if some are."""
-        failed = self._reference_failure() or self._silence()
-        if failed:
-            yield failed
-            return
-        is_empty = not Outcome.of(self._trace(REFERENCE)).lines
+        is_empty = False
+        with contextlib.suppress(TimeOver):
+            failed = self._reference_failure() or self._silence()
+            if failed:
+                yield failed
+                return
+            is_empty = not Outcome.of(self._trace(REFERENCE)).lines
         for law in LAWS:
             if names and law.name not in names:
                 continue
-            if time.monotonic() > self.end:
+            found = None
+            with contextlib.suppress(TimeOver):
+                found = self._finding(law.name) if time.monotonic() <= self.end else None
+            if not found:
                 text = f"Not tested, because {self._limit:g} seconds were over (--total-limit)."
                 yield Finding(law, "skipped", text)
                 continue
-            found = self._finding(law.name)
             is_empty = is_empty and found.state != "broken"
             if found.follows and names and found.follows not in names:
                 yield self._finding(found.follows)
@@ -295,7 +302,8 @@ class Checker:
         if not self._target:
             return Finding(law, "skipped", "Not tested, since its class is in no file.")
         given = self._target, self._arguments, self._lines, self._runner.seconds
-        difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
+        left = self._runner.seconds_left
+        difference = compare(*(_run_seeded(left(math.inf), seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
             return Finding(law, "obeyed", "2 processes agree.")
         return self._differs(law, "PYTHONHASHSEED=2", difference, self._items)
@@ -517,16 +525,20 @@ def _rounded_key(trace: Trace) -> str:
     return ""
 
 
-def _run_seeded(seed: str, *given: Any) -> Outcome:
+def _run_seeded(limit: float, seed: str, *given: Any) -> Outcome:
     """The outcome of the reference in another Python, whose hash() has a seed."""
-    done = subprocess.run(
-        # -P: a random.py where the command is given is not the one that Python means.
-        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
-        input=pickle.dumps(given),
-        capture_output=True,
-        env={**os.environ, "PYTHONHASHSEED": seed},
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            # -P: a random.py where the command is given is not the one that Python means.
+            [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
+            input=pickle.dumps(given),
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=False,
+            timeout=limit if math.isfinite(limit) else None,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeOver from None
     if done.returncode:
         error = done.stderr.decode("utf-8", "replace").strip()[-2000:]
         raise GradreduceError(f"the job could not be run in another Python: {error}")
@@ -619,6 +631,7 @@ def check(
         name = target if isinstance(target, str) else _name(target)
         limit = options.get("total_limit", LIMIT)
         checker = Checker(runner, name, arguments, options["shrink"], limit)
+        runner.end = checker.end + GRACE
         sampled = any(source.sampled for source in runner.input[0])
         if sampled:
             echo(

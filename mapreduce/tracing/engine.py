@@ -6,11 +6,13 @@ are kept: the output is the same. Each task runs in its own process.
 
 import contextlib
 import itertools
+import math
 import os
 import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -30,7 +32,7 @@ from mapreduce.runners.parallel.planning import divided
 from mapreduce.runners.parallel.records import Split, is_compressed
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
-from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
+from mapreduce.tracing.apart import ProcessLost, TimeOver, run_apart, time_limit
 from mapreduce.tracing.model import Failure, Lines, Method, Shown, Source, Step, Task, Trace
 from mapreduce.tracing.outcomes import Outcome
 from mapreduce.tracing.sampling import File, divide, numbered, part_name, read_lines
@@ -53,6 +55,9 @@ class TracingRunner(ParallelMRJobRunner):
     #: How the user named the job, seconds for a task, and lines of input.
     place = ""
     seconds = 10.0
+
+    #: When no task runs any more, by the monotonic clock.
+    end = math.inf
     most_lines = LINES
 
     def __init__(self, *given: Any, **options: Any) -> None:
@@ -100,18 +105,27 @@ class TracingRunner(ParallelMRJobRunner):
         """Run the job on some lines of each input file; a failure is part of the trace."""
         if not how.together:
             return self.trace_here(how, lines)
-        limit = 4 * self.seconds
+        limit = self.seconds_left(4 * self.seconds)
 
         def work() -> Trace:
             with time_limit(limit):
                 return self.trace_here(how, lines)
 
         try:
-            return run_apart(work, limit)[0]  # type: ignore[no-any-return]
+            trace: Trace = run_apart(work, limit)[0]
         except ProcessLost as error:
             trace = self._new_trace()
             trace.failure = failure_of(error, "the job")
-            return trace
+        if trace.failure:
+            self.seconds_left(0)
+        return trace
+
+    def seconds_left(self, most: float) -> float:
+        """Seconds for a run that may take so many. Raises TimeOver."""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise TimeOver("the job takes longer than --total-limit allows, which can be raised")
+        return min(most, left)
 
     def outcomes(self, how: Variation, inputs: Sequence[Lines]) -> list[Outcome]:
         """The outcomes for some inputs, in one process for all of them. Raises ProcessLost."""
@@ -119,7 +133,8 @@ class TracingRunner(ParallelMRJobRunner):
         def work() -> list[Outcome]:
             return [Outcome.of(self.trace_here(how, lines)) for lines in inputs]
 
-        return run_apart(work, 4 * self.seconds + len(inputs))[0]  # type: ignore[no-any-return]
+        limit = self.seconds_left(4 * self.seconds + len(inputs))
+        return run_apart(work, limit)[0]  # type: ignore[no-any-return]
 
     def _new_trace(self) -> Trace:
         kind: Any = self._mrjob_cls
@@ -282,11 +297,14 @@ class TracingRunner(ParallelMRJobRunner):
             work()
         else:
             try:
-                task, noted = run_apart(work, self.seconds)
+                task, noted = run_apart(work, self.seconds_left(self.seconds))
                 task.counters, task.log = noted["counters"], noted["log"]
                 task.printed = noted["printed"]
             except ProcessLost as error:
                 task.failure = Failure(task.kind, "ProcessLost", str(error))
+            if task.failure:
+                # It may have had less time than others.
+                self.seconds_left(0)
             self._tasks[key] = task
         if task.failure:
             task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"

@@ -7,6 +7,8 @@ ever finer pieces, as long as the rest still does it.
 from collections.abc import Callable
 from typing import TypeVar
 
+from mapreduce.tracing.apart import TimeOver
+
 Item = TypeVar("Item")
 
 
@@ -23,8 +25,11 @@ def shrink(items: list[Item], shows: Callable[[list[Item]], bool], most: int) ->
                 if most <= 0:
                     return items
                 most -= 1
-                if shows(part):
-                    break
+                try:
+                    if shows(part):
+                        break
+                except TimeOver:
+                    return items
             else:
                 continue
             items, pieces = part, 2 if part is piece else max(pieces - 1, 2)

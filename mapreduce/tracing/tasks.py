@@ -123,7 +123,9 @@ class TracedTask:
         """Do the task; a failure is noted in its trace."""
         try:
             # With others in one process, there is one limit for all.
-            with time_limit(None if self._how.together else self._runner.seconds):
+            runner = self._runner
+            limit = None if self._how.together else runner.seconds_left(runner.seconds)
+            with time_limit(limit):
                 self.work()
         except BaseException as error:  # also SystemExit: it ends the task
             explain(error)

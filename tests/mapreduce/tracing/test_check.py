@@ -1,6 +1,7 @@
 """Laws: what breaks one is found, with a small example; what obeys them passes."""
 
 import json
+import math
 from heapq import nlargest, nsmallest
 from itertools import islice
 from operator import itemgetter
@@ -15,6 +16,7 @@ from mrjob.examples.mr_count_lines_wrong import MRCountLinesWrong
 from mrjob.job import MRJob
 
 from mapreduce.errors import DataError
+from mapreduce.tracing.apart import TimeOver
 from mapreduce.tracing.checking import Checker
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import LAWS
@@ -371,6 +373,24 @@ def test_no_more_is_tested_when_the_time_is_over(words):
     assert {one.text for one in found} == {
         "Not tested, because 0.001 seconds were over (--total-limit)."
     }
+
+
+@pytest.mark.parametrize("runs", [0, 2, 5])
+def test_no_run_begins_when_the_time_is_over(words, monkeypatch, runs):
+    with tracing(taught.Total, [str(words)], 10.0, 1000) as runner:
+        ends = iter([math.inf] * runs)
+        monkeypatch.setattr(type(runner), "end", property(lambda self: next(ends, 0.0)))
+        found = [*Checker(runner, "", [], 60).findings(["reducers", "values", "splits"])]
+    assert [one.state for one in found] == ["skipped"] * 3
+
+
+def test_fewer_lines_are_not_sought_when_the_time_is_over():
+    def shows(some):
+        if len(some) < 3:
+            raise TimeOver
+        return 7 in some
+
+    assert shrink([*range(12)], shows, 60) == [6, 7, 8]
 
 
 def test_an_empty_input_says_nothing(write):
