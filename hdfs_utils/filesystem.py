@@ -344,7 +344,7 @@ def _webhdfs(root: str, authority: str) -> Storage:
         ) from error
     from pyarrow import fs
 
-    class Web(PlainPaths, WebHDFS):  # type: ignore[misc]
+    class Web(PlainPaths, WebHDFS):
         def _call(self, op: str, method: str = "get", path: str | None = None, **how: Any) -> Any:
             # Java writes the address of a data node so. It would be another file's.
             if path and not unicodedata.is_normalized("NFC", path):
