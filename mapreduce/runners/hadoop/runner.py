@@ -8,6 +8,7 @@ input. All else, as scripts, files and archives beside a job, is mrjob's own mac
 import contextlib
 import logging
 import posixpath
+import re
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -43,6 +44,9 @@ from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.traits import Keeper, Step
 
 log = logging.getLogger("mrjob.hadoop")
+
+#: What an XML file cannot hold, or changes.
+_CONTROLS = r"[\0-\x1f]"
 
 
 class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
@@ -213,6 +217,10 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         return [*self._input_paths, *self._opts["upload_files"], *self._opts["upload_archives"]]
 
     def _check_input_paths(self) -> None:
+        for path in self._input_paths:
+            _check_name(path, _CONTROLS)
+        # Inputs are escaped.
+        _check_name(self._output_dir, rf"{_CONTROLS}|\$\{{")
         self._check_cluster()
         super()._check_input_paths()
         if not self.keeper.is_published:
@@ -443,6 +451,14 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             # A cluster may be told to set no mark; that the job succeeded, YARN has said.
             check_parts(RemotePath(self._output_dir))
         yield from super().cat_output()
+
+
+def _check_name(path: str, signs: str) -> None:
+    if match := re.search(signs, path):
+        raise UsageError(
+            f"{path!r} holds {match[0]!r}, which the configuration of a job on Hadoop does not "
+            f"keep. Expected a path without it"
+        )
 
 
 def _check_is_free(output: RemotePath, reads: list[str]) -> None:

@@ -16,8 +16,9 @@ import pytest
 
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
+from jobs.word_count import WordCount
 from mapreduce.cli.main import main
-from mapreduce.errors import OutputError
+from mapreduce.errors import OutputError, UsageError
 from mapreduce.runners import applications
 from mapreduce.runners.hadoop import (
     causes,
@@ -562,6 +563,17 @@ class TestWaiting:
         command = ["run", "jobs/word_count.py", "-r", "hadoop", "--no-conf", "--queue-wait", given]
         assert main([*command, str(tmp_path / "in")]) == 2
         assert f"--queue-wait: expected seconds, found {float(given)!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "output", "sign"),
+    [("a\nb", "out", r"\n"), ("in", "o\rut", r"\r"), ("in", "o${user.name}", "${")],
+)
+def test_names_that_a_jobs_configuration_does_not_keep(installed, place, output, sign):
+    installed(core={"fs.defaultFS": "hdfs://there:8020"})
+    made = WordCount(["-r", "hadoop", "--no-conf", "-o", output, place]).make_runner()
+    with pytest.raises(UsageError, match=re.escape(f"holds '{sign}', which the configuration")):
+        made._check_input_paths()
 
 
 CLIENT = """\
