@@ -48,6 +48,9 @@ log = logging.getLogger("mrjob.hadoop")
 #: What an XML file cannot hold, or changes.
 _CONTROLS = r"[\0-\x1f]"
 
+#: What separates or ends the URIs of files that come along, or cannot be in one.
+_UNFIT = r"[^\w.~!$&'()*+=@:;/-]"
+
 
 class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     """Runs a job on a Hadoop cluster."""
@@ -57,6 +60,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS | {"queue_wait", "uber"}
 
     _fs: Any
+    _working_dir_mgr: Any
     _step_output_dir: str | None
     _hadoop_streaming_jar: str | None
 
@@ -219,6 +223,11 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     def _check_input_paths(self) -> None:
         for path in self._input_paths:
             _check_name(path, _CONTROLS)
+        for kind in ("file", "archive"):
+            for name, path in self._working_dir_mgr.name_to_path(kind).items():
+                _check_name(posixpath.basename(path), _UNFIT)
+                _check_name(name, _UNFIT)
+        _check_name(self._hadoop_tmp_dir, _UNFIT)
         # Inputs are escaped.
         _check_name(self._output_dir, rf"{_CONTROLS}|\$\{{")
         self._check_cluster()

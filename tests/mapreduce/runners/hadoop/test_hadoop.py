@@ -571,7 +571,18 @@ class TestWaiting:
 )
 def test_names_that_a_jobs_configuration_does_not_keep(installed, place, output, sign):
     installed(core={"fs.defaultFS": "hdfs://there:8020"})
-    made = WordCount(["-r", "hadoop", "--no-conf", "-o", output, place]).make_runner()
+    check_names(sign, "-o", output, place)
+
+
+@pytest.mark.parametrize("option", ["--files", "--archives", "--dirs"])
+def test_names_of_files_that_come_along(installed, tmp_path, option):
+    installed(core={"fs.defaultFS": "hdfs://there:8020"})
+    (tmp_path / "a b").mkdir()
+    check_names(" ", option, str(tmp_path / "a b"), "in")
+
+
+def check_names(sign, *arguments):
+    made = WordCount(["-r", "hadoop", "--no-conf", *arguments]).make_runner()
     with pytest.raises(UsageError, match=re.escape(f"holds '{sign}', which the configuration")):
         made._check_input_paths()
 
