@@ -224,8 +224,11 @@ def chain(cluster, tmp_path):
     return run
 
 
-#: Which lines it counts is said under the guard; its mapper needs modules that come along.
+#: Which lines it counts is said under the guard; its mapper needs modules that come along, and is
+#: right at the third attempt.
 SETTING = """\
+import os
+
 from mrjob.job import MRJob
 
 LEAST = 0
@@ -237,6 +240,9 @@ class Count(MRJob):
 
     def mapper(self, _, line):
         from measure import length
+
+        if os.environ["mapreduce_task_attempt_id"][-1] < "2":
+            raise ConnectionError("the database does not answer")
 
         if line in self.wanted:
             yield line, length(line)
@@ -266,8 +272,9 @@ def test_what_stands_before_run_holds_in_tasks_and_packages_come_along(cluster, 
     (tmp_path / "shapes/size.py").write_text("from packed_words import length\n")
     (tmp_path / "measure.py").write_text("from shapes.size import length\n")
     sent = ["--dirs", f"{tmp_path}/packages#{bootstrap.PACKED}", "--dirs", str(tmp_path / "shapes")]
-    done = run_script(tmp_path, SETTING, *sent)
+    done = run_script(tmp_path, SETTING, "--no-uber", *sent)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("an attempt failed: ConnectionError: the database") == 1
     assert done.stdout.splitlines() == ["before", '"b"\t1', "after"]
 
 
