@@ -14,7 +14,8 @@ _FORM = re.compile(
     r"(?P<more>(?: (?:--[a-z][a-z-]*|-r)(?: [^\s',;-][^\s',;]*)?)*)(?P=mark)"
     r"|'gradreduce [^']*'"
     r"|(?<![\w-])(?:--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*[a-z0-9])|-(?P<short>r)\b)"
-    r"(?:[ =](?P<value>'[^']*'(?:\"'\"'[^']*')*|(?![(*]|[-/]\s|--)[^\s']\S*?(?=[,.;:)?']*(?:\s|$))))?"
+    r"(?:[ =](?P<value>'[^']*'(?:\"'\"'[^']*')*"
+    r"|(?![(*]|[-/]\s|--)[^\s']\S*?(?=[,.;:)?']*(?:\s|$))))?"
 )
 #: Words of a sentence that come behind an option, and are no value of it.
 _WORDS = re.compile(
