@@ -99,3 +99,7 @@ class Interrupted(BaseException):
     def exit_code(self) -> int:
         """128 plus the signal's number, as a shell reports it."""
         return 128 + self.signal_number
+
+
+class LeftOutWarning(UserWarning):
+    """Something that cannot be read is left out; commands show it as a line."""

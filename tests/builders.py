@@ -210,3 +210,16 @@ def events_of(run: RunDir, *kinds: str) -> list[dict[str, Any]]:
     """Some events of the run's log."""
     path = run.path / "events.jsonl"
     return [one for one in events.read(path) if one["event"] in kinds] if path.exists() else []
+
+
+def damages(content: bytes, chance: Random, count: int) -> Iterator[bytes]:
+    """Copies of a file, each with a flipped bit, a cut, or bytes that were inserted."""
+    for number in range(count):
+        at = chance.randrange(len(content))
+        if number % 3 == 0:
+            flipped = content[at] ^ 1 << chance.randrange(8)
+            yield content[:at] + bytes([flipped]) + content[at + 1 :]
+        elif number % 3 == 1:
+            yield content[:at] + content[at + 1 + chance.randrange(20) :]
+        else:
+            yield content[:at] + chance.randbytes(1 + chance.randrange(20)) + content[at:]

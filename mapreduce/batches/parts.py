@@ -191,14 +191,26 @@ def read_records(reference: Reference, how: Mapping[str, Any] | None = None) -> 
     Raises DataError (the file is damaged), StorageError (the file cannot be read).
     """
     path, unit = reference
-    batches = _records(path, unit, how or {})
+    batches, first = _records(path, unit, how or {}), 0
     while True:
         with _reading(path):
             batch = next(batches, None)
         if batch is None:
             return
+        _check(batch, reference, first)
+        first += batch.num_rows
         for start in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(start, BATCH_ROWS)
+
+
+def _check(batch: Any, reference: Reference, first: int) -> None:
+    """Refuse texts that are not UTF-8, and offsets that lead beyond their data."""
+    from mapreduce.data.fields import check_texts
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        check_texts(column, reference, first, name)
+    with _reading(reference.path):
+        batch.validate(full=_format(reference.path) == "ipc")
 
 
 def _records(path: str, unit: int, how: Mapping[str, Any]) -> Iterator[Any]:

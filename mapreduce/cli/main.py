@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import click
 
 from mapreduce import __version__
-from mapreduce.errors import Interrupted
+from mapreduce.errors import Interrupted, LeftOutWarning
 from mapreduce.support import collector, jsonlog
 from mapreduce.support.printable import Record, drop_output, echo
 from mapreduce.support.suggest import did_you_mean
@@ -120,7 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     end = _end(arguments)
     logging.setLogRecordFactory(Record)
     # A command may have it say the same in another format.
-    with contextlib.redirect_stderr(sys.stderr):
+    with contextlib.redirect_stderr(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("default", LeftOutWarning)
+        warnings.showwarning = partial(_show, warnings.showwarning)
         try:
             return _run(arguments, end, debug)
         finally:
@@ -143,6 +147,16 @@ def _run(arguments: list[str], end: int, debug: bool) -> int:
             # A script that has run its job exits when that fails.
             raise (isinstance(error, SystemExit) and error.__cause__) or error  # noqa: B904
         return _report(error)
+
+
+def _show(
+    otherwise: Callable[..., None], message: Warning, category: type[Warning], *place: Any
+) -> None:
+    """Show a warning of ours as a command's; those of libraries as Python does."""
+    if category is LeftOutWarning:
+        echo(f"warning: {message}", err=True)
+    else:
+        otherwise(message, category, *place)
 
 
 def _end(arguments: list[str]) -> int:

@@ -1,6 +1,8 @@
 """Fields of columns: numbers, texts, and what stands for a missing number."""
 
+import contextlib
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +45,41 @@ def texts(column: Any, words: Sequence[str] = ()) -> Any:
         column = pc.replace_substring_regex(column, zeros, r"\1\2")
     are = pc.is_in(column, pa.array(["", *words])) if words else pc.equal(column, "")
     return pc.if_else(are, pa.scalar(None, pa.string()), column)
+
+
+def check_texts(column: Any, path: object, first: int, name: str) -> None:
+    """Refuse a column of texts, if that is what it is, with bytes that are not UTF-8.
+
+    See :func:`numbers` for the parameters.
+    """
+    if not is_text(column.type) or _is_valid(column):
+        return
+    own = column.dictionary if pa.types.is_dictionary(column.type) else column
+    kind = pa.large_binary() if pa.types.is_large_string(own.type) else pa.binary()
+    if not pa.types.is_string_view(own.type) and not _is_valid(own.cast(kind)):
+        # Its offsets are damaged, which is another error: nothing of it can be read.
+        return
+    found = "a name beyond its dictionary"
+    row = 0
+    with contextlib.suppress(pa.lib.ArrowIndexError):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        row = bisect_left(range(len(column)), True, key=lambda at: not _is_valid(column[: at + 1]))
+        # No row may have the name that is wrong.
+        if row == len(column):
+            return
+        raw = column[row : row + 1].cast(pa.binary())[0].as_py()
+        found = repr(raw[:MOST_CHARACTERS])
+    wrong = f"expected text in UTF-8, found {found}. Write the file again with its texts in UTF-8"
+    raise bad_value(path, first, name, row, wrong)
+
+
+def _is_valid(column: Any) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def bytes_of(column: Any) -> tuple[Array, Array]:
@@ -128,7 +165,7 @@ class BadValue(DataError):
     row, column, why = 0, "", ""
 
 
-def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> BadValue:
+def bad_value(path: object, first: int, name: str, row: int, found: str) -> BadValue:
     """The error for the row ``first + row``, counted from 1 on."""
     error = BadValue(f"{path}, row {first + row + 1}, column {name}: {found}")
     error.row, error.column, error.why = row, name, found

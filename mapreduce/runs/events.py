@@ -4,12 +4,15 @@ import json
 import math
 import os
 import time
+import warnings
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import replace
+from mapreduce.errors import LeftOutWarning
 from mapreduce.support.jsonfiles import checked
 
 
@@ -231,7 +234,8 @@ class JsonLines:
         self._waiting = b"" if content[-1:] in (b"", b"\n") else b"\n"
         self._at = time.monotonic()
         self._recorded = {kind.__name__: 0 for kind in OfRound.__subclasses__()}
-        for event in read(path):
+        # Whoever writes tells of the other lines.
+        for event in read(path, lambda message: None):
             if event["event"] in self._recorded:
                 last = self._recorded[event["event"]]
                 self._recorded[event["event"]] = max(last, event["completed"])
@@ -249,7 +253,8 @@ class JsonLines:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in record.items()
         }
-        self._waiting += json.dumps(record).encode() + b"\n"
+        start = json.dumps(record).encode()[:-1]
+        self._waiting += start + _CHECK + _checksum(start) + b"\n"
         can_wait = isinstance(self._path, RemotePath) and isinstance(event, OfRound)
         # A longer file is written less often.
         if not can_wait or time.monotonic() - self._at > 1 + len(self._written) / 1e6:
@@ -280,34 +285,63 @@ def _content(path: AnyPath) -> bytes:
 def read(path: AnyPath, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
     """The events of a file; ``warn`` gets a message if there are lines that are not events.
 
-    If a driver started from an earlier round, the events of later rounds before it are left out.
+    By default that is a Python warning. If a driver started from an earlier round, the events of
+    later rounds before it are left out.
     """
     lines = _content(path).splitlines()
     found: list[dict[str, Any]] = []
     others = 0
     for line in lines:
         try:
-            event = json.loads(line)
-            for name, kind in _FIELDS[event["event"]].items():
-                checked(kind, event.get(name), name)
+            event = _event(line)
         except (ValueError, TypeError, KeyError, RecursionError):
             others += 1
             continue
         if event["event"] == "RunStarted":
             found = [e for e in found if e.get("completed", 0) <= event["completed"]]
         found.append(event)
-    if others and warn is not None:
-        warn(f"{path}: {others:,} of {len(lines):,} lines are not events, and are left out")
+    if others:
+        message = f"{path}: {others:,} of {len(lines):,} lines are not events, and are left out"
+        if warn is None:
+            warnings.warn(message, LeftOutWarning, stacklevel=1)
+        else:
+            warn(message)
     return found
 
 
-#: Types of the fields of each event that have no default; a log may lack the others. The loss of a
-#: skipped round is null.
-_FIELDS = {
-    kind.__name__: {
+def _event(line: bytes) -> dict[str, Any]:
+    """The event of a line. Raises ValueError, TypeError, KeyError, RecursionError (it has none)."""
+    start, mark, end = line.rpartition(_CHECK)
+    if mark and end != _checksum(start):
+        raise ValueError("expected the checksum of the line")
+    event: dict[str, Any] = json.loads(start + b"}" if mark else line)
+    fields, needed = _FIELDS[event["event"]]
+    for name in {*event, *needed} - {"event", "time"}:
+        checked(fields[name], event[name], name)
+    return event
+
+
+def _checksum(start: bytes) -> bytes:
+    """What stands behind :data:`_CHECK` in a line."""
+    return b'"%08x"}' % zlib.crc32(start)
+
+
+#: What comes before a line's checksum; lines of earlier versions have none.
+_CHECK = b', "crc32": '
+
+
+def _fields(kind: type[Event]) -> tuple[dict[str, Any], set[str]]:
+    """The types of an event's fields, and those without a default, which no line lacks.
+
+    JSON has no NaN: the loss of a skipped round is null.
+    """
+    types = {
         name: wanted | None if wanted is float else wanted
         for name, wanted in get_type_hints(kind).items()
-        if not hasattr(kind, name)
     }
-    for kind in (*Event.__subclasses__(), *OfRound.__subclasses__())
+    return types, {name for name in types if not hasattr(kind, name)}
+
+
+_FIELDS = {
+    kind.__name__: _fields(kind) for kind in (*Event.__subclasses__(), *OfRound.__subclasses__())
 }

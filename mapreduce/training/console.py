@@ -71,7 +71,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     finally:
         display.close()
     seconds = time.monotonic() - started
-    summary = run.summary() | {"seconds": round(seconds, 3)}
+    # The driver has told of lines of the log that are not events.
+    summary = run.summary(lambda message: None) | {"seconds": round(seconds, 3)}
     if values["as_json"]:
         echo(json.dumps(summary, indent=1, allow_nan=False))
         return

@@ -255,9 +255,9 @@ class CsvTable:
             ).writerow(row)
             yield file.getvalue().removesuffix("\r\n").encode(recipe.encoding) + self._line_end
 
-    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
-        first = self._first_rows(lambda leaf: self.parse(leaf, {}, self.names))
-        return {name: kinds.kind_of(plain(name, first.column(name))) for name in self.names}
+    def sniff(self, names: Sequence[str], plain: Callable[[str, Any], Any]) -> dict[str, str]:
+        first = self._first_rows(lambda leaf: self.parse(leaf, {}, names))
+        return {name: kinds.kind_of(plain(name, first.column(name))) for name in names}
 
     def kind_of(self, texts: Any) -> str:
         return kinds.kind_of(texts)

@@ -14,7 +14,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array
-from mapreduce.data.fields import is_number, is_text, without_views, zone_of
+from mapreduce.data.fields import check_texts, is_number, is_text, without_views, zone_of
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.table import (
     Leaf,
@@ -33,6 +33,8 @@ _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
 #: Where Arrow keeps the schema that it has written.
 ARROW_SCHEMA = b"ARROW:schema"
+#: How that begins: a continuation marker, in base 64.
+_SCHEMA_START = b"/////"
 _PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 
 
@@ -78,24 +80,32 @@ class ParquetTable:
 
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
         rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // len(self.names)))
-        yield from self.batches(self.names, rows, stretch)
+        yield from self._batches(self.names, rows, stretch)
 
-    def batches(
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
+        """Some columns, in batches of at most so many rows: of one row group, or of small ones."""
+        for leaf in self._batches(names, rows):
+            for name in names:
+                check_texts(leaf.content.column(name), leaf.path, leaf.first, name)
+            yield leaf
+
+    def _batches(
         self, names: Sequence[str], rows: int, stretch: Stretch | None = None
     ) -> Iterator[Leaf]:
-        """Some columns, in batches of at most so many rows: of one row group, or of small ones."""
         paths = self.paths if stretch is None else [self.paths[stretch.file]]
         for path in paths:
             starts = stretch is None or not stretch.start
             with opened(path) as file:
-                groups = range(file.num_row_groups)
+                groups, first = range(file.num_row_groups), 0
                 if stretch is not None:
+                    before = groups[: stretch.start]
+                    first = sum(file.metadata.row_group(group).num_rows for group in before)
                     groups = groups[stretch.start : stretch.stop]
                 for some in _together(file.metadata, groups, rows):
                     at: int | None = some[0]
                     for batch in file.iter_batches(rows, row_groups=some, columns=[*names]):
-                        yield Leaf(path, starts, batch, at)
-                        starts, at = False, None
+                        yield Leaf(path, starts, batch, at, first=first)
+                        starts, at, first = False, None, first + len(batch)
 
     def pieces(self) -> Sequence[Stretch]:
         return [whole(number) for number in range(len(self.paths))]
@@ -128,17 +138,20 @@ class ParquetTable:
                 while part := file.read(_READ_BYTES):
                     digest.update(part)
             with opened(path) as file:
+                first = 0
                 for group in range(file.num_row_groups):
                     if name is None:
                         rows = file.metadata.row_group(group).num_rows
                         yield Stretch(number, group, group + 1, rows), None
                         continue
                     for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group], columns=[name]):
+                        check_texts(batch.column(0), path, first, name)
                         column = self._plain(name, path, batch.column(0))
+                        first += len(column)
                         yield Stretch(number, group, group + 1, len(column)), column
 
-    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
-        found = {name: _kind(kind) for name, kind in self.types.items()}
+    def sniff(self, names: Sequence[str], plain: Callable[[str, Any], Any]) -> dict[str, str]:
+        found = {name: _kind(self.types[name]) for name in names}
         texts = [n for n, kind in found.items() if kind == "text" and n not in self.categories]
         for leaf in self.batches(texts, _BLOCK_ROWS) if texts else ():
             some = {name: plain(name, leaf.content.column(name)) for name in texts}
@@ -155,6 +168,7 @@ class ParquetTable:
     ) -> dict[str, Any]:
         found = {}
         for name in (*expected, *others):
+            check_texts(leaf.content.column(name), leaf.path, leaf.first, name)
             found[name] = self._plain(name, leaf.path, leaf.content.column(name))
         return found
 
@@ -188,7 +202,7 @@ def opened(path: AnyPath) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
-        reading(str(path), what, pa.ArrowException, advice=advice),
+        reading(str(path), what, pa.ArrowException, UnicodeDecodeError, advice=advice),
         ipc.native(path) as raw,
         pq.ParquetFile(raw, page_checksum_verification=True) as file,
     ):
@@ -216,6 +230,7 @@ class Footer(NamedTuple):
             written, stored = schema, (metadata.metadata or {}).get(ARROW_SCHEMA)
             if stored is not None:
                 written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
+            _check_footer(metadata, schema, written)
         if len(set(schema.names)) != len(schema.names):
             raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
         types = dict(zip(schema.names, schema.types, strict=True))
@@ -225,6 +240,43 @@ class Footer(NamedTuple):
                 types[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
         types = {n: kind for n, kind in types.items() if not _PANDAS_INDEX.fullmatch(n)}
         return cls(schema, stored, types, metadata.num_row_groups, metadata.num_rows)
+
+
+def _check_footer(metadata: Any, schema: Any, written: Any) -> None:
+    """Refuse a footer, which has no checksum, that says two things of one column.
+
+    ``written``: The schema that Arrow had when it wrote the file.
+    """
+    for key, value in (metadata.metadata or {}).items():
+        if value.startswith(_SCHEMA_START) and key != ARROW_SCHEMA:
+            raise pa.ArrowInvalid(f"its footer has a schema under the name {key!r}")
+    rows = sum(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+    if rows != metadata.num_rows:
+        raise pa.ArrowInvalid(f"its footer has {metadata.num_rows} rows, and {rows} in its groups")
+    # Programs of Java may have renamed or removed columns since Arrow wrote them.
+    if "parquet-mr" in metadata.created_by or len(schema) != len(written):
+        return
+    for own, other in zip(schema, written, strict=True):
+        if (name := _name(other)) != own.name:
+            raise pa.ArrowInvalid(f"its footer has two names for column {own.name}, also {name}")
+        kinds = _stored_kind(own.type), _stored_kind(other.type)
+        if kinds[1] not in ("unknown", kinds[0]):
+            raise pa.ArrowInvalid(f"its footer has two types for column {own.name}: {kinds}")
+
+
+def _name(field: Any) -> str:
+    """The name of a field, whose bytes may be damaged."""
+    try:
+        return str(field.name)
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
+
+
+def _stored_kind(kind: Any) -> str:
+    """The kind of a column, without what Arrow's own schema alone knows of it."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return _kind(kind).partition(":")[0]
 
 
 def _kind(kind: Any) -> str:

@@ -1,7 +1,7 @@
 """The blocks of a table, parsed: their columns as a recipe reads them, and what those say."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,8 @@ from mapreduce.data.readers.table import BadField, Leaf, Misread, Table
 from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Summary
+from mapreduce.errors import DataError
+from mapreduce.support.commands import command
 from mapreduce.support.threads import ordered_map
 
 
@@ -64,7 +66,11 @@ class Reader:
         """
         others = [name for name in self.roles[:3] if name is not None]
         features = {name: self.kinds[name] for name in self.roles.features}
-        parsed = self.table.parse(leaf, features, others)
+        try:
+            parsed = self.table.parse(leaf, features, others)
+        except fields.BadValue as error:
+            advice = "" if self.fixed else _advice(error, features)
+            raise BadField(error.row, error.column, error.why + advice) from error
         found, columns, zoned, wrong = dict(self.kinds), {}, {}, None
         for name, kind in features.items():
             if self.fixed and kind.startswith("date:") and not kinds.of_date(kind)[1]:
@@ -295,6 +301,12 @@ def _block(columns: Mapping[str, Any], rows: int) -> Block:
     return Block(matrix, texts)
 
 
+def _advice(error: fields.BadValue, features: Collection[str]) -> str:
+    """What to do about a column whose texts cannot be read, if it is a feature."""
+    drop = command("--drop", error.column)
+    return f", or leave the column out: {drop}" * (error.column in features)
+
+
 def read_all(reader: Reader) -> Iterator[tuple[Leaf, "Piece | Misread | BadField"]]:
     """Read all blocks with several threads, in order."""
 
@@ -309,7 +321,10 @@ def read_all(reader: Reader) -> Iterator[tuple[Leaf, "Piece | Misread | BadField
 
 def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
     """The kinds with which reading begins: what the recipe says, else what the first rows show."""
-    sniffed = table.sniff(Reader(table, recipe, found, {}).plain)
+    try:
+        sniffed = table.sniff(found.features, Reader(table, recipe, found, {}).plain)
+    except fields.BadValue as error:
+        raise DataError(f"{error}{_advice(error, found.features)}") from error
     kinds_said = {"number": "number?", "boolean": "boolean", "category": "text", "text": "text"}
     result = {}
     for name in found.features:

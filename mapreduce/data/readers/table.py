@@ -18,6 +18,7 @@ class Leaf(NamedTuple):
     ``content``: For the table that it is from.
     ``at``: Where it begins, as :class:`Stretch` says it; None if only those before tell.
     ``is_doubtful``: Whether quotes in it, or before it, seem to be left open.
+    ``first``: Of Parquet, how many rows of its file come before.
     """
 
     path: AnyPath
@@ -25,6 +26,7 @@ class Leaf(NamedTuple):
     content: Any
     at: int | None = None
     is_doubtful: bool = False
+    first: int = 0
 
 
 class Stretch(NamedTuple):
@@ -116,8 +118,8 @@ class Table(Protocol):
         Raises Misread (a column of numbers holds something else).
         """
 
-    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
-        """The kinds of the columns in the first block, once ``plain`` has made them plain."""
+    def sniff(self, names: Sequence[str], plain: Callable[[str, Any], Any]) -> dict[str, str]:
+        """The kinds of features in the first block, once ``plain`` has made them plain."""
 
     def kind_of(self, texts: Any) -> str:
         """The kind of a column of which these are some fields."""

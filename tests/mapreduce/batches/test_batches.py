@@ -337,6 +337,18 @@ KEYS = st.sampled_from([b"", b"a", b"aa", b"a b", b"ab", b"b", b'"a"', b"\xff", 
 VALUES = st.sampled_from([None, b"", b"a", b"a\ta", b"\t", b"1"])
 
 
+@pytest.mark.parametrize(
+    ("write", "name"), [(write_parquet, "a.parquet"), (write_ipc, "a.feather")]
+)
+def test_texts_that_are_not_utf8_are_refused_with_their_place(write, name, tmp_path):
+    raw = [b"x"] * 400 + [b"K\xf6ln"] + [b"x"] * 100
+    texts = pa.Array.from_buffers(pa.string(), len(raw), pa.array(raw).buffers())
+    write(tmp_path / name, pa.table({"city": texts}), 300)
+    expected = f"{name}, part 1, row 101, column city: expected text in UTF-8, found b'K"
+    with pytest.raises(DataError, match=expected):
+        read_all(tmp_path / name)
+
+
 def naive_groups(lines):
     return [list(group) for _, group in groupby(lines, lambda line: line.split(b"\t")[0])]
 

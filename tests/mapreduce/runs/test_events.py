@@ -1,0 +1,52 @@
+"""The log of a training: every damage of a line is told, and none changes what is read."""
+
+import json
+import random
+import warnings
+
+import pytest
+
+from builders import damages
+from mapreduce.errors import LeftOutWarning
+from mapreduce.runs import events
+from mapreduce.runs.events import Evaluated, JsonLines, RoundCompleted, RunStarted
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "events.jsonl"
+    write = JsonLines(path)
+    write(RunStarted("r", 0, 3, 64, "inline", 2, model="logistic"))
+    for completed in (1, 2, 3):
+        write(RoundCompleted(completed, 64, 0.693 / completed, 64.0))
+    write(Evaluated(3, 100, 0.75, 0.3))
+    return path
+
+
+def test_no_damage_changes_what_is_read(log):
+    content, whole = log.read_bytes(), events.read(log)
+    chance = random.Random(1)
+    for damaged in damages(content, chance, 400):
+        log.write_bytes(damaged)
+        messages = []
+        found = events.read(log, messages.append)
+        assert all(event in whole for event in found)
+        # A cut may take whole lines.
+        assert len(found) == len(whole) or messages or damaged in content
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"loss"', '"lo3s"'), ('"weight"', '"wei8ht"'), ("64.0", '"64"')]
+)
+def test_a_line_of_an_earlier_version_has_the_fields_of_its_event(log, old, new):
+    """It has no checksum."""
+    lines = [json.dumps({k: v for k, v in e.items() if k != "crc32"}) for e in events.read(log)]
+    log.write_text("\n".join(lines) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(events.read(log)) == 5
+    lines[2] = lines[2].replace(old, new)
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.warns(LeftOutWarning, match="1 of 5 lines are not events, and are left out"):
+        found = events.read(log)
+    assert [event.get("completed") for event in found] == [0, 1, 3, 3]
