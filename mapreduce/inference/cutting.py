@@ -64,6 +64,16 @@ class TableFile:
         """Where it is."""
         return self.reading.table.paths[0].absolute()
 
+    def notes(self) -> list[str]:
+        """What a user should know about it, once it is predicted."""
+        name, found = self.reading.recipe.id, self.reading.notes()
+        if name and not self.ids:
+            found.append(
+                f"it has no column {name!r:.60}, which has the ids of the training data: rows are "
+                f"predicted without ids. Name its own by --id, or say --id '' for none"
+            )
+        return found
+
     @property
     def rows(self) -> int:
         """How many rows it has, those that are left out among them."""

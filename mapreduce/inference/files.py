@@ -28,8 +28,9 @@ from mapreduce.errors import BadRowError, DataError, MemberError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import executor_of
 from mapreduce.inference.cutting import AGAIN, TableFile
+from mapreduce.inference.outputs import Tell
 from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
-from mapreduce.inference.unit_files import Tell, UnitFiles
+from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -279,7 +280,7 @@ def predict_here(
     # What it would load itself.
     vars(program)["_predictor"] = predictor
     found = [table for at in range(len(file.parts)) for table in program.tables(at, file.reading)]
-    return pa.concat_tables(found), file.reading.notes()
+    return pa.concat_tables(found), file.notes()
 
 
 def predict(
@@ -299,7 +300,7 @@ def predict(
     completed = checkpoint.latest(run)
     execution.check_places(run.path, file.path, out)
     made_from = outputs.made_from(run, completed, file.sha256, device, file.extras)
-    with outputs.begun(out, made_from, len(file.parts)) as parts:
+    with outputs.begun(out, made_from, len(file.parts), tell) as parts:
         digest = outputs.digest_of(made_from)
         program = PredictFile.of(run, completed, file, device, parts or out, digest)
         paths = run.path, file.path, parts or out
@@ -323,4 +324,4 @@ def concluded(
         for number in range(len(file.parts)):
             program.path(number).unlink(missing_ok=True)
         raise DataError(f"{program.shown[0]}: expected at least one row, found none")
-    return rows, file.reading.notes()
+    return rows, file.notes()

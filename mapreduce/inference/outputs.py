@@ -1,6 +1,7 @@
 """Where predictions go: a folder of parts, or a file that these become."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from pyarrow import csv
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import ConflictError, StorageError
 from hdfs_utils.folders import first_special, remove_ended
-from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.paths import AnyPath, RemotePath, ordered
 from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, replace
 from mapreduce.data import ipc
 from mapreduce.data.readers.parquet import opened
@@ -24,6 +25,9 @@ from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.inference.predictor import NOTHING, Extras, plain
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
+from mapreduce.support.commands import command
+
+Tell = Callable[[str], None]
 
 #: There are not more parts, however large the data are.
 MOST_PARTS = 256
@@ -117,6 +121,11 @@ def is_file(out: AnyPath, layer: str = "") -> bool:
     Raises UsageError (a text file cannot hold the outputs of a ``layer``).
     """
     suffix = PurePosixPath(str(out)).suffix
+    if str(out) == "-":
+        raise UsageError(
+            f"-: expected a name that ends in {', '.join(_WRITERS)}, or that of a folder, since a "
+            f"file appears when it is whole. Name one, then print it: cat predictions.csv"
+        )
     if suffix.lower() in _OTHERS or (suffix not in _WRITERS and suffix.lower() in _WRITERS):
         raise UsageError(
             f"{out}: expected a name that ends in {', '.join(_WRITERS)}, or that of a folder"
@@ -142,17 +151,21 @@ def _exists(out: AnyPath) -> OutputError:
 
 
 @contextlib.contextmanager
-def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPath | None]:
+def begun(
+    out: AnyPath, made_from: dict[str, str], count: int, tell: Tell = lambda text: None
+) -> Iterator[AnyPath | None]:
     """The folder to write so many parts of predictions to, which are whole at the end of the block.
 
     It is ``out``, or a hidden folder beside the file ``out``, which is removed when the file is
     there. What was written by an attempt that was stopped is still in it, if it was made from the
-    same digests of model and data. None if the predictions are whole already.
+    same digests of model and data. None if the predictions are whole already. ``tell`` is called
+    with what else waits for the same file.
     """
     if is_file(out):
         digest = hashlib.sha256(json.dumps([out.name, made_from]).encode()).hexdigest()
         # A file may have a longer name than a folder of this name could.
         folder = out.with_name(f".{out.name[:40]}.{digest[:16]}.parts")
+        _tell_of_others(out, folder, tell)
         try:
             with _in_use(folder):
                 with _claimed(folder, made_from):
@@ -174,6 +187,22 @@ def begun(out: AnyPath, made_from: dict[str, str], count: int) -> Iterator[AnyPa
             tidy(out)
         else:
             finish(out, made_from)
+
+
+def _tell_of_others(out: AnyPath, folder: AnyPath, tell: Tell) -> None:
+    """Name the hidden folders of other commands for a file, and how to remove them."""
+    for other in ordered(out.parent.glob(f".{glob.escape(out.name[:40])}.{'?' * 16}.parts")):
+        holder = lease.holder(other)
+        if other == folder or (holder and lease.is_visible(holder) and lease.is_alive(holder)):
+            continue
+        ours = {PREDICTION, *(path.name for path in (*_work(other), *lease.files(other)))}
+        advice = ""
+        if isinstance(other, Path) and ours.issuperset(path.name for path in other.iterdir()):
+            advice = f". If no command is at work there, remove it: {command('rm', '-r', other)}"
+        tell(
+            f"{other} holds parts that another command has left, for {out.name} too, of another "
+            f"model or file, or with other options; they are not used{advice}"
+        )
 
 
 @contextlib.contextmanager

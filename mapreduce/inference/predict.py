@@ -27,8 +27,9 @@ from mapreduce.engine.program import Key, Layout, Pair, Phase
 from mapreduce.errors import DataError, WireError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import ModelProgram, executor_of
+from mapreduce.inference.outputs import Tell
 from mapreduce.inference.predictor import NOTHING, SLICE_ROWS, Extras, table_of
-from mapreduce.inference.unit_files import Tell, UnitFiles
+from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -229,7 +230,7 @@ def predict(
     ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
     """
     program, made_from = begin(run, completed, data, out, id_name, device, extras)
-    with outputs.begun(out, made_from, len(program.starts)) as parts:
+    with outputs.begun(out, made_from, len(program.starts), tell) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))
             reducers = min(execution.workers, len(program.starts))

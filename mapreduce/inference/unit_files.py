@@ -2,7 +2,6 @@
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar
 
 from hdfs_utils.atomic import storage_errors
@@ -11,12 +10,11 @@ from hdfs_utils.publish import SUCCESS
 from mapreduce.engine.executor import Executor, Progress
 from mapreduce.engine.program import Program
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.inference.outputs import Tell
 from mapreduce.support.periodic import every
 
 #: Seconds between two lines that tell how far it is.
 _TELL_SECONDS = 5.0
-
-Tell = Callable[[str], None]
 
 
 class UnitFiles(Program):

@@ -90,7 +90,7 @@ class SubmittedJob:
         except DataError as error:
             code, cause = error.exit_code, str(error)
         if found.state not in ENDED:
-            found.seconds = round(time.time() - found.started, 3)
+            found.seconds = round(max(0.0, time.time() - found.started), 3)
             if not is_alive:
                 cause = f"{cause}{orphans.told(self.folder)}" if code == 137 else cause
                 found.state, found.exit_code, found.cause = "lost", code, cause

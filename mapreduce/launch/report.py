@@ -68,7 +68,7 @@ class Report:
         self.state = ends.get(exit_code, "failed")
         self.exit_code = exit_code
         self.cause = cause.removeprefix("error: ") if self.state == "failed" else None
-        self.seconds = round(time.time() - self.started, 3)
+        self.seconds = round(max(0.0, time.time() - self.started), 3)
 
     def write(self, path: Path) -> None:
         """Publish it in the place of an earlier one."""

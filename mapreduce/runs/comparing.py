@@ -65,8 +65,9 @@ def _seconds(run: RunDir) -> float:
         if type(at) is not float:
             continue
         if event["event"] == "RunStarted":
-            total, started = total + last - started, at
-        last = at
+            total, started, last = total + last - started, at, at
+        # A clock may be set back.
+        last = max(last, at)
     return total + last - started
 
 

@@ -24,10 +24,11 @@ from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, 
 from mapreduce.inference import outputs, predict
 from mapreduce.inference.cutting import TableFile
 from mapreduce.inference.files import PredictFile, concluded
+from mapreduce.inference.outputs import Tell
 from mapreduce.inference.predictor import NOTHING, Extras
 from mapreduce.inference.swarm import leases, worker
 from mapreduce.inference.swarm.worker import Done
-from mapreduce.inference.unit_files import Tell, UnitFiles
+from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import numeric, parents, signals
@@ -76,7 +77,12 @@ def make(
         if program.missing():
             _Workers(program, workers, patience, tell).run()
         found = conclude()
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, Exception) and not out.exists():
+            raise OutputError(
+                f"{out} was removed while the swarm was at work. Run the command again: it begins "
+                f"anew"
+            ) from error
         if is_first and not outputs.has_work(out) and not leases.found(out):
             # Nobody is at work there, and there is nothing to go on with.
             for name in (outputs.SWARM, PREDICTION):

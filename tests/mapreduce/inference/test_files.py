@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import re
+import shlex
+import subprocess
 import time
 from dataclasses import asdict
 from itertools import pairwise
@@ -246,6 +248,59 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
         raise Interrupted(2)
     assert len(out.read_bytes().splitlines()) == 1501
     assert [*tmp_path.glob(".*.parts")] == [parts]
+
+
+def test_hidden_parts_of_other_commands_are_named_with_what_removes_them(
+    trained, tmp_path, source, small_parts, monkeypatch
+):
+    """As of another model, or of a file that has changed since."""
+    run, told, out = RunDir(trained / "run"), [], tmp_path / "out [1].csv"
+
+    def predict(**given):
+        told.clear()
+        files.predict(run, cutting.cut(run, source, INLINE, given), out, INLINE, tell=told.append)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "_join", lambda *_: 1 / 0)
+        for options in ({"id": ""}, {"keep": ("town",)}):
+            with pytest.raises(ZeroDivisionError):
+                predict(**options)
+    _, other = sorted(tmp_path.glob(".out*.parts"), key=lambda path: str(path) in told[0])
+    assert told[0].startswith(f"{other} holds parts that another command has left, for out [1].")
+    assert told[0].endswith(f"remove it: rm -r '{other}'")
+    # What somebody has put there is not to be removed.
+    (other / "notes").write_text("mine")
+    predict(keep=("town",))
+    assert "they are not used" in told[0] and "rm -r" not in told[0]
+    (other / "notes").unlink()
+    out.unlink()
+    predict(keep=("town",))
+    subprocess.run(shlex.split(told[0].rpartition("remove it: ")[2]), check=True)
+    out.unlink()
+    predict(keep=("town",))
+    assert told == []
+    assert [*tmp_path.glob(".out*")] == []
+
+
+def test_a_file_without_the_ids_of_the_training_data_is_told(trained, tmp_path, capsys, pinned):
+    path, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    pyarrow.csv.write_csv(table_of(30, 1).drop(["key"]), path)
+    command = ["predict", str(trained / "run"), str(path), str(out), "-r", "inline"]
+    assert main(command) == 0
+    assert f"warning: {path}: it has no column 'key', which has the ids" in capsys.readouterr().err
+    out.unlink()
+    assert main([*command, "--id", ""]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["predict", "swarm"])
+def test_standard_output_is_no_place_for_predictions(
+    trained, tmp_path, source, command, capsys, pinned, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, str(trained / "run"), str(source), "-"]) == 2
+    assert "-: expected a name that ends in .parquet" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [source]
 
 
 @pytest.mark.parametrize("theirs", [{"host": "pod-7f9c", "boot": "another"}, {"host": ""}])

@@ -267,6 +267,19 @@ def test_predict_goes_on_with_shards_that_a_swarm_has_predicted(
     assert content(out) == content(trained / work.expected)
 
 
+@pytest.mark.parametrize("kind", ["file", "dataset"])
+def test_a_folder_that_is_removed_meanwhile_is_named(trained, works, tmp_path, monkeypatch, kind):
+    work, out = works[kind], tmp_path / "out"
+
+    def remove(self):
+        shutil.rmtree(out)
+        self._program.missing()
+
+    monkeypatch.setattr(driver._Workers, "run", remove)
+    with pytest.raises(OutputError, match=rf"{out} was removed while the swarm was at work. Run"):
+        work.finish(out)
+
+
 def test_pieces_of_others_and_damaged_ones_are_refused(works, tmp_path):
     work, out = works["dataset"], tmp_path / "out"
     program = work.program(out)

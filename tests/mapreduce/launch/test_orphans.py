@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -85,6 +86,17 @@ def left_by(id="20260101-000000-aaaaaa", *, driver=None, arguments=("job.py",), 
         (folder / name).write_text(json.dumps(asdict(content)))
     Report(id, "job.py", "hadoop").write(folder / "report.json")
     return folder
+
+
+@pytest.mark.parametrize("driver", [None, lease.myself()])
+def test_no_job_takes_negative_seconds(folder, monkeypatch, driver):
+    """Where the clock was set back."""
+    id = left_by(driver=driver).name
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    found = jobs.SubmittedJob(id).status()
+    assert (found.state, found.seconds) == ("running" if driver else "lost", 0)
+    found.end()
+    assert found.seconds == 0
 
 
 def kept(*arguments):

@@ -87,6 +87,11 @@ def test_seconds_are_those_at_work(folder):
     path = folder / "runs/slow"
     (path / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))
     assert comparing.facts(RunDir(path))["results"]["seconds"] == 5.0
+    # A clock that was set back.
+    for event, at in zip(log, (100.0, 40.0, 30.5, 20.0), strict=True):
+        event["time"] = at
+    (path / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))
+    assert comparing.facts(RunDir(path))["results"]["seconds"] == 0.0
 
 
 def test_compare(made):
