@@ -167,17 +167,12 @@ def extras_of(
     Raises UsageError (there is no such layer, or class).
     """
     known = {str(name): name for name in config.classes}
+    has = ", ".join([*known][:_MOST_LISTED]) + ", ..." * (len(known) > _MOST_LISTED)
     for name in (wanted := [str(one) for one in classes]):
-        if not known:
-            raise UsageError(
-                f"--probability-of {name}: {config.plan.model:.60} predicts numbers, which have no "
-                f"probabilities"
-            )
         if name not in known:
-            more = ", ..." if len(known) > _MOST_LISTED else ""
             raise UsageError(
-                f"--probability-of {name}: the model has no such class; it has "
-                f"{', '.join([*known][:_MOST_LISTED])}{more}.{did_you_mean(name, known)}"
+                f"--probability-of {name}: the model has no such class; it "
+                f"{f'has {has}' if has else 'predicts numbers'}.{did_you_mean(name, known)}"
             )
     return Extras(layer_of(config, layer), tuple(known[name] for name in dict.fromkeys(wanted)))
 
