@@ -7,8 +7,13 @@ way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch
 
 import contextlib
 import json
+import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import lru_cache
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as quote
+from operator import itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +22,8 @@ from mapreduce import compat
 compat.install()
 
 from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
+    PickleProtocol,
+    ReprProtocol,
     StandardJSONProtocol,
     TextValueProtocol,
     _KeyCachingProtocol,
@@ -100,6 +107,17 @@ def from_json(raw: bytes) -> Any:
 
 def line_writer(write: Write) -> Write:
     """A function with the result of ``write``, and a line feed."""
+    protocol: Any = getattr(write, "__self__", None)
+    if is_keyed(write) and type(protocol)._dumps is PickleProtocol._dumps:
+        known = lru_cache(REMEMBERED)(_pickled)
+
+        def write_pickles(key: Any, value: Any) -> bytes:
+            # Numbers and short strings come again.
+            code = known if type(value) is int else _pickled
+            name = known if type(key) is str and len(key) <= _SHORT else _pickled
+            return b"%b\t%b\n" % (name(key), code(value))
+
+        return write_pickles
     if not is_json(write):
         return lambda key, value: write(key, value) + b"\n"
 
@@ -109,9 +127,15 @@ def line_writer(write: Write) -> Write:
                 return f"{quote(key)}\t{value}\n".encode()
             if type(value) is str:
                 return f"{quote(key)}\t{quote(value)}\n".encode()
+            return f"{quote(key)}\t{to_json(value)}\n".encode()
         return f"{to_json(key)}\t{to_json(value)}\n".encode()
 
     return write_line
+
+
+def _pickled(value: Any) -> bytes:
+    """A pickle, as mrjob's protocol writes it."""
+    return pickle.dumps(value).decode("latin-1").encode("unicode_escape")
 
 
 def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -164,6 +188,65 @@ class Decoder(dict[bytes, Any]):
         if len(raw) <= _SHORT and len(self) < REMEMBERED and type(value) in (int, float, str):
             self[raw] = value
         return value
+
+
+def fast_decoder(read: Read) -> Callable[[list[str]], list[Any] | None]:
+    """A function that decodes many keys or values, whose characters stand for bytes, at once.
+
+    It gives the same objects as the protocol, or None for what has to be decoded one by one.
+    """
+    loads = getattr(type(getattr(read, "__self__", None)), "_loads", None)
+    if is_json(read):
+        return _scanned
+    if loads is PickleProtocol._loads:
+        return _unpickled
+    return _literals if loads is ReprProtocol._loads else lambda texts: None
+
+
+def _scanned(texts: list[str]) -> list[Any] | None:
+    if not "".join(texts).isascii():
+        return None
+    try:
+        found = list(map(_scan, texts, repeat(0)))
+    except (ValueError, RecursionError):
+        return None
+    # One that ends early is no JSON, or has spaces around it.
+    ends = list(map(itemgetter(1), found))
+    return list(map(itemgetter(0), found)) if ends == list(map(len, texts)) else None
+
+
+#: What Python's literals have that JSON has not, or otherwise; one pair of brackets is let through.
+_NOT_FLAT = re.compile(r"""(?m)(?<!^)[(]|[)](?!$)|["\\]|null|true|false|NaN|Infinity""")
+
+
+def _literals(texts: list[str]) -> list[Any] | None:
+    joined = "\n".join(texts)
+    if _NOT_FLAT.search(joined):
+        return None
+    found = _scanned(joined.translate(_TO_JSON).split("\n"))
+    if found is None or not ("(" in joined or ")" in joined):
+        return found
+    flat = [
+        tuple(one) if text[0] + text[-1] == "()" and len(one) != 1 else one
+        for text, one in zip(texts, found, strict=True)
+    ]
+    # Others have brackets that are no tuple's, or of two kinds.
+    tuples = sum(map(isinstance, flat, repeat(tuple)))
+    return flat if tuples == joined.count("(") == joined.count(")") else None
+
+
+_TO_JSON = str.maketrans("'()", '"[]')
+#: A separator that no text has when it is decoded.
+_BETWEEN = "\\u0100"
+
+
+def _unpickled(texts: list[str]) -> list[Any] | None:
+    # An error comes again, where its record is known.
+    with contextlib.suppress(Exception):
+        found = _BETWEEN.join(texts).encode("latin-1").decode("unicode_escape").split("\u0100")
+        if len(found) == len(texts):
+            return list(map(pickle.loads, map(str.encode, found, repeat("latin-1"))))
+    return None
 
 
 def pair_of(item: Any) -> tuple[Any, Any] | None:

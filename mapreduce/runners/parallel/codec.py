@@ -48,7 +48,7 @@ def kept(value: Any) -> Any:
 def write_lines(
     write: Write, pairs: Iterable[Pair], columns: Callable[[Any, Any], None] | None = None
 ) -> Iterator[bytes]:
-    """The lines of pairs, and of pairs of columns, without their line feeds.
+    """The lines of pairs, and of pairs of columns, with their line feeds.
 
     A protocol may write a line feed into a line: then it is several, as for mrjob.
 
@@ -57,15 +57,12 @@ def write_lines(
     encode = line_writer(write)
     for pair in pairs:
         key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-        if not is_columns(key):
-            found = [encode(key, value)]
+        if type(key) is str or not is_columns(key):
+            yield encode(key, value)
         elif columns is None:
-            found = encode_columns(write, key, value).to_pylist()
+            yield from encode_columns(write, key, value).to_pylist()
         else:
             columns(key, value)
-            continue
-        for line in found:
-            yield from line[:-1].split(b"\n")
 
 
 def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[str, Any]]:
@@ -76,7 +73,7 @@ def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[str, Any]
     Raises TypeError, ValueError (JSON refuses it).
     """
     for line in write_lines(write, [(key, value)]):
-        raw, _, text = line.partition(b"\t")
+        raw, _, text = line.rstrip(b"\n").partition(b"\t")
         yield raw.decode(), _waiting(from_json(text))
 
 

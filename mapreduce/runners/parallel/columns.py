@@ -27,7 +27,7 @@ from mapreduce.batches.pairs import Write
 from mapreduce.batches.snapshots import NOT_PLAIN
 from mapreduce.job.calls import Pair
 from mapreduce.runners.parallel.codec import kept, packed, unpacked, write_lines
-from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.comparator import codes_of
 from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
 from mapreduce.runners.parallel.segments import Segment, SegmentFiles, SegmentWriter
@@ -85,7 +85,6 @@ class ColumnWriter:
     ) -> None:
         self._output = output
         self._how = how
-        self._order = order_of_keys(how)
         self._gathered: Any = gathered
         self._limit = limit
         self._scale = min(1.0, limit / _ENOUGH)
@@ -97,19 +96,18 @@ class ColumnWriter:
 
     @property
     def takes_objects(self) -> bool:
-        return isinstance(self._gathered, Gathered)
+        return type(self._gathered) is Gathered
 
     def write_pairs(self, pairs: Iterable[Pair]) -> None:
         """Take in pairs, also pairs of columns."""
-        self._fill(
-            iter(pairs) if self._write_line is None else write_lines(self._write_line, pairs)
-        )
+        self.fill(iter(pairs) if self._write_line is None else write_lines(self._write_line, pairs))
 
     def write_lines(self, lines: Iterable[bytes]) -> None:
         """Take in records without their line feeds."""
-        self._fill(iter(lines))
+        self.fill(map(b"%b\n".__mod__, lines))
 
-    def _fill(self, items: Iterator[Any]) -> None:
+    def fill(self, items: Iterator[Any]) -> None:
+        """Take in what the writer gathers: pairs of objects, or lines with their line feeds."""
         while self._gathered.fill(items, self._limit):
             self.flush()
 
@@ -155,9 +153,8 @@ class ColumnWriter:
                 homes = [part[which] for part in parts]
                 deque(map(list.append, map(homes.__getitem__, numbers), column), 0)
         for number, (keys, found) in enumerate(parts):
-            if self._order:
-                codes = [self._order(key.encode("latin-1")).decode("latin-1") for key in keys]
-                keys = list(map("{}\t{}".format, codes, keys))
+            if self._how.order:
+                keys = list(map("{}\t{}".format, codes_of(keys, self._how), keys))
                 keys, found = in_order(keys, found)
             counts = None if rows else list(map(len, found))
             block = Block(keys, counts, found if rows else list(chain.from_iterable(found)))

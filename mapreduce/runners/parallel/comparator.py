@@ -9,7 +9,13 @@ either side, and ``07`` smaller than ``7``, but both equal to ``7.0``.
 import re
 from collections.abc import Callable
 
-from mapreduce.runners.parallel.partition import KeyField, Partitioning, span_of, starts_of
+from mapreduce.runners.parallel.partition import (
+    KeyField,
+    Partitioning,
+    span_of,
+    starts_of,
+    whole_fields,
+)
 
 #: From the bytes of a key to bytes that sort as it should.
 Order = Callable[[bytes], bytes]
@@ -35,6 +41,42 @@ def order_of_keys(how: Partitioning) -> Order | None:
         return b"".join(_code(key, starts, field, len(separator)) for field in fields)
 
     return order
+
+
+def codes_of(keys: list[str], how: Partitioning) -> list[str]:
+    """What each key is sorted by; characters stand for bytes."""
+    separator = how.separator
+    columns = [_codes(keys, KeyField(*field), separator) for field in how.order]
+    return list(map("".join, zip(*columns, strict=True)))
+
+
+def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
+    between = separator.encode()
+
+    def code(key: str) -> str:
+        raw = key.encode("latin-1")
+        return _code(raw, starts_of(raw, between), forward, len(between)).decode()
+
+    forward = field._replace(reverse=False)
+    parts = whole_fields(keys, field, separator)
+    if parts is None:
+        codes = list(map(code, keys))
+    elif field.numeric:
+        codes = [
+            # Of a number without a sign, a point and a zero in front.
+            f"11{len(part):08x}{part}!3{part[0]}"
+            if part.isdigit() and part.isascii() and part[0] != "0"
+            else code(key)
+            for key, part in zip(keys, parts, strict=True)
+        ]
+    else:
+        codes = [
+            f"1{part.encode('latin-1').hex()}!" if part else code(key)
+            for key, part in zip(keys, parts, strict=True)
+        ]
+    if field.reverse:
+        return "\n".join(codes).encode().translate(_REVERSED).decode().split("\n")
+    return codes
 
 
 def _code(key: bytes, starts: list[int], field: KeyField, separator: int) -> bytes:

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import itemgetter, ne
+from operator import add, getitem, itemgetter, ne
 from typing import Any
 
 from mapreduce.batches.pairs import Write, from_json, is_columns, to_json
@@ -25,6 +25,9 @@ _CHUNK = 1 << 10
 
 #: Pairs between two looks at the keys: rows are better, if such a share of them was new.
 _LOOK, _NEW = 1 << 14, 0.4
+
+#: Bytes of lines that are taken in together.
+_TOGETHER = 1 << 16
 
 #: As measured: a key with its list, beside its characters; a place in a list; numbers; a string
 #: beside its characters.
@@ -80,6 +83,8 @@ class Gathered:
     columns, which are not gathered; without it they are, row by row.
     """
 
+    _sort_values = False
+
     def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
         self._write = write
         self._columns = columns or self._add_by_text
@@ -90,15 +95,15 @@ class Gathered:
     def __bool__(self) -> bool:
         return any(home.lists or home.keys for home in self._homes)
 
-    def fill(self, pairs: Iterator[Pair], limit: int) -> bool:
+    def fill(self, items: Iterator[Any], limit: int) -> bool:
         """Take in pairs up to about ``limit`` bytes of memory; returns whether it stopped there.
 
         Raises TypeError, ValueError (an object is not a pair, or JSON refuses it).
         """
         # None is not a pair, but a mapper may yield it.
         nothing: Any = object()
-        while (first := next(pairs, nothing)) is not nothing:
-            self._add(chain((first,), islice(pairs, _CHUNK - 1)), limit)
+        while (first := next(items, nothing)) is not nothing:
+            self._add(chain((first,), islice(items, _CHUNK - 1)), limit)
             if self._bytes >= limit:
                 return True
         return False
@@ -161,29 +166,29 @@ class Gathered:
                 # A chunk of long records would be too much.
                 break
         self._bytes += used
-        self._count()
+        self._count(_CHUNK)
 
-    def _count(self) -> None:
+    def _count(self, number: int) -> None:
         """Count a chunk of pairs, and put them to their keys, while these repeat."""
-        self._pairs += _CHUNK
-        self._bytes += (_SLOT_BYTES + _INT_BYTES) * _CHUNK
+        self._pairs += number
+        self._bytes += (_SLOT_BYTES + _INT_BYTES) * number
         for home in self._homes:
             self._bytes += home.bytes
             home.bytes = 0
         if self._in_rows:
-            self._bytes += (_SLOT_BYTES + _TEXT_BYTES) * _CHUNK
+            self._bytes += (_SLOT_BYTES + _TEXT_BYTES) * number
             return
         for home in self._homes:
             home.distribute()
         total = sum(len(home.lists) for home in self._homes)
         new, self._seen = total - self._seen, total
         self._bytes += new * _KEY_BYTES
-        if not self._pairs % _LOOK:
-            if total - self._looked > _NEW * _LOOK:
+        if self._pairs >= _LOOK:
+            if total - self._looked > _NEW * self._pairs:
                 self._in_rows = True
                 for home in self._homes:
                     home.turn_to_rows()
-            self._looked = total
+            self._looked, self._pairs = total, 0
 
     def _add_other(self, key: Any, value: Any) -> None:
         """Take in a value that is ready, with a key that is no ASCII string and no integer."""
@@ -226,7 +231,13 @@ class Gathered:
             [[*(home.keys if rows else home.lists)] for home in self._homes],
             [home.values if rows else home.lists.values() for home in self._homes],
         )
-        texts, values = in_order([*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)])
+        texts, values = [*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
+        if self._sort_values:
+            if rows:
+                values, texts = in_order(values, texts)
+            else:
+                deque(map(list.sort, values), 0)
+        texts, values = in_order(texts, values)
         for home in self._homes:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
@@ -243,7 +254,7 @@ class Gathered:
         return list(compress(texts, is_last)), list(cut(values, list(compress(count(1), is_last))))
 
 
-class GatheredLines:
+class GatheredLines(Gathered):
     """Lines by key, in their order; a value is the rest of its line, with the TAB before it.
 
     Each character stands for a byte. ``fields``: The key ends before that many TABs.
@@ -251,43 +262,44 @@ class GatheredLines:
     """
 
     def __init__(self, fields: int = 1, sort_values: bool = False) -> None:
+        super().__init__(lambda key, value: b"")
         self._fields = fields
         self._sort_values = sort_values
-        self._groups: dict[str, list[str]] = defaultdict(list)
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+    def fill(self, items: Iterator[Any], limit: int) -> bool:
+        """Take in lines up to about ``limit`` bytes of memory; returns whether it stopped there.
 
-    def fill(self, lines: Iterator[bytes], limit: int) -> bool:
-        """Take in lines up to about ``limit`` bytes of memory; returns whether it stopped there."""
-        groups, used = self._groups, 0
-        for line in lines:
-            text = line.decode("latin-1")
-            key, tab, value = text.partition("\t")
-            if self._fields > 1:
-                key = key_of(line, self._fields).decode("latin-1")
-                value = text[len(key) :]
-            elif tab:
-                value = tab + value
-            values = groups[key]
-            values.append(value)
-            used += len(value) + 60 + (0 if len(values) > 1 else _KEY_BYTES + len(key))
-            if used >= limit:
-                return True
+        Each ends with a line feed; one that has more is several.
+        """
+        some: list[bytes] = []
+        used, most = 0, min(_TOGETHER, limit // 16)
+        for line in items:
+            some.append(line)
+            used += len(line) + _TEXT_BYTES
+            if used >= most:
+                self._add_lines(some)
+                some, used = [], 0
+                if self._bytes >= limit:
+                    return True
+        if some:
+            self._add_lines(some)
         return False
 
-    def take_groups(self) -> tuple[list[str], list[list[str]]]:
-        """Sorted keys, and for each a list of values; it is empty then."""
-        groups, self._groups = self._groups, defaultdict(list)
-        texts = sorted(groups)
-        lists = list(map(groups.__getitem__, texts))
-        if self._sort_values:
-            deque(map(list.sort, lists), 0)
-        return texts, lists
-
-    def take(self) -> tuple[list[str], list[list[str]], bool]:
-        """As above, and that there are lists."""
-        return *self.take_groups(), False
+    def _add_lines(self, lines: list[bytes]) -> None:
+        texts = b"".join(lines)[:-1].decode("latin-1").split("\n")
+        if self._fields > 1:
+            parts = map(str.split, texts, repeat("\t"), repeat(self._fields))
+            keys = list(map("\t".join, map(itemgetter(slice(self._fields)), parts)))
+            values = list(map(getitem, texts, map(slice, map(len, keys), repeat(None))))
+        else:
+            heads = list(map(str.partition, texts, repeat("\t")))
+            keys = list(map(itemgetter(0), heads))
+            values = list(map(add, map(itemgetter(1), heads), map(itemgetter(2), heads)))
+        self._texts.keys += keys
+        self._texts.values += values
+        self._texts.bytes += 2 * sum(map(len, keys))
+        self._bytes += sum(map(len, values)) + _TEXT_BYTES * len(values)
+        self._count(len(texts))
 
 
 def in_order(keys: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:

@@ -2,15 +2,18 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, compress, groupby, islice
+from itertools import accumulate, chain, compress, groupby, islice
 from operator import eq, itemgetter, length_hint, not_
 from typing import Any
 
-from mapreduce.batches.pairs import Decoder, Read, from_json, is_json, line_reader
+from mapreduce.batches.pairs import Decoder, Read, fast_decoder, from_json, is_json, line_reader
 from mapreduce.job.calls import Pair
-from mapreduce.runners.parallel.gathered import key_of
+from mapreduce.runners.parallel.gathered import cut, key_of
 from mapreduce.runners.parallel.merge import Range
 from mapreduce.support.records import shown
+
+#: Characters of values that are decoded together.
+_TOGETHER = 1 << 16
 
 Group = tuple[Any, Iterator[Any]]
 
@@ -117,8 +120,11 @@ class Groups:
         protocol: Any = getattr(read, "__self__", None)
         loads = from_json if is_json(read) else protocol._loads
         decode: Any = Decoder(loads).__getitem__
+        decode_all = fast_decoder(read)
 
         def keys_of(texts: list[str]) -> list[Any]:
+            if (decoded := decode_all(texts)) is not None:
+                return decoded
             keys = []
             for self._key in texts:
                 keys.append(loads(self._key.encode("latin-1")))
@@ -132,7 +138,21 @@ class Groups:
                     read(self._unread)
                 yield decode(rest[1:].rstrip("\r").encode("latin-1"))
 
-        return self.of(ranges, keys_of, values_of)
+        def decoded(found: Range) -> Iterator[Range]:
+            for texts, lists in () if found.is_streamed else _parts(*found[:2]):
+                rests = list(chain.from_iterable(lists))
+                values = (
+                    decode_all(list(map(itemgetter(slice(1, None)), rests))) if all(rests) else None
+                )
+                if values is None:
+                    for text, some in zip(texts, lists, strict=True):
+                        yield Range([text], [values_of(some)], is_streamed=True)
+                else:
+                    yield Range(texts, list(cut(values, list(accumulate(map(len, lists))))))
+            if found.is_streamed:
+                yield found._replace(lists=[values_of(found.lists[0])])
+
+        return self.of(chain.from_iterable(map(decoded, ranges)), keys_of)
 
     def pairs(self, lines: Iterable[bytes], read: Read) -> Iterator[Pair]:
         """Pairs of sorted lines."""
@@ -154,6 +174,17 @@ class Groups:
             values = map(itemgetter(1), group)
             yield key, iter(self._watched(values) if self._watched else values)
         self._key = None
+
+
+def _parts(texts: list[str], lists: list[list[str]]) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Keys with their lists, as many as are decoded together."""
+    start = used = 0
+    for stop, values in enumerate(lists, 1):
+        used += sum(map(len, values))
+        if used > _TOGETHER:
+            yield texts[start:stop], lists[start:stop]
+            start, used = stop, 0
+    yield texts[start:], lists[start:]
 
 
 def lines_of(ranges: Iterable[Range]) -> Iterator[bytes]:

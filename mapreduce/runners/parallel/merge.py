@@ -134,14 +134,15 @@ class Merger:
         if any(not segment.block_memory for segment in segments):
             # Lines, as batch mappers write them.
             gathered = GatheredLines(self._how.key_fields, self._sort_values)
-            lines = chain.from_iterable(lines_of(self._watched(raw_blocks(segments))))
+            blocks = lines_of(self._watched(raw_blocks(segments)))
+            lines = map(b"%b\n".__mod__, chain.from_iterable(blocks))
             if not gathered.fill(lines, memory // 2) and not self._how.order:
                 if gathered:
                     yield Range(*gathered.take_groups())
                 return
             writer = self._new_writer(gathered, self._how, memory // 2)
             writer.flush()
-            writer.write_lines(lines)
+            writer.fill(lines)
             writer.close()
             (segments,) = writer.result["segments"]
         segments = fewer(segments, memory, self._merged)

@@ -114,21 +114,44 @@ def hash_partition(key: bytes, partitions: int) -> int:
 
 def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
     """The partition of each key, whose characters stand for bytes."""
-    if how.fields is not None or len(keys) < _FEW:
+    hashed = keys if how.fields is None else _hashed_parts(keys, how)
+    if hashed is None or len(keys) < _FEW:
         find = partitioner(how)
         return [find(key.encode("latin-1")) for key in keys]
-    if max(map(len, keys)) <= _NARROW:
-        some = (keys[at : at + _LANES] for at in range(0, len(keys), _LANES))
-        return list(chain.from_iterable(_hash_partitions(part, how.partitions) for part in some))
+    divide = partial(_hash_partitions, partitions=how.partitions, start=int(how.fields is None))
+    if max(map(len, hashed)) <= _NARROW:
+        some = (hashed[at : at + _LANES] for at in range(0, len(hashed), _LANES))
+        return list(chain.from_iterable(map(divide, some)))
     of_length: dict[int, list[int]] = defaultdict(list)
-    deque(map(list.append, map(of_length.__getitem__, map(len, keys)), count()), 0)
-    found = [0] * len(keys)
+    deque(map(list.append, map(of_length.__getitem__, map(len, hashed)), count()), 0)
+    found = [0] * len(hashed)
     for every in of_length.values():
         for at in range(0, len(every), _LANES):
             rows = every[at : at + _LANES]
-            numbers = _hash_partitions(list(map(keys.__getitem__, rows)), how.partitions)
+            numbers = divide(list(map(hashed.__getitem__, rows)))
             deque(map(found.__setitem__, rows, numbers), 0)
     return found
+
+
+def _hashed_parts(keys: list[str], how: "Partitioning") -> list[str] | None:
+    """What KeyFieldBasedPartitioner hashes of each key; None if that is not easily told."""
+    if not how.fields:
+        # Of ASCII, UTF-16 has the same units.
+        return keys if "".join(keys).isascii() else None
+    parts = [whole_fields(keys, KeyField(*field), how.separator) for field in how.fields]
+    if None in parts:
+        return None
+    return list(map("".join, zip(*parts, strict=True)))
+
+
+def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] | None:
+    """Some whole fields of each key, "" of a key that has none of them; None for characters."""
+    if field.first_char != 1 or field.last_char or len(separator) != 1 or not separator.isascii():
+        return None
+    which = slice(field.first_field - 1, field.last_field or None)
+    if separator not in "".join(keys):
+        return [""] * len(keys) if which.start else keys
+    return [separator.join(key.split(separator)[which]) for key in keys]
 
 
 #: Fewer keys are hashed one by one; so many are hashed together at most; and keys of so many
@@ -136,33 +159,34 @@ def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
 _FEW, _LANES, _NARROW = 32, 1 << 12, 32
 
 
-def _hash_partitions(keys: list[str], partitions: int) -> Iterable[int]:
-    """The partitions of keys of equal lengths, or of short ones."""
+def _hash_partitions(keys: list[str], partitions: int, start: int) -> Iterable[int]:
+    """The partitions of keys of equal lengths, or of short ones; hashes start from 1 or 0."""
     lengths = list(map(len, keys))
     longest, rows = max(lengths), len(keys)
     joined = "".join(map(str.rjust, keys, repeat(longest), repeat("\0"))).encode("latin-1")
     if rows < _FEW or longest > _PIECE or not joined.isascii():
-        return (hash_partition(key.encode("latin-1"), partitions) for key in keys)
+        hashes = (hash_of(key.encode("latin-1"), start) for key in keys)
+        return [(one & 0x7FFFFFFF) % partitions for one in hashes]
     # All hashes lie in one long integer, each in 64 bits of it. Of these it needs 32, and after six
     # more bytes of its key, not yet more than 64. Keys are filled up with zeros in front, which
-    # change nothing, since the 1 that each hash begins with is added last, times 31 ** length.
+    # change nothing, since what each hash starts from is added last, times 31 ** length.
     low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * rows, "little")
-    hashes = 0
+    total = 0
     column = bytearray(8 * rows)
     for at in range(longest):
         column[::8] = joined[at::longest]
-        hashes = hashes * 31 + int.from_bytes(column, "little")
+        total = total * 31 + int.from_bytes(column, "little")
         if at % 6 == 5:
-            hashes &= low
-    powers = [pow(31, length, 1 << 32) for length in range(longest + 1)]
+            total &= low
+    powers = [start * pow(31, length, 1 << 32) for length in range(longest + 1)]
     starts = array("Q", map(powers.__getitem__, lengths)).tobytes()
-    hashes = (hashes & low) + int.from_bytes(starts, "little")
+    total = (total & low) + int.from_bytes(starts, "little")
     if partitions <= 256 and not partitions & (partitions - 1):
         # A power of two: the lowest bits.
-        hashes &= int.from_bytes(bytes((partitions - 1, 0, 0, 0, 0, 0, 0, 0)) * rows, "little")
-        return hashes.to_bytes(8 * rows, "little")[::8]
-    hashes &= int.from_bytes(b"\xff\xff\xff\x7f\0\0\0\0" * rows, "little")
-    return map(mod, memoryview(hashes.to_bytes(8 * rows, "little")).cast("Q"), repeat(partitions))
+        total &= int.from_bytes(bytes((partitions - 1, 0, 0, 0, 0, 0, 0, 0)) * rows, "little")
+        return total.to_bytes(8 * rows, "little")[::8]
+    total &= int.from_bytes(b"\xff\xff\xff\x7f\0\0\0\0" * rows, "little")
+    return map(mod, memoryview(total.to_bytes(8 * rows, "little")).cast("Q"), repeat(partitions))
 
 
 def key_field_partition(

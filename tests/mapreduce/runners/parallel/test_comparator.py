@@ -12,7 +12,7 @@ import mapreduce
 from mapreduce.errors import UsageError
 from mapreduce.job import Job
 from mapreduce.runners.parallel.columns import ColumnWriter
-from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.comparator import codes_of, order_of_keys
 from mapreduce.runners.parallel.gathered import GatheredLines, key_of
 from mapreduce.runners.parallel.merge import ranges
 from mapreduce.runners.parallel.partition import Partitioning, configured
@@ -166,6 +166,20 @@ def test_segments_are_sorted_alike(tmp_path_factory, pairs, options, limit):
         for value in values
     ]
     assert found == sorted(lines, key=lambda line: (order(key_of(line, 2)), key_of(line, 2)))
+
+
+@given(
+    st.lists(st.text("01a\t.-é", max_size=5), min_size=1, max_size=9),
+    st.sampled_from(["-n", "-r", "-k1,1nr", "-k2,2 -k1", "-k2n", "-k1.2,2r", "-k3,1", "-k2,1n"]),
+    st.sampled_from(["\t", ".", ".."]),
+)
+def test_many_keys_are_sorted_as_each(keys, options, separator):
+    settings = {COMPARATOR: KEY_FIELD, OPTIONS: options, SEPARATOR: separator}
+    how = configured(None, settings, 1, pytest.fail)
+    order = order_of_keys(how)
+    for some in (keys, [key for key in keys if separator not in key]):
+        codes = [order(key.encode("latin-1")).decode() for key in some]
+        assert codes_of(some, how) == codes
 
 
 def java_compare(a, b):

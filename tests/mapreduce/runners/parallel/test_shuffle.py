@@ -7,13 +7,14 @@ import marshal
 import sys
 from collections import defaultdict
 from itertools import islice
+from operator import itemgetter
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mrjob.protocol import JSONProtocol, ReprProtocol, StandardJSONProtocol
+from mrjob.protocol import JSONProtocol, PickleProtocol, ReprProtocol, StandardJSONProtocol
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
@@ -27,9 +28,11 @@ from mapreduce.runners.parallel.groups import Groups
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range, fewer, ranges
 from mapreduce.runners.parallel.partition import (
+    KeyField,
     Partitioning,
     hash_partition,
     partition_numbers,
+    partitioner,
 )
 from mapreduce.runners.parallel.segments import (
     Segment,
@@ -121,7 +124,7 @@ def test_lines_of_blocks_cut_anywhere(content, size):
 
 def test_lines_without_tab_are_told():
     lines = GatheredLines()
-    assert not lines.fill(iter([b"b", b"a\t1", b"a", b"a\t"]), 1 << 20)
+    assert not lines.fill(iter([b"b\n", b"a\t1\na\n", b"a\t\n"]), 1 << 20)
     assert lines.take_groups() == (["a", "b"], [["\t1", "", "\t"], [""]])
     assert not lines
 
@@ -246,6 +249,80 @@ def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, is_small, lim
             assert all(hash_partition(key.encode(), 2) == number for key, _ in of_part)
             for key, values in of_part:
                 found[key] += map(exactly, values)
+    assert found == expected
+
+
+texts_and_lists = st.one_of(scalars, st.tuples(scalars), st.lists(scalars, max_size=3))
+
+
+@given(
+    st.lists(st.tuples(names, st.one_of(anything, texts_and_lists)), max_size=9),
+    st.sampled_from([StandardJSONProtocol, PickleProtocol, ReprProtocol]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 400, 1 << 20]),
+    st.sampled_from([0, 2000, 1 << 40]),
+)
+def test_values_of_lines_are_as_mrjob_reads_them(
+    tmp_path_factory, pairs, protocol, sort_values, is_small, limit, memory
+):
+    lines = []
+    for pair in pairs * 2:
+        with contextlib.suppress(TypeError, ValueError, NameError):  # "nan" is no literal
+            raw = protocol().write(*pair)
+            lines.append((*raw.split(b"\t", 1), exactly(protocol().read(raw)[1]), pair))
+    with contextlib.ExitStack() as stack:
+        for place in [*small, (gathered, "_TOGETHER", 100)] if is_small else []:
+            stack.enter_context(mock.patch.object(*place))
+        output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
+        home = GatheredLines(1, sort_values)
+        writer = ColumnWriter(output, Partitioning(1), home, limit, protocol().write)
+        writer.write_pairs(line[-1] for line in lines)
+        writer.close()
+        found = ranges(output.segments[0], memory, sort_values)
+        groups = Groups().of_lines(found, protocol().read)
+        values = [exactly(value) for _, values in groups for value in values]
+    # Sorts are stable.
+    lines.sort(key=itemgetter(0, 1) if sort_values else itemgetter(0))
+    assert values == [value for _, _, value, _ in lines]
+
+
+LITERALS = ["(5)", "('a')", "()", "(1, 'a')", "(1, (2, 3))", "'(' + ')'", "['(', ')']", "'null'"]
+LITERALS += [
+    '"it\'s"',
+    "{1: 'a'}",
+    "None",
+    "null",
+    "[1)",
+    "(1, 2]",
+    "'é'",
+    "1,2",
+    "(1)",
+    "1)",
+    "\\",
+]
+JSONS = [" 1", "1 ", "1\r", "1,2", "[1", "1]", '"é"', "NaN", "null", "{}", ""]
+PICKLES = ["\\u0100", "I1\\n.", "I1\\n.\\", "\\u0101", ""]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text"),
+    [(ReprProtocol, text) for text in LITERALS]
+    + [(StandardJSONProtocol, text) for text in JSONS]
+    + [(PickleProtocol, text) for text in PICKLES],
+)
+def test_texts_of_others_are_read_as_by_mrjob(protocol, text):
+    raw, before = text.encode(), protocol()._dumps(7)
+    try:
+        expected = exactly(protocol().read(before + b"\t" + raw.rstrip(b"\r"))[1])
+    except Exception as error:
+        expected = type(error)
+    rests = ["\t" + each.decode("latin-1") for each in (before, raw, before)]
+    groups = Groups().of_lines([Range([before.decode()], [rests])], protocol().read)
+    try:
+        found = [exactly(value) for _, values in groups for value in values][1]
+    except Exception as error:
+        found = type(error)
     assert found == expected
 
 
@@ -406,6 +483,24 @@ def test_partitions_of_many_keys_are_those_of_each(keys, times, partitions):
     keys = [json.dumps(key) for key in keys * times] + ["é" * len(keys)]
     expected = [hash_partition(key.encode("latin-1"), partitions) for key in keys]
     assert partition_numbers(keys, Partitioning(partitions)) == expected
+
+
+parts_of_keys = st.builds(
+    KeyField, st.integers(1, 3), st.integers(1, 2), st.integers(0, 3), st.integers(0, 2)
+)
+
+
+@given(
+    st.lists(st.text("ab\t.é\xff", max_size=6), max_size=9),
+    st.lists(parts_of_keys, max_size=2),
+    st.sampled_from(["\t", ".", ".."]),
+)
+def test_key_fields_of_many_keys_are_hashed_as_those_of_each(keys, fields, separator):
+    how = Partitioning(7, fields=tuple(fields), separator=separator)
+    find = partitioner(how)
+    some = (keys * 40, [key for key in keys if separator not in key and key.isascii()] * 40)
+    for keys in some:
+        assert partition_numbers(keys, how) == [find(key.encode("latin-1")) for key in keys]
 
 
 def test_large_values_do_not_wait_for_the_end_of_a_chunk():
