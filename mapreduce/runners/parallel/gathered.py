@@ -8,14 +8,15 @@ done by functions of the interpreter.
 
 import marshal
 import sys
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import add, getitem, itemgetter, ne
+from operator import add, eq, getitem, itemgetter, ne
 from typing import Any
 
-from mapreduce.batches.pairs import Write, from_json, is_columns, to_json
+from mapreduce.batches.pairs import Write, encode_columns, from_json, is_columns, to_json
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
@@ -232,12 +233,11 @@ class Gathered:
             [home.values if rows else home.lists.values() for home in self._homes],
         )
         texts, values = [*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
-        if self._sort_values:
-            if rows:
-                values, texts = in_order(values, texts)
-            else:
-                deque(map(list.sort, values), 0)
         texts, values = in_order(texts, values)
+        if self._sort_values and rows:
+            _sort_equals(texts, values)
+        elif self._sort_values:
+            deque(map(list.sort, values), 0)
         for home in self._homes:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
@@ -295,11 +295,58 @@ class GatheredLines(Gathered):
             heads = list(map(str.partition, texts, repeat("\t")))
             keys = list(map(itemgetter(0), heads))
             values = list(map(add, map(itemgetter(1), heads), map(itemgetter(2), heads)))
+        self._add_rows(keys, values)
+
+    def _add_rows(self, keys: list[str], values: list[str]) -> None:
         self._texts.keys += keys
         self._texts.values += values
         self._texts.bytes += 2 * sum(map(len, keys))
         self._bytes += sum(map(len, values)) + _TEXT_BYTES * len(values)
-        self._count(len(texts))
+        self._count(len(keys))
+
+
+class GatheredTexts(GatheredLines):
+    """The same of pairs whose lines mrjob's JSON would write, without the lines."""
+
+    def __init__(self, write: Write, sort_values: bool) -> None:
+        super().__init__(1, sort_values)
+        self._write = write
+
+    def fill(self, items: Iterator[Any], limit: int) -> bool:
+        """Take in pairs up to about ``limit`` bytes of memory; returns whether it stopped there."""
+        keys: list[str] = []
+        values: list[str] = []
+        used, most = 0, min(_TOGETHER, limit // 16)
+        for pair in items:
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+            kind = type(value)
+            if type(key) is not str and is_columns(key):
+                self._add_rows(keys, values)
+                self._add_lines(encode_columns(self._write, key, value).to_pylist())
+                keys, values, used = [], [], most
+            else:
+                name = quote(key) if type(key) is str else to_json(key)
+                text = value if kind is int else quote(value) if kind is str else to_json(value)
+                line = f"\t{text}"
+                keys.append(name)
+                values.append(line)
+                used += len(name) + len(line) + _TEXT_BYTES
+            if used >= most:
+                self._add_rows(keys, values)
+                keys, values, used = [], [], 0
+                if self._bytes >= limit:
+                    return True
+        self._add_rows(keys, values)
+        return False
+
+
+def _sort_equals(texts: list[str], values: list[str]) -> None:
+    """Sort the values of neighbours with equal keys."""
+    stop = 0
+    for start in compress(count(), map(eq, texts, islice(texts, 1, None))):
+        if start >= stop:
+            stop = bisect_right(texts, texts[start], start)
+            values[start:stop] = sorted(values[start:stop])
 
 
 def in_order(keys: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:

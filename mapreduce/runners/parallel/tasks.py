@@ -20,7 +20,7 @@ from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, GatheredTexts
 from mapreduce.runners.parallel.groups import Groups, lines_of
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range
@@ -211,6 +211,8 @@ class Task:
         output = SegmentWriter(target, how.partitions)
         if objects:
             return ColumnWriter(output, how, Gathered(write), size)
+        if how.key_fields == 1 and is_json(write):
+            return ColumnWriter(output, how, GatheredTexts(write, spec["sort_values"]), size)
         gathered = GatheredLines(how.key_fields, spec["sort_values"])
         return ColumnWriter(output, how, gathered, size, write)
 

@@ -23,7 +23,7 @@ from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
 from mapreduce.runners.parallel.codec import packed as packed_values
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, key_of
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, GatheredTexts, key_of
 from mapreduce.runners.parallel.groups import Groups
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range, fewer, ranges
@@ -260,11 +260,12 @@ texts_and_lists = st.one_of(scalars, st.tuples(scalars), st.lists(scalars, max_s
     st.sampled_from([StandardJSONProtocol, PickleProtocol, ReprProtocol]),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([1, 400, 1 << 20]),
     st.sampled_from([0, 2000, 1 << 40]),
 )
 def test_values_of_lines_are_as_mrjob_reads_them(
-    tmp_path_factory, pairs, protocol, sort_values, is_small, limit, memory
+    tmp_path_factory, pairs, protocol, sort_values, has_texts, is_small, limit, memory
 ):
     lines = []
     for pair in pairs * 2:
@@ -275,8 +276,11 @@ def test_values_of_lines_are_as_mrjob_reads_them(
         for place in [*small, (gathered, "_TOGETHER", 100)] if is_small else []:
             stack.enter_context(mock.patch.object(*place))
         output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
-        home = GatheredLines(1, sort_values)
-        writer = ColumnWriter(output, Partitioning(1), home, limit, protocol().write)
+        write = protocol().write
+        home, lines_by = GatheredLines(1, sort_values), write
+        if has_texts and protocol is StandardJSONProtocol:
+            home, lines_by = GatheredTexts(write, sort_values), None
+        writer = ColumnWriter(output, Partitioning(1), home, limit, lines_by)
         writer.write_pairs(line[-1] for line in lines)
         writer.close()
         found = ranges(output.segments[0], memory, sort_values)
