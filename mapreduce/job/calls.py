@@ -46,9 +46,10 @@ def install() -> None:
         return
 
     def execute(self: Any) -> None:
-        given, records = self._stdin, Records(self.stdin)
-        if self.is_task() and not isinstance(given, Records):
-            self._stdin = records
+        given, records = (self._stdin, self._stdout, self._stderr), Records(self.stdin)
+        if self.is_task() and not isinstance(self._stdin, Records):
+            # Its records and counters go there, whatever it puts in the place of Python's streams.
+            self._stdin, self._stdout, self._stderr = records, self.stdout, self.stderr
         try:
             theirs[0](self)
         except BaseException as error:
@@ -58,10 +59,13 @@ def install() -> None:
             if records.number and not hasattr(error, "exit_code"):
                 with suppress(OSError):  # the input may have gone meanwhile
                     error.add_note(records.place(os.environ))
+            for name in ("stdout", "stderr"):
+                if getattr(getattr(self, name), "closed", False):
+                    error.add_note(f"the task has closed sys.{name}, which it needs")
             raise
         finally:
             # The next task may have the same instance, and another standard input.
-            self._stdin = given
+            self._stdin, self._stdout, self._stderr = given
 
     def run_job(self: Any) -> None:
         warn_of_names(type(self))

@@ -6,6 +6,7 @@ stock ``MRJob`` classes accept the runners too. It also lets classes run that ha
 of a notebook, on the runners that do not need one.
 """
 
+import contextlib
 import io
 import logging
 import multiprocessing
@@ -219,6 +220,9 @@ class _Printed(io.StringIO):
 
     buffer: Any = None
 
+    def close(self) -> None:
+        """Stay open: it is read when the task has ended."""
+
 
 def _take_text(inline: Any) -> None:
     """mrjob's files of bytes raise a TypeError for ``print``, warnings, log records and so on."""
@@ -243,7 +247,8 @@ def _take_text(inline: Any) -> None:
                 sys.stdin, sys.stdout, sys.stderr = streams
                 # The first task that logs has a handler made, of its own standard error.
                 logging.root.handlers[:] = handlers
-                text.detach()
+                with contextlib.suppress(ValueError):  # the task has done it, or has closed it
+                    text.detach()
             told = vars(self).setdefault("_told_of_printing", set())
             if printed.getvalue() and task_type not in told:
                 told.add(task_type)

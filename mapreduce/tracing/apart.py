@@ -8,7 +8,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import threading
 import traceback
@@ -18,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
-from mapreduce.runners.parallel.worker import LOG_BYTES, noted, redirect
+from mapreduce.runners.parallel.worker import LOG_BYTES, flush, noted, redirect
 from mapreduce.support import forked, parents
 
 _FORK = multiprocessing.get_context("fork")
@@ -86,8 +85,7 @@ def _serve(
         redirect(out, err)
         answer = work()
         forked.end()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         reply.send((answer, ""))
     except BaseException:
         with contextlib.suppress(BaseException):

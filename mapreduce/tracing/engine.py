@@ -27,6 +27,7 @@ from mrjob.job import MRJob  # isort: skip
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import is_overridden
 from mapreduce.launch import run as launch
+from mapreduce.runners.parallel import worker
 from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_number
 from mapreduce.runners.parallel.planning import divided
 from mapreduce.runners.parallel.records import Split, is_compressed
@@ -191,7 +192,9 @@ class TracingRunner(ParallelMRJobRunner):
         """An instance of the job, as a task of a step has it."""
         kind: Any = self._mrjob_cls
         extra = [str(argument) for argument in self._mr_job_extra_args()]
-        return kind([f"--step-num={number}", f"--{mrc}", *extra])
+        job = kind([f"--step-num={number}", f"--{mrc}", *extra])
+        job._stderr = worker.files[1]
+        return job
 
     def _new_step(self, number: int, how: Variation) -> Step:
         """A step without its tasks."""

@@ -247,7 +247,8 @@ class WorkerPool:
         if one.silent:
             reason = f"this program: it gave no sign of life for {one.silent:g} s"
         if attempt >= attempts:
-            advice = "" if one.silent else ". Is there enough memory?"
+            advice = ". Is there enough memory?" if status < 0 else ". Does it call os._exit?"
+            advice = "" if one.silent else advice
             raise TaskError(
                 f"{describe(running)} failed: its worker was killed {attempt} times, last by "
                 f"{reason}{advice}",

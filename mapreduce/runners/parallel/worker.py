@@ -40,6 +40,9 @@ known_jobs: dict[str, type] = {}
 #: Instances of jobs that the process had before it was forked, by class and arguments.
 made_jobs: dict[tuple[Any, ...], Any] = {}
 
+#: Standard output and error of this process, whatever a task does with those of Python.
+files: list[Any] = [None, None]
+
 #: Objects that are made between two looks for circles of them: a list for each key is many.
 _COLLECTED = 20_000
 
@@ -154,10 +157,20 @@ def redirect(out: int, err: int) -> None:
     for target, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
         os.dup2(descriptor, target)
         os.close(descriptor)
-    # The driver may have put something else in their place, as test programs do.
+    files[:] = (os.fdopen(os.dup(number), "wb", 0) for number in (1, 2))
+    # The driver may have put something else in their place, as test programs do. The second names
+    # keep the first from being closed where a task wraps their buffers.
     sys.stdin = io.TextIOWrapper(io.BufferedReader(tasks.STDIN))
-    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)  # type: ignore[misc]
     sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+    sys.__stderr__ = sys.stderr  # type: ignore[misc]
+
+
+def flush() -> None:
+    """Write what streams hold back, also those that a task has put in the place of others."""
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        with contextlib.suppress(Exception):  # None, closed, or without the method
+            getattr(sys, name).flush()
 
 
 class _Worker:
@@ -210,13 +223,13 @@ class _Worker:
         if made is not None:
             # As mrjob does when it makes one.
             time.tzset()
-        self._job._stdout = tasks.Output()
+        self._job._stdout, self._job._stderr = tasks.Output(), files[1]
         return self._job
 
 
 def _sign_of_life() -> None:
     """Change the time of the log, which the driver looks at."""
-    os.utime(2)
+    os.utime(files[1].fileno())
 
 
 def _with_class(definition: dict[str, Any], kind: str, work: Callable[[], Any]) -> Any:
@@ -269,18 +282,18 @@ _OWN_FILES = (
 
 def _take_log() -> dict[str, Any]:
     """What a task wrote to standard error: counters, status, the rest; and whether it printed."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    flush()
+    out, err = (file.fileno() for file in files)
     reply: dict[str, Any] = {"counters": {}, "log": "", "status": [], "printed": ""}
-    size = os.fstat(1).st_size
+    size = os.fstat(out).st_size
     if size:
-        reply["printed"] = os.pread(1, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
-        os.ftruncate(1, 0)
-    if os.fstat(2).st_size:
-        with open(os.dup(2), "rb") as log:  # noqa: PTH123
+        reply["printed"] = os.pread(out, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
+        os.ftruncate(out, 0)
+    if os.fstat(err).st_size:
+        with open(os.dup(err), "rb") as log:  # noqa: PTH123
             log.seek(0)
             reply |= noted(log)
-        os.ftruncate(2, 0)
+        os.ftruncate(err, 0)
     return reply
 
 
