@@ -1,8 +1,8 @@
 """Training and inference as chained map/reduce steps on mrjob.
 
 Importing this package loads what finds its modules, and notes from then on which random generators
-have a seed. ``mapreduce.job`` holds the
-class that jobs inherit from, and ``mapreduce.training.driver`` the loop that trains a model.
+have a seed. ``mapreduce.job`` holds the class that jobs inherit from, and
+``mapreduce.training.driver`` the loop that trains a model.
 ``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.submit`` starts one that runs
 on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
 ``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
@@ -12,7 +12,7 @@ training.
 
 from typing import TYPE_CHECKING, Any
 
-from mapreduce.support import own, seeds
+from mapreduce.support import own, seeds, turns  # noqa: F401
 
 if TYPE_CHECKING:
     from mapreduce.launch.jobs import SubmittedJob as SubmittedJob

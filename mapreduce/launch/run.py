@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners.parallel import partition
-from mapreduce.support import jsonlog, signals, task_log, traits
+from mapreduce.support import jsonlog, signals, task_log, traits, turns
 from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.reading import refuse_compressed
@@ -86,7 +87,8 @@ def run(
 ) -> Result:
     """Run a job, and read its output.
 
-    The class may be defined anywhere, in a notebook too.
+    The class may be defined anywhere, in a notebook too. Any thread may call this, and several at
+    once; a job on ``inline``, and the loading of a file, wait for the jobs of other threads.
 
     Parameters
     ----------
@@ -127,9 +129,11 @@ def run(
     some = [inputs] if isinstance(inputs, str | os.PathLike) else inputs or ()
     paths = [os.fspath(path) for path in some]
     place = sys.argv[0] if isinstance(job_class, type) else os.fspath(job_class)
-    with argv([place, *given, *paths]):
-        if not isinstance(job_class, type):
+    if not isinstance(job_class, type):
+        # Meanwhile mrjob's methods are others, which no other thread's job must call.
+        with turns.turn(alone=True), argv([place, *given, *paths]):
             job_class = load_job(place)
+    with turns.turn(not traits.of(runner).runs_at_once), argv([place, *given, *paths]):
         job = _instance(job_class, given)
         if job.options.runner or job.options.args:
             raise UsageError(
@@ -164,13 +168,15 @@ def _encoded(lines: Iterable[str | bytes]) -> Iterator[bytes]:
 def _quiet() -> Iterator[None]:
     """Keep mrjob's log to warnings, unless the program has asked for more."""
     log = logging.getLogger("mrjob")
-    level = log.level
-    if level == logging.NOTSET:
+    is_changed = log.level == logging.NOTSET
+    if is_changed:
         log.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        log.setLevel(level)
+        # Another thread may have come meanwhile.
+        if is_changed:
+            log.setLevel(logging.NOTSET)
 
 
 @contextlib.contextmanager
@@ -325,7 +331,7 @@ def prepared(
 
     The class is a subclass of that for ``parallel``, whose options it takes.
     """
-    with argv([place, *arguments]):
+    with turns.turn(alone=True), argv([place, *arguments]):
         job = _instance(job_class, list(arguments), place)
         if job.options.runner or job.options.output_dir or job.options.step_output_dir:
             raise UsageError(
@@ -340,7 +346,10 @@ def prepared(
 
 @contextlib.contextmanager
 def argv(given: list[str]) -> Iterator[None]:
-    """The ``sys.argv`` of a script."""
+    """The ``sys.argv`` of a script; in the main thread, since other threads have the same."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = sys.argv
     sys.argv = given
     try:

@@ -34,7 +34,7 @@ from hdfs_utils import codecs
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
-from mapreduce.support import collector, parents, signals, task_log, traits
+from mapreduce.support import collector, parents, signals, task_log, traits, turns
 from mapreduce.support.reading import reading_compressed, refuse_compressed
 
 log = logging.getLogger(__name__)
@@ -132,6 +132,7 @@ def install() -> None:
     _decompress_all()
     _make_keys_unique()
     _keep_to_the_user()
+    _take_turns()
 
 
 def _local_folder(flag: str, given: str | None) -> str | None:
@@ -213,6 +214,17 @@ def _keep_to_the_user() -> None:
         return path
 
     MRJobRunner._get_local_tmp_dir = ours
+
+
+def _take_turns() -> None:
+    theirs = MRJobRunner.run
+
+    @wraps(theirs)
+    def ours(self: Any) -> None:
+        with turns.turn(alone=not traits.of(self.alias).runs_at_once):
+            theirs(self)
+
+    MRJobRunner.run = ours
 
 
 class _Printed(io.StringIO):

@@ -95,6 +95,10 @@ def begin() -> None:
         finalizer.atexit = False
     _process._children = set()
     _util._finalizer_registry.clear()
+    # At its end it waits for its own executors, not for the parent's, whose thread it may have.
+    for name, threads in (("thread", "_threads_queues"), ("process", "_threads_wakeups")):
+        if executors := sys.modules.get(f"concurrent.futures.{name}"):
+            getattr(executors, threads).clear()
     _util._run_after_forkers()
     seeds.renew()
     # What is made from now on is the fork's own.

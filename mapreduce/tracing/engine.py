@@ -32,6 +32,7 @@ from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_
 from mapreduce.runners.parallel.planning import divided
 from mapreduce.runners.parallel.records import Split, is_compressed
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
+from mapreduce.support import turns
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, TimeOver, run_apart, time_limit
 from mapreduce.tracing.model import Failure, Lines, Method, Shown, Source, Step, Task, Trace
@@ -340,7 +341,8 @@ def tracing(
         place, command = job, shlex.join([job, *arguments])
         # What a script prints is not reported.
         aside = redirect_stdout(sys.stderr)
-        with launch.argv([job, *arguments]), aside, launch.keeping_stderr():
+        given = launch.argv([job, *arguments])
+        with turns.turn(alone=True), given, aside, launch.keeping_stderr():
             job_class, arguments = launch.load_job(job), sys.argv[1:]
     else:
         place = command = job.__name__

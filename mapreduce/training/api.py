@@ -864,7 +864,9 @@ def _quiet(profile: str) -> Iterator[None]:
     except StepFailedException as error:
         raise GradreduceError(str(error)) from error
     finally:
-        log.setLevel(level)
+        # A thread that came meanwhile has found the level of this one.
+        if level != logging.ERROR:
+            log.setLevel(level)
 
 
 @contextlib.contextmanager

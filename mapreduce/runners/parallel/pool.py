@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +84,7 @@ class WorkerPool:
     def __init__(self, workers: int, start_method: str, jobs: Sequence[type]) -> None:
         self.size = workers
         self.start_method = start_method
+        self.thread = threading.get_ident()
         #: A folder that is removed when the pool is closed. On the disk: tasks may write much.
         self.scratch = private_folder(Path(tempfile.gettempdir()))
         self._started = 0
@@ -376,8 +378,9 @@ def shared(workers: int, start_method: str, jobs: Sequence[type]) -> Iterator[Wo
 
 
 def current(workers: int, start_method: str) -> WorkerPool | None:
-    """The shared pool, if one has enough workers, which are started in this way."""
+    """This thread's shared pool, if it has enough workers, which are started in this way."""
     for pool in reversed(_shared):
-        if pool.size >= workers and pool.start_method == start_method:
+        is_mine = pool.thread == threading.get_ident()
+        if is_mine and pool.size >= workers and pool.start_method == start_method:
             return pool
     return None

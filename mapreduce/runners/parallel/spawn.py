@@ -101,12 +101,15 @@ class Nursery:
             return -signal.SIGKILL
 
     def _receive(self, is_ending: bool = False) -> int:
-        answer = b""
+        answer, is_killed = b"", False
         while len(answer) < 4:
             try:
                 part = self._control.recv(4 - len(answer))
             except TimeoutError:
-                if is_ending or signals.is_waiting():
+                if is_killed:
+                    # The nursery of another thread's pool holds the other end.
+                    raise EOFError from None
+                if is_killed := is_ending or signals.is_waiting():
                     os.kill(self._pid, signal.SIGKILL)
                 continue
             if not part:
@@ -117,6 +120,7 @@ class Nursery:
 
     def close(self) -> None:
         """Start no more workers; those that there are end."""
+        # The nursery of another thread's pool may have inherited this end.
         with contextlib.suppress(EOFError, OSError):
             self._control.shutdown(socket.SHUT_WR)
             self._receive(is_ending=True)
@@ -156,6 +160,9 @@ def nurse(control: socket.socket, driver: int) -> None:
         if os.getpid() == own and (not number or os.getppid() != driver):
             for pid in workers:
                 kill_group(pid)
+            # Another thread's nursery may have inherited this end.
+            with contextlib.suppress(OSError):
+                control.shutdown(socket.SHUT_RDWR)
             os._exit(0)
 
     for number in (*signals.NUMBERS, signal.SIGCONT):

@@ -122,6 +122,7 @@ PLACES = {
         "c2634448337ba110",
         "mrjob_patches/registry.py",
     ),
+    "mrjob.runner.MRJobRunner.run": ("9145e6c1d05278fb", "mrjob_patches/registry.py"),
     "mrjob.runner.MRJobRunner.stream_output": (None, "mrjob_patches/old_api.py"),
     "mrjob.runner._runner_class": ("9d27c6d8e7c910a8", "mrjob_patches/registry.py"),
     "mrjob.runner.load_opts_from_mrjob_confs": ("7a76a4b8c4f506b7", "mrjob_patches/registry.py"),
