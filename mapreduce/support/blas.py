@@ -29,11 +29,12 @@ def _release(library: Any) -> None:
 
 def limit() -> None:
     """Have BLAS compute in one thread from now on: the libraries that are loaded."""
-    known = {library.filepath for library, _ in _before}
-    for library in _libraries():
-        if _inside and library.filepath not in known:
-            _before.append((library, library.num_threads))
-        library.set_num_threads(1)
+    with _lock:
+        known = {library.filepath for library, _ in _before}
+        for library in _libraries():
+            if _inside and library.filepath not in known:
+                _before.append((library, library.num_threads))
+            library.set_num_threads(1)
 
 
 def _forget() -> None:
@@ -42,7 +43,12 @@ def _forget() -> None:
     _lock, _inside, _before = threading.Lock(), 0, []
 
 
-os.register_at_fork(after_in_child=_forget)
+# Who looks for libraries has a lock of the system's loader, for which a fork would wait for ever.
+os.register_at_fork(
+    before=lambda: _lock.acquire(),
+    after_in_parent=lambda: _lock.release(),
+    after_in_child=_forget,
+)
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def state():
     """What belongs to the whole process."""
     tasks = {name: value for name, value in os.environ.items() if name.startswith("mapreduce")}
     level = logging.getLogger("mrjob").level
-    return sys.stdin, sys.stdout, sys.stderr, sys.argv, sys.path, Path.cwd(), level, tasks
+    return sys.stdin, sys.stdout, sys.stderr, sys.argv, Path.cwd(), level, tasks
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """The threads of BLAS: one while the toolkit computes, and the user's own afterwards."""
 
+import os
 import threading
 
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import mapreduce
+import programs
 from builders import blobs_in
 from mapreduce.executors.here import Here
 from mapreduce.inference.report import Tallies
+from mapreduce.support import blas
 from mapreduce.support.blas import in_one_thread, limit
 
 data = blobs_in(train=(60,))
@@ -88,3 +91,55 @@ def test_a_training_leaves_the_threads_of_its_caller(data, tmp_path, runner):
     opened = mapreduce.open_run(tmp_path / "run")._run
     Here().advance(Tallies.of(opened, 2, data, "cpu"))
     assert threads() == 2
+
+
+class Watched:
+    """A lock that knows how many have asked for it."""
+
+    def __init__(self):
+        self._lock, self.asked = threading.Lock(), 0
+
+    def acquire(self):
+        self.asked += 1
+        return self._lock.acquire()
+
+    def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *error):
+        self.release()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_fork_waits_for_who_looks_for_libraries(monkeypatch):
+    """The loader's lock, which is held meanwhile, would never be released in the fork."""
+    looking, end, lock, codes = threading.Event(), threading.Event(), Watched(), []
+    libraries = blas._libraries
+
+    def slow_libraries():
+        looking.set()
+        end.wait(60)
+        looking.clear()
+        return libraries()
+
+    def fork():
+        pid = os.fork()
+        if not pid:
+            os._exit(looking.is_set())
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    monkeypatch.setattr(blas, "_libraries", slow_libraries)
+    monkeypatch.setattr(blas, "_lock", lock)
+    threads = [threading.Thread(target=one) for one in (limit, fork)]
+    threads[0].start()
+    looking.wait(60)
+    threads[1].start()
+    programs.wait_until(lambda: codes or lock.asked == 2)
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [0]
