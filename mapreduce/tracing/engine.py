@@ -44,7 +44,8 @@ from mapreduce.tracing.tasks import Pair, Sent, TracedTask, Variation, failure_o
 #: Lines of input that are remembered, if the user does not say.
 LINES = 2000
 
-#: Map tasks of a job that does not say how many it wants: enough to see several.
+#: Map tasks of a job that does not say how many it wants, if there is a line for each: enough to
+#: see several.
 MAPS = 3
 
 #: Parts of a step that are programs or methods.
@@ -239,9 +240,13 @@ class TracingRunner(ParallelMRJobRunner):
     def _trace_step(self, step: Step, how: Variation, files: list[File], lines: Lines) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
         conf = self._jobconf_for_step(step.number)
-        maps = how.maps or jobconf_number(conf, "mapreduce.job.maps", "mapred.map.tasks") or MAPS
+        asked = how.maps or jobconf_number(conf, "mapreduce.job.maps", "mapred.map.tasks")
         sent: list[list[Sent]] = [[] for _ in range(step.reducers)]
-        splits = divide(files, lines, maps, how.cut == "uneven")
+        for maps in [asked] if asked else range(MAPS, 0, -1):
+            splits = divide(files, lines, maps, how.cut == "uneven")
+            # Only an empty file needs a task without lines.
+            if all(found or not split.stop for split, found in splits):
+                break
         for number, (split, found) in enumerate(splits):
             done = self._trace_task(step, how, Task("map", number, split.path, found), split, ())
             step.maps.append(done)

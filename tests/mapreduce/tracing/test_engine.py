@@ -268,6 +268,28 @@ def test_counters_are_counted_however_much_a_task_writes(text):
     assert step.maps[0].log.endswith("some words\n")
 
 
+@pytest.mark.parametrize(
+    ("texts", "tasks"),
+    [
+        (["to be or not\nto be\n"], 2),
+        (["one\n"], 1),
+        (["a line that is longer than others\na\nb\n"], 2),
+        (["a\nb\nc\nd\n"], 3),
+        (["a\n", "", "b\n"], 3),
+    ],
+)
+def test_no_map_task_is_without_a_line(tmp_path, texts, tasks):
+    """But one of an empty file, or if the user asks for it."""
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+    trace = trace_of(taught.Count, tmp_path, Variation())
+    lines = [[line.text for line in task.lines] for task in trace.steps[0].maps]
+    assert len(lines) == tasks
+    assert sum(map(bool, lines)) == tasks - texts.count("")
+    assert [text for found in lines for text in found] == "".join(texts).split("\n")[:-1]
+    assert len(trace_of(taught.Count, tmp_path, Variation(maps=3)).steps[0].maps) >= 3
+
+
 def test_a_task_at_least_and_no_reducers_if_none_are_wanted(text, tmp_path):
     (tmp_path / "empty").touch()
     trace = trace_of(stock_jobs.InitAndFinal, tmp_path / "empty")
