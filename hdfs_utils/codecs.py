@@ -126,6 +126,8 @@ class Codec(NamedTuple):
     on_hadoop: bool = False
 
 
+_UNZIP = "unzip -p. The table of a workbook can be saved as CSV"
+
 CODECS = (
     Codec("gzip", ".gz", rb"\x1f\x8b\x08", gzip.open, "gzip -dc", True),
     Codec("bzip2", ".bz2", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", bz2.open, "bzip2 -dc", True),
@@ -141,7 +143,7 @@ CODECS = (
     Codec("Snappy of Hadoop", ".snappy", rb"", _snappy, "hadoop fs -text", True),
     # What nothing here reads.
     Codec("Snappy", ".sz", rb"\xff\x06\x00\x00sNaPpY", None, "snzip -dc"),
-    Codec("zip", ".zip", rb"PK\x03\x04", None, "unzip -p"),
+    Codec("ZIP, or a workbook of Excel", ".zip", rb"PK\x03\x04", None, _UNZIP),
     Codec("7z", ".7z", rb"7z\xbc\xaf\x27\x1c", None, "7z x -so"),
     Codec("RAR", ".rar", rb"Rar!\x1a\x07", None, "unrar p -inul"),
     Codec("lzop", ".lzo", rb"\x89LZO\x00\r\n\x1a\n", None, "lzop -dc"),

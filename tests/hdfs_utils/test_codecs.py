@@ -98,7 +98,7 @@ def test_a_decompressed_stream_takes_little_memory(monkeypatch):
         (PACK[".zst"](TEXT), "Zstandard"),
         (lzma.compress(TEXT), "xz"),
         (PACK[".lz4"](TEXT), "LZ4"),
-        (b"PK\x03\x04\x14", "zip"),
+        (b"PK\x03\x04\x14", "ZIP, or a workbook of Excel"),
         (b"\x1f\x9d\x90ab", "compress"),
         # Text, and what is no more than text.
         (b"", None),

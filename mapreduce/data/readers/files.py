@@ -85,10 +85,9 @@ def _going_on(path: AnyPath, at: int) -> tuple[Any, ExitStack] | None:
 def _opened(path: AnyPath) -> tuple[Any, ExitStack]:
     with ExitStack() as stack:
         file: Any = stack.enter_context(path.open("rb"))
-        head = file.peek(codecs.HEAD_BYTES)
-        refuse_compressed(str(path), head, "import")
-        if head[:2] == GZIP_MAGIC:
+        if file.peek(2)[:2] == GZIP_MAGIC:
             file = stack.enter_context(gzip.open(file))
+        refuse_compressed(str(path), file.peek(codecs.HEAD_BYTES), "import")
         return file, stack.pop_all()
 
 

@@ -41,11 +41,6 @@ def first_line(path: AnyPath, recipe: Recipe, size: int) -> FirstLine:
     """
     with open_source(path) as file:
         start = part = file.read(_START_BYTES)
-        if start[:4] == b"PK\x03\x04":
-            raise DataError(
-                f"{path} is a ZIP archive, or a workbook of Excel or the like. Unpack it, or "
-                f"save its table as CSV"
-            )
         if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in start:
             raise DataError(
                 f"{path} is UTF-16 text, or none. If it is text, convert it: "

@@ -145,7 +145,7 @@ WRONG = {
     ),
     "another delimiter": ([text(delimiter=";")], {}, "has one column, .* Say --delimiter ';'"),
     "an empty line first": ([b"\n" + text()], {}, "starts with an empty line"),
-    "a workbook": ([b"PK\x03\x04" + bytes(90)], {}, "is a ZIP archive, or a workbook"),
+    "a workbook": ([b"PK\x03\x04" + bytes(90)], {}, "ZIP, or a workbook of Excel"),
     "UTF-16": (["".join(map(chr, text())).encode("utf-16")], {}, "is UTF-16 text, or none"),
     "half a gz": ([gzip.compress(lines(*GOOD * 99))[:-99]], {}, "the gzip stream is damaged or"),
     "half a Parquet file": ([parquet()[:-99]], {}, "is not a Parquet file, or d", ".parquet"),

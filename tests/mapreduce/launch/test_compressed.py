@@ -57,7 +57,7 @@ def test_every_format_is_read_by_its_name(tmp_path, runner):
         ("a.txt", gzip.compress(b"a\n", mtime=0), r"Rename it to a\.txt\.gz, or decompress it"),
         ("a.tgz", gzip.compress(b"a\n", mtime=0), r"\(gzip\).* Unpack it, as by: tar -xf"),
         ("a.gz", lzma.compress(b"a\n"), r"\(xz\).* Rename it to a\.gz\.xz, or decompress it"),
-        ("a.txt", b"PK\x03\x04a\nb\n", r"\(zip\).* Decompress it, as by: unzip -p"),
+        ("a.txt", b"PK\x03\x04a\nb\n", r"\(ZIP, or .* Decompress it, as by: unzip -p"),
     ],
 )
 def test_what_would_be_read_as_text_is_refused(tmp_path, runner, name, content, advice):

@@ -319,7 +319,7 @@ def test_a_long_line_comes_whole(write, small_blocks):
     [
         ("", "is empty: expected rows of fields"),
         ("\n1,2\n", "starts with an empty line"),
-        (b"PK\x03\x04" + bytes(99), "is a ZIP archive, or a workbook of Excel"),
+        (b"PK\x03\x04" + bytes(99), "ZIP, or a workbook of Excel"),
         ('"x\ny,label\n1,2\n', 'line 1: a quote, ", is left open'),
         ('"x\ny"z,label\n1,2\n', 'line 1: a quote, ", is left open'),
         ("x,y,label\n", "has no rows after its header, x, y, label"),

@@ -146,7 +146,7 @@ BAD = [
     ("nan 1:2\n", {"task": "regression"}, "line 1: expected a finite number as label, found 'nan'"),
     ("1e309 1:2\n", {"task": "regression"}, "expected a finite number as label, found '1e309'"),
     ("0.5 1:2\n", {}, "expected an integer as class (numbers to be predicted need --task regres"),
-    ("1 qid:3 1:2\n", {}, "line 1: expected no qid, since groups of rows are not supported"),
+    ("1 qid:3 1:2\n", {}, "line 1: expected no qid, since there are no groups of rows"),
     (b"\x80\xff 1:2\n", {}, r"expected a finite number as label, found '\\x80\\xff'"),
 ]  # fmt: skip
 
