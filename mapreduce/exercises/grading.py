@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +28,7 @@ from mapreduce.exercises.grades import Grade, as_page, graded
 from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
-from mapreduce.exercises.submissions import Copy, copy
+from mapreduce.exercises.submissions import Copy, identities
 from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.support import own
 from mapreduce.tracing.checking import Finding
@@ -94,7 +93,7 @@ class Grader:
         self._started: list[subprocess.Popen[bytes]] = []
         self._starting, self._is_over = threading.Lock(), False
         self._place = private_folder(Path(tempfile.gettempdir()))
-        self._secrets = [one for one in self.exercise.folder.iterdir() if one.is_file()]
+        self._secrets = identities(self.exercise.folder.iterdir())
         try:
             self._prepare()
         except BaseException:
@@ -138,7 +137,8 @@ class Grader:
         def one(item: tuple[str, Path]) -> Graded:
             student, path = item
             with tempfile.TemporaryDirectory(dir=self._place) as folder:
-                copied = copy(path, Path(folder), self.limits.files // 2, self._secrets)
+                copied = Copy(Path(folder), self.limits.files // 2, self._secrets)
+                copied.take(path)
                 digest = self._digest(copied)
                 if student in known and known[student].digest == digest:
                     return Graded(known[student])
@@ -157,16 +157,9 @@ class Grader:
     @property
     def counting(self) -> str:
         """Who counts the memory of a submission, in words."""
-        if self._groups is None:
-            return (
-                "nobody counts the memory of a submission: its processes have limits of their own"
-            )
-        if self._groups.parent is None:
-            return (
-                "no control group can be made here: the memory of a submission is counted by its "
-                "processes, and what that would not show is forbidden"
-            )
-        return f"the memory of a submission is counted by a control group in {self._groups.parent}"
+        place = self._groups and self._groups.parent
+        who = f"a control group in {place}" if place else "its pages, since no group can be made"
+        return f"the memory of a submission is counted by {who}"
 
     def _digest(self, copied: Copy) -> str:
         """The digest of all that a grade follows from."""
@@ -181,7 +174,7 @@ class Grader:
 
     def _graded(self, student: str, copied: Copy) -> Graded:
         try:
-            return self._shown(copied, *self._tested(student, copied))
+            return self._shown(copied, self._tested(student, copied))
         except Lost as error:
             comment = f"It was stopped, since {error}."
         except OSError as error:
@@ -192,15 +185,10 @@ class Grader:
             # Of the right form, and yet no run that there can be.
             what = f"{type(error).__name__}: {_first_line(error)}"
             comment = f"It was stopped, since {NONSENSE}: {what}"
-        return self._shown(copied, Grade(student, comment=comment))
+        return self._shown(copied, (Grade(student, comment=comment), (), None))
 
-    def _shown(
-        self,
-        copied: Copy,
-        grade: Grade,
-        findings: Sequence[Finding] = (),
-        trace: Trace | None = None,
-    ) -> Graded:
+    def _shown(self, copied: Copy, tested: _Tested) -> Graded:
+        grade, findings, trace = tested
         if names := copied.left_out:
             more = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
             comment = f"{grade.comment.rstrip('.')}. Not read: {', '.join(names[:_NAMED])}{more}."
@@ -260,15 +248,12 @@ class Grader:
         found: Remote | None = getattr(self._own, "reference", None)
         if found is None:
             environment = {**os.environ, "PYTHONPATH": own.HOME, "TMPDIR": str(self._place)}
-            start = partial(
-                subprocess.Popen[bytes],
-                [sys.executable, *_SERVED, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,
+            command, pipe = [sys.executable, *_SERVED, str(os.getpid())], subprocess.PIPE
+            started = self._start(
+                lambda: subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True
+                )
             )
-            started = self._start(start)
             found = self._own.reference = Remote(started, _FOREVER)
             shown = [str(path) for path in self.exercise.shown]
             found.open(str(self.exercise.file), self.exercise.arguments, shown, self.seconds)

@@ -26,6 +26,7 @@ class Groups:
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self.parent: Path | None = None
+        self._names: tuple[str, str]
         for kind, folder in _candidates(proc):
             self._names, self.parent = _LIMITS[kind], folder
             try:

@@ -309,12 +309,13 @@ def _end_with_driver(local: Any) -> None:
     def pool(processes: int | None) -> Any:
         # mrjob is tested with forks, which were the default up to Python 3.13.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        made = context.Pool(processes, parents.end_group_with, [os.getpid()])
+        made: Any = context.Pool(processes, parents.end_group_with, [os.getpid()])
         terminate = made.terminate
 
         def wake_and_terminate() -> None:
             # The pool waits for its processes, also for one that is stopped.
             for process in multiprocessing.active_children():
+                assert process.pid
                 os.kill(process.pid, signal.SIGCONT)
             terminate()
 

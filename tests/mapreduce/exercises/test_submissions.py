@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mapreduce.exercises import submissions
-from mapreduce.exercises.submissions import copy
+from mapreduce.exercises.submissions import Copy
 
 MOST = 1 << 20
 
@@ -27,8 +27,9 @@ def place(tmp_path, monkeypatch):
 
 def copied(place, student="eve"):
     (place / "copy").mkdir(exist_ok=True)
-    secrets = [place / "teacher" / "exercise.py"]
-    made = copy(place / "class" / student, place / "copy", MOST, secrets)
+    secrets = submissions.identities([place / "teacher" / "exercise.py"])
+    made = Copy(place / "copy", MOST, secrets)
+    made.take(place / "class" / student)
     texts = {str(file.relative_to(place / "copy")): file.read_text() for file in made.files}
     return texts, made.left_out, made.problem
 
