@@ -523,7 +523,7 @@ def _message_of(error: Exception) -> str:
     """An error's message, without the stack of the Java process that raised it."""
     text = re.split(r"(?:\n|\\n)(?:\t|\\t)+at ", str(error))[0]
     if match := re.match(r'\w*RPCError\("([\w.$]*?)(\w+)", "(.*)', text, re.DOTALL):
-        text = f"{match[2]}: {match[3]}".removesuffix('")')
+        text = f"{match[2]}: {match[3]}".removesuffix('")').replace('\\"', '"')
     elif match := re.match(r'GSSAPIError\(.*, "(?:.*?: )?(.*)"\)', text, re.DOTALL):
         text = f"Kerberos: {match[1]}".replace('\\"', '"')
     text = " ".join(text.replace("\\n", " ").split())

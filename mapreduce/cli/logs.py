@@ -58,10 +58,16 @@ def logs(job: str, everything: bool, name: str) -> None:
         try:
             echo(programs.logs(yarn.installation, application, name).rstrip())
         except ClusterError as other:
+            why = "Its master knows them while it runs, and the history afterwards, but not of a "
+            why += "job that was killed"
+            if error.status is None:
+                why = (
+                    "Of a job that has ended, the job history server knows them. Start it: mapred "
+                )
+                why += "--daemon start historyserver (of your own cluster: gradreduce cluster up)"
             raise ClusterError(
-                f"the tasks of {application} are not known: {error}. Its master knows them while "
-                f"it runs, and the history afterwards, but not of a job that was killed. Nor has "
-                f"YARN collected its logs: {other}"
+                f"the tasks of {application} are not known: {error}. {why}. Nor has YARN collected "
+                f"its logs: {other}"
             ) from None
         return
     shown = 0

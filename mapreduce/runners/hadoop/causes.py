@@ -32,8 +32,14 @@ def of_attempt(yarn: Yarn, application: str, attempt: str, said: str = "") -> Fa
 
 def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = ()) -> Failure:
     """Why a job failed of which no failed attempt is known."""
-    with contextlib.suppress(RestError):
+    try:
         said = f"{yarn.application(application).get('diagnostics') or ''}\n{said}"
+    except RestError as error:
+        if error.status is None:
+            return Failure(
+                f"YARN's resource manager does not answer: {error}. So how {application} ends is "
+                f"not known. Once it answers again: yarn application -status {application}"
+            )
     # The master may be gone already while the history does not have the job yet.
     end = time.monotonic() + _HISTORY_SECONDS
     while "Task failed" in said and time.monotonic() < end:

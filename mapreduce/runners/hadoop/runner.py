@@ -36,7 +36,7 @@ from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.hadoop.waiting import NO_ROOM
 from mapreduce.runners.yarn import shipping
-from mapreduce.runners.yarn.failures import JobFailedException
+from mapreduce.runners.yarn.failures import JobFailedException, meaning_of
 from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.yarn.task import REPORTS
 from mapreduce.support import unfinished
@@ -234,6 +234,20 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         super()._check_input_paths()
         if not self.keeper.is_published:
             _check_is_free(RemotePath(self._output_dir), self._reads)
+            self._check_may_write()
+
+    def _check_may_write(self) -> None:
+        """Make the folder of the output, and remove it: Hadoop wants to make it itself."""
+        if self._unpublished is None or self._output_dir.startswith(self._hadoop_tmp_dir):
+            return
+        try:
+            self._unpublished.mkdir(parents=True)
+        except StorageError as error:
+            why = meaning_of(str(error)) or error
+            raise OutputError(
+                f"the output folder {self._output_dir} cannot be made: {why}"
+            ) from error
+        self._unpublished.rmtree()
 
     def _check_cluster(self) -> None:
         """Raise an error if no job could run: the resource manager is away or has no nodes."""

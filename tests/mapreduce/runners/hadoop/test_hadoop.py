@@ -16,6 +16,8 @@ import pytest
 
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
+from hdfs_utils.filesystem import remote_errors
+from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from mapreduce.cli.main import main
 from mapreduce.errors import OutputError, UsageError
@@ -172,7 +174,7 @@ class TestRest:
         with pytest.raises(RestError, match="HTTP 404"):
             yarn.metrics()
 
-    def test_logs_of_a_job_that_left_no_history(self, yarn, capsys):
+    def test_logs_of_a_job_that_left_no_history(self, yarn, capsys, monkeypatch):
         app = {"name": "words", "state": "KILLED", "finalStatus": "KILLED"}
         Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app}
         assert main(["logs", APPLICATION]) == 69
@@ -180,6 +182,10 @@ class TestRest:
         assert f"{APPLICATION}, words: killed\n" in said
         assert "HTTP 404" in said
         assert "not of a job that was killed" in said
+        Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app | {"name": "more"}}
+        monkeypatch.setattr(installation.Installation, "history_server", "http://127.0.0.1:1")
+        assert main(["logs", APPLICATION]) == 69
+        assert "the job history server knows them. Start it: mapred" in capsys.readouterr().err
         assert "no attempt failed" not in said
 
     def test_what_a_killed_driver_left_is_ended(self, yarn, monkeypatch):
@@ -574,6 +580,24 @@ def test_names_that_a_jobs_configuration_does_not_keep(installed, place, output,
     check_names(sign, "-o", output, place)
 
 
+def test_an_output_where_the_user_may_not_write(installed, monkeypatch):
+    """Known before the job, which would end with it after a minute."""
+    installed(core={"fs.defaultFS": "hdfs://there:8020"})
+
+    def mkdir(path, parents):
+        with remote_errors(path):
+            raise OSError(
+                'RPCError("org.apache.hadoop.security.AccessControlException", "Permission denied: '
+                'user=me, access=WRITE, inode=\\"/in\\":root:supergroup:drwxr-xr-x\\n\\tat org.x")'
+            )
+
+    monkeypatch.setattr(RemotePath, "mkdir", mkdir)
+    monkeypatch.setattr(RemotePath, "can_rename", True)
+    made = WordCount(["-r", "hadoop", "--no-conf", "-o", "/in/out", "in"]).make_runner()
+    with pytest.raises(OutputError, match="out cannot be made: me lacks a permission on HDFS"):
+        made._check_may_write()
+
+
 @pytest.mark.parametrize("option", ["--files", "--archives", "--dirs"])
 def test_names_of_files_that_come_along(installed, tmp_path, option):
     installed(core={"fs.defaultFS": "hdfs://there:8020"})
@@ -646,6 +670,16 @@ class TestClient:
         self.run(yarn, f"{report.replace(ATTEMPT, other)};{rest}")
         assert [record.levelname for record in caplog.records].count("WARNING") == 1
         assert "x is not there" in caplog.text
+
+    def test_a_resource_manager_that_goes_away(self, yarn, monkeypatch):
+        """All that Hadoop's client says then is "Error Launching job"."""
+        away = ["http://127.0.0.1:1"]
+        monkeypatch.setattr(installation.Installation, "resource_managers", away)
+        program = "print('ERROR Error Launching job', file=sys.stderr); sys.exit(5)"
+        outcome = self.run(yarn, program)
+        said = outcome.failure.what
+        assert said.startswith("YARN's resource manager does not answer: http://127.0.0.1:1/")
+        assert said.endswith(f"yarn application -status {APPLICATION}")
 
     def test_a_job_that_cannot_be_submitted(self, yarn):
         program = "import sys; sys.exit('ERROR streaming.StreamJob: Error: no such queue')"
