@@ -5,7 +5,7 @@ it starts: so commands count that are forked from a process of an earlier test (
 daemons, which ``RUSAGE_CHILDREN`` does not see. Where no control group can be made, only children
 that were waited for count, and the report says so.
 
-The dearest tests are printed at the end; ``--costs FILE`` writes those of all tests.
+The dearest tests are printed at the end; ``--costs=FILE`` writes those of all tests.
 """
 
 import atexit
