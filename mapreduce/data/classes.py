@@ -33,6 +33,15 @@ def tallied(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
     return indices, [*zip(encoded.dictionary.to_pylist(), counts, sums, strict=True)]
 
 
+def number_advice(labels: Sequence[int | str]) -> str:
+    """What to do if labels that were taken for classes are numbers; empty if they cannot be."""
+    are_numbers = len(labels) > 2 and all(type(label) is int for label in labels)
+    return (
+        "; if they are numbers of a table that are to be predicted, import the training data with "
+        "--task regression"
+    ) * are_numbers
+
+
 class Classes:
     """Numbers labels as they come; their sorted order is known at the end only.
 
@@ -135,6 +144,7 @@ class Classes:
             raise DataError(
                 f"the data have classes that the training data do not have: {shown}. These have "
                 f"{these}. Leave the rows of other classes out, or train on such rows, too"
+                f"{number_advice(self._like)}"
             )
         labels = tuple(sorted({*values}))
         places = {label: place for place, label in enumerate(labels)}

@@ -129,10 +129,13 @@ def _other_rows(data: Manifest, trained_on: TrainedOn) -> str | None:
     known = dict.fromkeys(trained_on.classes)
     unseen = [label for label in data.classes or () if label not in known]
     if unseen:
+        # Loads Arrow, which tasks do without.
+        from mapreduce.data.classes import number_advice
+
         return (
             f"expected classes of the training data {place}: {listed(map(repr, known))}; found "
             f"others: {listed(map(repr, unseen))}. Leave their rows out, or train on data that "
-            f"have them"
+            f"have them{number_advice([*known])}"
         )
     return None
 

@@ -333,6 +333,8 @@ class Plan:
         # Tables are standardised when they are imported.
         if self.data.standardised is None and self.data.recipe is None:
             tries.append("standardise the features with 'gradreduce data standardise'")
+        if not (self.data.classes or self.needs_scalars or self.model == "linear"):
+            tries.append("standardise the labels, if they are far from 1")
         tries += self.create_optimizer().cures(self.dtype)
         tries += ["take --precision full"] * self.is_mixed
         return ", or ".join(tries or ["look for extreme features"])

@@ -4,6 +4,7 @@ Whether the losses went well is in :mod:`mapreduce.runs.outcome`.
 """
 
 import contextlib
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,8 @@ MOST_RATIO = 100
 _ROWS, _ELEMENTS = 4096, 1 << 22
 #: The least share of the rows in which a feature is not 0, or it has no scale.
 _LEAST_SHARE = 0.01
+#: The size of labels, as a root of the mean square, from which on networks are seen to diverge.
+_MOST_LABEL = 30
 #: Rows of which the mean label is taken.
 _LABELS = 1 << 16
 #: Slices of evaluation data whose predictions are looked at.
@@ -181,6 +184,23 @@ def width(run: RunDir) -> str | None:
         f"there are {plan.data.features:,} features for {plan.rows:,} rows{most}. They can fit any "
         f"labels, and other rows worse. Import the table without the columns that are only names "
         f"(--drop), or take --l2 {max(10 * plan.l2, 1 / plan.rows):.2g}; --eval shows what helps"
+    )
+
+
+def labels(config: RunConfig) -> str | None:
+    """A warning if the numbers that a network is to predict are far from 1, or None."""
+    if config.classes or config.plan.model == "linear":
+        return None
+    own, weights = _labels(Dataset(path_of(config.data)))
+    mean = float(np.average(own, weights=weights))
+    deviation = float(np.average((own - mean) ** 2, weights=weights) ** 0.5)
+    if not math.hypot(mean, deviation) > _MOST_LABEL:
+        return None
+    return (
+        f"the labels have the mean {mean:.3g} and the standard deviation {deviation:.3g}, and "
+        f"steps of {config.plan.optimizer:.40} are for labels near 1: a network diverges, or "
+        f"hardly learns. Import (label - {mean:.3g}) / {deviation or 1:.3g} as the label instead, "
+        f"and turn the predictions back"
     )
 
 

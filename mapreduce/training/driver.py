@@ -159,6 +159,7 @@ class Driver:
             self.teller.doubt(doubts.width(self._run))
         if not position.completed and self._optimizer.search(position.scalars) is None:
             self.teller.doubt(doubts.scales(self._run.config))
+            self.teller.doubt(doubts.labels(self._run.config))
         with self._chooser.workers(self._job_class):
             try:
                 while not self._checkpoint_and_evaluate(position):

@@ -29,7 +29,8 @@ def check(found, training, model="softmax"):
         ),
         (
             {"classes": (0, 3, 4)},
-            "classes of the training data data/train: 0, 1, 2; found others: 3, 4. Leave their ",
+            "classes of the training data data/train: 0, 1, 2; found others: 3, 4. Leave their "
+            "rows out, or train on data that have them; if they are numbers of a table",
         ),
         ({"classes": None}, "dense rows with class labels, as .* found dense rows with no labels"),
         ({"classes": None, "target": "number"}, "dense rows with class .*found .* number labels"),

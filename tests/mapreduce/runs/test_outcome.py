@@ -113,6 +113,13 @@ def test_tables_are_standardised_already():
     assert table.cures == "look for extreme features"
 
 
+def test_large_labels_are_to_be_standardised():
+    network = replace(REGRESSION, model="dense:3,relu")
+    assert "standardise the labels, if they are far from 1, or try a smaller" in network.cures
+    for other in (PLAN, REGRESSION, replace(network, optimizer="lbfgs")):
+        assert "labels" not in other.cures
+
+
 def test_the_loss_of_a_pass_is_that_of_all_rows():
     losses = {
         completed: (100 if completed % 10 else 50, float(completed)) for completed in range(1, 31)

@@ -481,6 +481,23 @@ class TestErrors:
             with pytest.raises(DataError, match=message):
                 run.evaluate(data, runner="inline")
 
+    @pytest.mark.parametrize(
+        ("values", "is_told"),
+        [(range(20), True), (["a", "b", "c"], False), ([0, 1], False)],
+        ids=["numbers", "texts", "two"],
+    )
+    def test_a_label_that_is_no_class_may_be_a_number(self, values, is_told):
+        """Up to 20 different whole numbers are taken for classes."""
+        values = [*values]
+        table = pa.table(
+            {"x": np.arange(60) / 9, "label": [values[i % len(values)] for i in range(60)]}
+        )
+        run = mapreduce.train(table, rounds=1, label="label", **HERE)
+        other = {"x": [1.0], "label": ["z" if isinstance(values[0], str) else 20]}
+        with pytest.raises(DataError, match="training data do not have: '(z|20)'") as found:
+            run.evaluate(pa.table(other), runner="inline")
+        assert ("--task regression" in str(found.value)) == is_told
+
     def test_a_callback_that_fails_ends_the_training(self):
         def fail(event):
             if isinstance(event, RunEnded):

@@ -1,5 +1,6 @@
 """Scales that are too far apart, and classes that are never predicted: of data that have them."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -73,6 +74,43 @@ def test_no_false_alarms():
     assert warnings(np.hstack([x[:, :1], rare, rare * 1e9, rare * 0]), y) == []
     # A search scales by curvature, and says itself whether it has converged.
     assert warnings(*scaled(1, 1000), model="logistic", optimizer="lbfgs", rounds=50) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "shift", "scale", "is_told"),
+    [
+        ("dense:4,relu", 0, 1, False),
+        ("dense:4,relu", 20, 10, False),
+        ("dense:4,relu", 1e6, 2e5, True),
+        ("dense:4,relu", -900, 1, True),
+        ("dense:4,relu", 0, 400, True),
+        # Whose loss has one best point for any labels.
+        ("linear", 1e6, 2e5, False),
+    ],
+)
+def test_labels_that_are_far_from_one(model, shift, scale, is_told):
+    x = scaled(1, 1)[0]
+    y = shift + scale * x[:, 0]
+    found = [
+        one
+        for one in warnings(x, y, model=model, learning_rate=1e-12)
+        if one.startswith("the labels have the mean")
+    ]
+    assert len(found) == is_told
+    if found:
+        deviation = f"standard deviation {y.std():.3g}"
+        assert f"mean {y.mean():.3g} and the {deviation}, and steps of sgd" in found[0]
+
+
+def test_the_advice_for_large_labels_helps():
+    x = scaled(1, 1)[0]
+    y = 1e6 + 2e5 * x[:, 0]
+    (advice,) = warnings(x, y, model="dense:4,relu", learning_rate=1e-12)
+    mean, deviation = re.search(r"\(label - (\S+)\) / (\S+) as", advice).groups()
+    data = table(x, (y - float(mean)) / float(deviation))
+    run = mapreduce.train(data, "dense:4,relu", label="label", rounds=40, batch_size=0, **HERE)
+    assert run.evaluate(data, runner="inline").r2 > 0.8
+    assert not any("labels" in one for one in run._run.summary()["warnings"])
 
 
 @pytest.mark.slow
