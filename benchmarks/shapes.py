@@ -27,6 +27,14 @@ LIMITS = {
     "Visits": 0.25,
     "Identity": 0.27,
     "Sessions": 0.35,
+    "SortedValues": 0.30,
+    "SortedPickles": 0.35,
+    "SortedReprs": 0.35,
+    "SortedTexts": 0.35,
+    "Pickles": 0.35,
+    "Reprs": 0.35,
+    "Reverse": 0.35,
+    "Divided": 0.35,
     "Floats": 0.22,
     "Index": 0.25,
     "TwoSteps": 0.25,
@@ -135,7 +143,7 @@ def processor_seconds(shape: str, source: Path, out: Path, *options: str) -> flo
 
 
 def jobs(quick: bool) -> Table:
-    """Ten shapes and a word count with a large vocabulary."""
+    """Textbook jobs, secondary sorts and their neighbours, a word count with many words."""
     rows, repeats = (2_000, 1) if quick else (600_000, 3)
     table = Table(
         f"Shapes of jobs, {rows:,} rows",

@@ -4,10 +4,13 @@ Lines of most are visits: a user, a page and a second, with TABs between.
 """
 
 import os
+from typing import ClassVar
 
 from mrjob.job import MRJob
-from mrjob.protocol import JSONValueProtocol
+from mrjob.protocol import JSONValueProtocol, PickleProtocol, ReprProtocol, TextProtocol
 from mrjob.step import MRStep
+
+LIBRARY = "org.apache.hadoop.mapred.lib"
 
 
 class Visits(MRJob):
@@ -40,6 +43,68 @@ class Sessions(MRJob):
 
     def reducer(self, user, visits):
         yield user, [page for _, page in sorted(visits)]
+
+
+class SortedValues(Sessions):
+    """The same by a secondary sort: values come in the order of time."""
+
+    SORT_VALUES = True
+
+    def reducer(self, user, visits):
+        yield user, [page for _, page in visits]
+
+
+class SortedPickles(SortedValues):
+    """The same, pickled in between."""
+
+    INTERNAL_PROTOCOL = PickleProtocol
+
+
+class SortedReprs(SortedValues):
+    """The same, as Python's literals in between."""
+
+    INTERNAL_PROTOCOL = ReprProtocol
+
+
+class SortedTexts(SortedValues):
+    """The same, as text in between."""
+
+    INTERNAL_PROTOCOL = TextProtocol
+
+    def mapper(self, _, line):
+        user, page, second = line.split("\t")
+        yield user, f"{second:>5} {page}"
+
+    def reducer(self, user, visits):
+        yield user, [visit.split()[1] for visit in visits]
+
+
+class Pickles(Sessions):
+    """Pickles in between, which are not sorted."""
+
+    INTERNAL_PROTOCOL = PickleProtocol
+
+
+class Reprs(Sessions):
+    """Literals in between, which are not sorted."""
+
+    INTERNAL_PROTOCOL = ReprProtocol
+
+
+class Reverse(Visits):
+    """Visits of each user, the last first: a comparator, which mrjob ignores."""
+
+    JOBCONF: ClassVar = {
+        "mapreduce.job.output.key.comparator.class": f"{LIBRARY}.KeyFieldBasedComparator",
+        "mapreduce.partition.keycomparator.options": "-k1,1r",
+    }
+
+
+class Divided(Visits):
+    """Visits of each user, divided by a field of the key."""
+
+    PARTITIONER = f"{LIBRARY}.KeyFieldBasedPartitioner"
+    JOBCONF: ClassVar = {"mapreduce.partition.keypartitioner.options": "-k1,1"}
 
 
 class Floats(MRJob):

@@ -146,7 +146,9 @@ def explain(error: BaseException, given: Any) -> None:
     if frame is None or frame.f_code.co_argcount != 3:
         return
     values, place = frame.f_code.co_varnames[2], place_of(given, error)
-    if found := _NO_LIST.match(str(error)):
+    found = _NO_LIST.match(str(error))
+    # A mapper has one value, which may be None.
+    if found and hasattr(frame.f_locals.get(values), "__next__"):
         line = linecache.getline(frame.f_code.co_filename, int(re.findall(r"\d+", place)[-1]))
         if re.search(rf"\blen\(\s*{values}\s*\)|\b{values}\s*\[", line):
             error.args = (

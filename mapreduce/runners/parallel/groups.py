@@ -8,6 +8,7 @@ from typing import Any
 
 from mapreduce.batches.pairs import Decoder, Read, fast_decoder, from_json, is_json, line_reader
 from mapreduce.job.calls import Pair
+from mapreduce.runners.parallel.codec import decoded as decoded_json
 from mapreduce.runners.parallel.gathered import cut, key_of
 from mapreduce.runners.parallel.merge import Range
 from mapreduce.support.records import shown
@@ -115,12 +116,17 @@ class Groups:
                 first.clear()
             deque(values, 0)
 
-    def of_lines(self, ranges: Iterable[Range], read: Read) -> Iterator[Group]:
-        """Groups of lines, by a protocol that codes key and value each by itself."""
+    def of_lines(
+        self, ranges: Iterable[Range], read: Read, is_ours: bool = False
+    ) -> Iterator[Group]:
+        """Groups of lines, by a protocol that codes key and value each by itself.
+
+        ``is_ours``: Whether all lines are of mrjob's JSON, as a task has written it.
+        """
         protocol: Any = getattr(read, "__self__", None)
         loads = from_json if is_json(read) else protocol._loads
         decode: Any = Decoder(loads).__getitem__
-        decode_all = fast_decoder(read)
+        decode_all = decoded_json if is_ours else fast_decoder(read)
 
         def keys_of(texts: list[str]) -> list[Any]:
             if (decoded := decode_all(texts)) is not None:

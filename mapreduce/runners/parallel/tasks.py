@@ -326,7 +326,9 @@ class Task:
         """Pairs that a combiner or reducer makes of groups of lines."""
         is_split = mrc == "combiner" or self._how.key_fields == 1
         if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            return call(job, mrc, self._step, self._groups.of_lines(found, read))
+            _, write = job.pick_protocols(self._step, "mapper")
+            is_ours = self._spec["objects"] and is_json(read) and is_json(write)
+            return call(job, mrc, self._step, self._groups.of_lines(found, read, is_ours))
         return self._apply_to_pairs(job, mrc, self._groups.pairs(lines_of(found), read))
 
     def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:

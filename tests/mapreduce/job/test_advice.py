@@ -151,6 +151,21 @@ def test_the_same_message_everywhere(mistake, folder):
         assert expected in said(folder, *command), command
 
 
+@pytest.mark.parametrize("place", ["len(value)", "value[0]"])
+def test_one_value_is_not_taken_for_many(place):
+    namespace, name = {"__name__": "cell"}, "/tmp/ipykernel_4242/1338.py"
+    body = (
+        "    def mapper(self, _, line):\n        yield line, None\n\n"
+        f"    def final(self, _, value):\n        yield {place}, 1\n\n"
+        "    def steps(self):\n        return [Step(mapper=self.mapper), Step(mapper=self.final)]\n"
+    )
+    head = HEAD.replace("Job\n", "Job, MRStep as Step\n", 1)
+    exec(compile(head + body, name, "exec"), namespace)
+    linecache.cache[name] = (1, None, (head + body).splitlines(keepends=True), name)
+    with pytest.raises(TypeError, match="NoneType"):
+        mapreduce.run(namespace["Count"], lines=["to be"], runner="inline")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", KINDS)
 def test_in_other_processes(mistake, folder):
