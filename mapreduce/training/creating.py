@@ -71,11 +71,11 @@ def _planned(
 def _weight(plan: Plan, data: Dataset) -> float:
     """The sum of the weights of a plan's rows."""
     parts = (
-        data.shard(number).rows(start, min(start + _PART_ROWS, rows))
+        plan.weighted(data.shard(number).rows(start, min(start + _PART_ROWS, rows))).weights
         for number, rows in enumerate(plan.data.shard_rows)
         for start in range(0, rows, _PART_ROWS)
     )
-    return math.fsum(plan.weighted(part).weights.sum() for part in parts)
+    return math.fsum(part.sum() for part in parts if part is not None)
 
 
 def _starting(

@@ -638,8 +638,8 @@ def _fit_texts(
             )
     bits = recipe.category_bits
     if rule.kind == "text" or is_prose:
-        words, shown = _estimate(column.vocabulary, column.word_count)
-        note += f"; {shown} different words" * bool(words) + _sharing(words, bits)
+        vocabulary, shown = _estimate(column.vocabulary, column.word_count)
+        note += f"; {shown} different words" * bool(vocabulary) + _sharing(vocabulary, bits)
         note += f" (--category {name} takes whole texts)" * (rule.kind is None)
         return Fitted(kind="text", bits=bits, note=note, **given)
     if has_few:

@@ -494,7 +494,7 @@ class TestErrors:
         )
         run = mapreduce.train(table, rounds=1, label="label", **HERE)
         other = {"x": [1.0], "label": ["z" if isinstance(values[0], str) else 20]}
-        with pytest.raises(DataError, match="training data do not have: '(z|20)'") as found:
+        with pytest.raises(DataError, match=r"training data do not have: '(z|20)'") as found:
             run.evaluate(pa.table(other), runner="inline")
         assert ("--task regression" in str(found.value)) == is_told
 
