@@ -32,8 +32,8 @@ _ROWS, _ELEMENTS = 4096, 1 << 22
 _LEAST_SHARE = 0.01
 #: The size of labels, as a root of the mean square, from which on networks are seen to diverge.
 _MOST_LABEL = 30
-#: Rows of which the mean label is taken.
-_LABELS = 1 << 16
+#: Shards, of about 16 MiB each, of whose rows the mean label is taken.
+_SHARDS = 16
 #: Slices of evaluation data whose predictions are looked at.
 _SLICES = 64
 
@@ -212,7 +212,16 @@ def guessing(config: RunConfig) -> str | None:
     if not config.classes:
         (own, weights), (labels, others) = _labels(training), _labels(data)
         loss = np.average((labels - np.average(own, weights=weights)) ** 2, weights=others) / 2
-        return f"always guessing the mean would have loss {loss:.4f}{where}"
+        parts = [
+            f"the first {known:,} of {rows:,} rows of {name}"
+            for name, (known, rows) in {
+                config.data: (len(own), training.manifest.rows),
+                place: (len(labels), data.manifest.rows),
+            }.items()
+            if known < rows
+        ]
+        about, by = "about " * bool(parts), f", by {' and '.join(parts)}" * bool(parts)
+        return f"always guessing the mean would have loss {about}{loss:.4f}{where}{by}"
     counts, found = training.manifest.class_rows, data.manifest
     if config.plan.create_model().steps is not None or not counts or not found.class_rows:
         return None
@@ -223,10 +232,12 @@ def guessing(config: RunConfig) -> str | None:
 
 
 def _labels(data: Dataset) -> tuple[Array, Array | None]:
-    """Labels and weights of the first rows."""
-    batch = data.shard(0).rows(0, min(_LABELS, data.manifest.shards[0].rows))
-    assert batch.labels is not None
-    return batch.labels, batch.weights
+    """Labels and weights of all rows, or of those in the first shards."""
+    count = min(_SHARDS, len(data.manifest.shards))
+    found = [data.shard(n).rows(0, data.manifest.shards[n].rows) for n in range(count)]
+    labels = [batch.labels for batch in found if batch.labels is not None]
+    weights = [batch.weights for batch in found if batch.weights is not None]
+    return np.concatenate(labels), np.concatenate(weights) if weights else None
 
 
 def never_predicted(run: RunDir, params: Array) -> str | None:

@@ -107,6 +107,9 @@ class Reader:
 
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
+        if kind.startswith("date:") and pa.types.is_null(column.type):
+            # All are missing.
+            column = column.cast(pa.string())
         if kind != "text" and not is_text(column.type):
             is_date = kind.startswith("date:")
             if is_date != pa.types.is_temporal(column.type) and kind != "empty":

@@ -1,5 +1,6 @@
 """Tables as people have them: what is read nevertheless, and what is said of what cannot be."""
 
+import datetime
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mapreduce
 from mapreduce.data import ids
 from mapreduce.data.hashing import places as hash_texts
 from mapreduce.data.importer import import_rows
@@ -887,3 +889,22 @@ def test_what_was_hashed_as_texts_still_is(write):
     column = replace(fitted.columns[0], kind="text")
     found = read(like(replace(fitted, columns=(column,)), path)).features
     assert np.array_equal(found.indices, hash_texts(pa.array(["flag=yes", "flag=no"]), 8)[0])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_that_are_all_missing_have_the_type_null(tmp_path, zone):
+    days = [datetime.datetime(2024, 1, 1) + datetime.timedelta(i) for i in range(30)]
+    table = pa.table(
+        {
+            "x": [i % 5 / 2 for i in range(30)],
+            "day": pa.array(days, pa.timestamp("us", zone)),
+            "label": ["ab"[i % 7 < 3] for i in range(30)],
+        }
+    )
+    run = mapreduce.train(table, runner="inline", progress=False, rounds=2, run=tmp_path / "run")
+    new = pa.table({"x": [1.5, 2.0], "day": pa.nulls(2)})
+    with pytest.warns(UserWarning, match="column day: 2 of the fields are missing"):
+        found = run.predict(new)
+    pq.write_table(new, tmp_path / "new.parquet")
+    with pytest.warns(UserWarning, match="column day: 2 of the fields are missing"):
+        assert run.predict(tmp_path / "new.parquet").equals(found)

@@ -9,6 +9,7 @@ import pytest
 from pyarrow import csv
 
 import mapreduce
+from mapreduce.data import importer
 from mapreduce.runs import outcome
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import RunEnded
@@ -197,3 +198,16 @@ def test_what_always_guessing_would_score(capsys):
     said = f"always guessing the mean would have loss {loss:.4f} on the training data"
     assert doubts.guessing(RunDir(numbers.path).config) == said
     assert numbers.plan.model == "linear"
+
+
+def test_what_guessing_the_mean_scores_is_of_all_rows_or_says_of_which(tmp_path, monkeypatch):
+    monkeypatch.setattr(importer, "rows_per_shard", lambda row_bytes: 30)
+    x = np.random.default_rng(1).lognormal(0, 2, (100, 2))
+    run = mapreduce.train((x, x[:, 0]), run=tmp_path / "run", rounds=1, **HERE)
+    loss = x[:, 0].var() / 2
+    said = f"always guessing the mean would have loss {loss:.4f} on the training data"
+    assert doubts.guessing(RunDir(run.path).config) == said
+    monkeypatch.setattr(doubts, "_SHARDS", 2)
+    said = doubts.guessing(RunDir(run.path).config)
+    assert "the mean would have loss about " in said
+    assert ", by the first 60 of 100 rows of /" in said
