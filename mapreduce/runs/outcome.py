@@ -27,6 +27,12 @@ _SEPARATED = (
     "probabilities are nearly 0 or 1; take --l2 if they are to say how sure it is"
 )
 
+_NOTHING = (
+    "nothing was learned: the search ended where it began, since the gradient there is as good as "
+    "0. Features that are not standardised can do that: import the data without --no-standardise, "
+    "or take a smaller --tol. Else the features do not tell the labels"
+)
+
 #: Weight and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
 Losses = Mapping[int, tuple[float, float | None]]
 
@@ -54,6 +60,8 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     """
     # A search that is stopped early, by patience, has ended as it should.
     search = "" if ended is None else ended.search
+    if ended and search == "converged" and ended.completed <= 1 and not _is_nothing(plan, losses):
+        return _NOTHING
     if search == "stalled" and _is_nothing(plan, losses):
         return _SEPARATED if plan.data.classes else None
     if ended and (search == "stalled" or (search == "unfinished" and not ended.stopped_early)):

@@ -77,8 +77,10 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
         echo(json.dumps(summary, indent=1, allow_nan=False))
         return
     if ended.search == "converged":
-        norm = outcome.gradient_norm(run.config.plan, ended)
-        echo(f"converged after {ended.completed:,} rounds: {norm}")
+        # Else a warning says that nothing was learned.
+        if ended.completed > 1:
+            norm = outcome.gradient_norm(run.config.plan, ended)
+            echo(f"converged after {ended.completed:,} rounds: {norm}")
     elif ended.stopped_early and ended.search != "stalled":
         echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
     echo(f"trained in {seconds:.1f} s: {run.path}")

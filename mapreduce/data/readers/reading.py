@@ -147,7 +147,7 @@ class Reading:
                 mislabelled = error
                 continue
             if not leaves and self.like is None:
-                self._ids = self._about_ids(piece.block.numbers)
+                self._ids = self._about_numbers(piece.block.numbers)
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
             elif self.like is not None:
@@ -267,7 +267,7 @@ class Reading:
             looks=seen,
             tallies=tuple(tallies),
             weight=None if rows.weights is None else float(rows.weights.sum()),
-            remarks=() if self.like or number else tuple(self._about_ids(piece.block.numbers)),
+            remarks=() if self.like or number else tuple(self._about_numbers(piece.block.numbers)),
             counts={kind: counts for kind, counts in self.counts.items() if counts},
         )
 
@@ -384,9 +384,31 @@ class Reading:
     def _read_as_numbers(self) -> list[str]:
         return [name for name in self.roles.features if self._reader.kinds[name] != "text"]
 
-    def _about_ids(self, numbers: Array) -> list[str]:
-        """Remarks on columns of the first block that look like ids, and are features."""
+    def _about_numbers(self, numbers: Array) -> list[str]:
+        """Remarks on whole numbers of the first block that float32 or a model cannot use."""
         is_whole = (numbers == np.floor(numbers)).all(axis=0)
+        return self._about_float32(numbers, is_whole) + self._about_ids(numbers, is_whole)
+
+    def _about_float32(self, numbers: Array, is_whole: Array) -> list[str]:
+        """Remarks on numbers that differ, and do not as they are stored."""
+        recipe = self._recipe
+        if recipe.standardise or recipe.dtype != "float32" or recipe.hash_bits is not None:
+            return []
+        remarks = []
+        for name, column, whole in zip(self._read_as_numbers, numbers.T, is_whole, strict=True):
+            if whole and self._reader.kinds[name].startswith("number"):
+                with np.errstate(over="ignore"):
+                    counts = [len(np.unique(one)) for one in (column, column.astype(np.float32))]
+                if counts[0] > counts[1]:
+                    remarks.append(
+                        f"column {name}: the first {len(column):,} rows have {counts[0]:,} "
+                        f"different numbers, of which float32 makes {counts[1]:,}. Leave out "
+                        f"--no-standardise, or say {command('--dtype', 'float64')}"
+                    )
+        return remarks
+
+    def _about_ids(self, numbers: Array, is_whole: Array) -> list[str]:
+        """Remarks on columns of the first block that look like ids, and are features."""
         differ = np.diff(np.sort(numbers, axis=0), axis=0).all(axis=0)
         said = {*self._recipe.columns, *(self._recipe.only or ())}
         return [

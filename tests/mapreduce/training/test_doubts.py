@@ -9,6 +9,7 @@ import pytest
 from pyarrow import csv
 
 import mapreduce
+from mapreduce.cli.main import main
 from mapreduce.data import importer
 from mapreduce.runs import outcome
 from mapreduce.runs.directory import RunDir
@@ -211,3 +212,22 @@ def test_what_guessing_the_mean_scores_is_of_all_rows_or_says_of_which(tmp_path,
     said = doubts.guessing(RunDir(run.path).config)
     assert "the mean would have loss about " in said
     assert ", by the first 60 of 100 rows of /" in said
+
+
+def test_a_search_that_ends_at_the_guess_has_learned_nothing(tmp_path, capsys):
+    """Whole numbers from 2**24 on, as seconds since 1970 are, of which float32 makes one."""
+    rows = [(2**24 + i % 2, "ab"[i % 2]) for i in range(60)]
+    (tmp_path / "t.csv").write_text("v,label\n" + "".join(f"{x},{y}\n" for x, y in rows))
+    for more, remark in ((["--dtype", "float64"], False), ([], True)):
+        out = str(tmp_path / f"data{len(more)}")
+        options = ["--no-standardise", *more]
+        assert main(["data", "import", str(tmp_path / "t.csv"), out, *options]) == 0
+        said = "the first 60 rows have 2 different numbers, of which float32 makes 1"
+        assert (said in capsys.readouterr().err) == remark
+    assert main(["data", "import", str(tmp_path / "t.csv"), str(tmp_path / "scaled")]) == 0
+    assert "float32" not in capsys.readouterr().err
+    run = mapreduce.train(tmp_path / "data0", "logistic", run=tmp_path / "run", **HERE)
+    (warning,) = RunDir(run.path).summary()["warnings"]
+    assert warning.startswith("nothing was learned: the search ended where it began")
+    again = mapreduce.train(tmp_path / "scaled", "logistic", run=tmp_path / "scaled-run", **HERE)
+    assert not [w for w in RunDir(again.path).summary()["warnings"] if "nothing" in w]
