@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import add, eq, getitem, itemgetter, ne
+from operator import add, eq, itemgetter, ne
 from typing import Any
 
 from mapreduce.batches.pairs import Write, encode_columns, from_json, is_columns, to_json
@@ -290,7 +290,7 @@ class GatheredLines(Gathered):
         if self._fields > 1:
             parts = map(str.split, texts, repeat("\t"), repeat(self._fields))
             keys = list(map("\t".join, map(itemgetter(slice(self._fields)), parts)))
-            values = list(map(getitem, texts, map(slice, map(len, keys), repeat(None))))
+            values = [text[len(key) :] for key, text in zip(keys, texts, strict=True)]
         else:
             heads = list(map(str.partition, texts, repeat("\t")))
             keys = list(map(itemgetter(0), heads))
