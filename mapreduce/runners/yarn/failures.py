@@ -126,7 +126,8 @@ def errors_in(text: str) -> str:
     # It follows whatever the cause was.
     told = [line for line in errors if line != "Streaming Command Failed!"]
     shown = [line for line in told or errors or lines[-8:] if not line.startswith("at ")]
-    return "\n".join(shown[:8]) or "nothing is known of the cause"
+    # Each attempt says it, and so does its task.
+    return "\n".join([*dict.fromkeys(shown)][:8]) or "nothing is known of the cause"
 
 
 def meaning_of(said: str) -> str | None:

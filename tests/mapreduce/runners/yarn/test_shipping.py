@@ -169,6 +169,12 @@ class TestFailures:
     def test_what_hadoop_says_is_put_in_words(self, said, meaning):
         assert meaning in failures.describe("attempt_1_0002_r_000000_0", "", said, None).what
 
+    def test_what_each_attempt_says_is_said_once(self):
+        what = failures.describe(
+            "attempt_1_0002_r_000000_0", "", "Error: no codec\n" * 4, None
+        ).what
+        assert what == "the task failed: Error: no codec"
+
     def test_the_log_of_a_program(self):
         log = "log4j:WARN x\nreporter:counter:a,b,1\nsed: unknown command\n"
         said = "PipeMapRed.waitOutputThreads(): subprocess failed with code 1"
