@@ -290,7 +290,7 @@ class GatheredLines(Gathered):
         if self._fields > 1:
             parts = map(str.split, texts, repeat("\t"), repeat(self._fields))
             keys = list(map("\t".join, map(itemgetter(slice(self._fields)), parts)))
-            values = [text[len(key) :] for key, text in zip(keys, texts, strict=True)]
+            values = list(map(str.removeprefix, texts, keys))
         else:
             heads = list(map(str.partition, texts, repeat("\t")))
             keys = list(map(itemgetter(0), heads))
