@@ -367,6 +367,7 @@ class _Place(str):
     def __new__(cls, name, is_there):
         found = str.__new__(cls, name)
         found.exists, found.is_dir = (lambda: is_there), (lambda: False)
+        found.resolve = Path(name).resolve
         return found
 
 
@@ -390,6 +391,7 @@ class TestGoingOn:
             left = place(steps=steps, marks=("job",), output="out", is_published=published)
             made = object.__new__(runner.HadoopMRJobRunner)
             made._yarn, made._steps = yarn, [{}, {}]
+            made._input_paths, made._opts = ["in"], {"upload_files": [], "upload_archives": []}
             try:
                 found = made.going_on(left)
             finally:
