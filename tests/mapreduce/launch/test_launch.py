@@ -1,7 +1,6 @@
 """``mapreduce.run``: jobs from programs and notebooks, also classes that are in no file."""
 
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -15,10 +14,8 @@ from mrjob.inline import InlineMRJobRunner
 import mapreduce
 import programs
 from mapreduce.errors import MissingInputError, UsageError
-from mapreduce.job.advice import ELSEWHERE
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
-from mapreduce.support import own
 from quick import each, first_of
 
 ROOT = Path(__file__).parents[3]
@@ -226,14 +223,19 @@ def test_two_jobs_that_start_in_one_microsecond_have_two_folders(monkeypatch):
     assert len(keys) == 2
 
 
-def test_importing_the_package_imports_what_finds_its_modules_and_nothing_else():
+#: What finds the package's modules, and what has to come before a program's own ones: what notes
+#: seeds, and what takes locks from cached properties.
+FIRST = ("own", "seeds", "turns")
+
+
+def test_importing_the_package_imports_what_has_to_come_first_and_nothing_else():
     program = (
         "import sys, mapreduce; print([n for n in sys.modules if n.startswith('mapreduce.')"
         " or n.partition('.')[0] in ('mrjob', 'numpy')], {'run', 'train'} <= {*dir(mapreduce)})"
     )
     done = programs.ran(sys.executable, "-c", program, cwd=ROOT)
-    loaded = ["mapreduce.support", "mapreduce.support.own", "mapreduce.support.seeds"]
-    assert done.stdout == f"{loaded} True\n"
+    names = ["mapreduce.support", *(f"mapreduce.support.{name}" for name in FIRST)]
+    assert done.stdout == f"{names} True\n"
     with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
         _ = mapreduce.rnu
 
@@ -273,60 +275,3 @@ def test_settings_of_a_later_step_are_refused_before_the_first(tmp_path):
     with pytest.raises(UsageError, match="mrjob writes a TAB between key and value"):
         mapreduce.run(Late, lines=LINES)
     assert not (tmp_path / "mapped").exists()
-
-
-@pytest.mark.parametrize("runner", ["parallel", "inline"])
-def test_a_folder_without_files_is_an_empty_input(tmp_path, caplog, runner):
-    folder = tmp_path / "nested"
-    (folder / "inner").mkdir(parents=True)
-    assert mapreduce.run(stock_jobs.MapOnly, folder, runner=runner).pairs == []
-    assert caplog.messages == [f"the input {folder} holds no files"]
-    # Reduce tasks begin and end all the same.
-    found = mapreduce.run(stock_jobs.InitAndFinal, folder, runner=runner)
-    assert found.pairs == []
-    assert found.counters[0]["tasks"]["reducers"] >= 1
-    assert "lines" not in found.counters[0]
-
-
-OPENS = """
-from mrjob.job import MRJob
-
-
-class Job(MRJob):
-    def mapper(self, _, line):
-        with open({!r}) as file:
-            yield line, file.read()
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "advice"),
-    [
-        ("a.txt", "here", "a.txt lies in {}. --file a.txt brings it there$"),
-        (
-            "a.txt",
-            "beside",
-            "{0}. --file {0}/a.txt brings it there; so does FILES = \\['a.txt'\\] in",
-        ),
-        ("data/a.txt", "here", "data lies in {}. --dir data brings it there$"),
-        ("../here/a.txt", "here", "--file ../here/a.txt brings it there, as a.txt$"),
-        ("b.txt", "here", None),
-    ],
-)
-@pytest.mark.parametrize("runner", ["parallel", "inline"])
-def test_a_file_that_is_not_in_the_folder_of_a_task(
-    tmp_path, monkeypatch, runner, name, place, advice
-):
-    for folder in ("here/data", "beside"):
-        (tmp_path / folder).mkdir(parents=True)
-    for path in ("here/a.txt", "here/data/a.txt", "beside/a.txt"):
-        if path.startswith(place):
-            (tmp_path / path).touch()
-    (tmp_path / "beside" / "job.py").write_text(OPENS.format(name))
-    monkeypatch.setattr(own, "BEGINNING", str(tmp_path / "here"))
-    with pytest.raises(Exception, match="No such file") as raised:
-        mapreduce.run(tmp_path / "beside" / "job.py", lines=["a"], runner=runner)
-    said = str(raised.value).partition("\n")[0]
-    assert (ELSEWHERE in said) == (advice is not None), said
-    if advice is not None:
-        assert re.search(advice.format(tmp_path / place), said), said
