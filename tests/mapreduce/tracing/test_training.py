@@ -199,6 +199,8 @@ class TestBits:
         events = tmp_path / "run" / "events.jsonl"
         lines = [json.loads(line) for line in events.read_text().splitlines()]
         for line in lines:
+            # Lines of earlier versions have none.
+            del line["crc32"]
             if line.get("completed") == 8 and "loss" in line:
                 line["loss"] += 1e-9
         events.write_text("\n".join(map(json.dumps, lines)))
