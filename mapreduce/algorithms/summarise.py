@@ -17,10 +17,11 @@ from mapreduce.algorithms.tables import (
     described_by,
     leaves_of,
 )
+from mapreduce.data.columns import column_of
 from mapreduce.data.readers import opening, survey
 from mapreduce.data.readers.reader import Reader
 from mapreduce.data.readers.reading import Reading
-from mapreduce.data.readers.roles import roles
+from mapreduce.data.readers.roles import fit_names, roles
 from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.table import Leaf
 from mapreduce.data.recipes.recipe import Recipe
@@ -104,7 +105,9 @@ def described(
     """
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
+    everything = fit_names(table, everything)
     if label is not None:
+        label = column_of(label, table.names)
         # For its message.
         roles(table, replace(everything, label=label, labelled=True))
     reading = Reading(table, everything, detailed=True)

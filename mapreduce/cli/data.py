@@ -445,6 +445,7 @@ def describe(
     """
     quiet_mrjob()
     from mapreduce.algorithms import summarise
+    from mapreduce.data.columns import column_of
     from mapreduce.data.readers import opening
     from mapreduce.data.recipes import description
     from mapreduce.runs import flags as options
@@ -454,7 +455,8 @@ def describe(
     with signals.interrupting():
         execution = options.execution(values)
         total, kinds, first = summarise.described(paths, kind, recipe, execution, label)
-        leaks = description.leaks(first, label) if label is not None else {}
+        own = None if label is None else column_of(label, first)
+        leaks = {} if own is None else description.leaks(first, own)
         found = description.describe(total, kinds, leaks)
     if as_json:
         print_json(found)

@@ -16,11 +16,13 @@ from mapreduce.algorithms import shuffle
 from mapreduce.algorithms.summarise import surveyed
 from mapreduce.algorithms.tables import changed
 from mapreduce.data import fields, ids
+from mapreduce.data.columns import column_of
 from mapreduce.data.manifest import ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.reading import Reading
+from mapreduce.data.readers.roles import fit_names
 from mapreduce.data.readers.table import Stretch, Table, preview
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import outputs, raw
@@ -138,6 +140,7 @@ def _cut(
         return None
     _, recipe = opening.request([data], {**given, "labelled": False}, like, kind)
     table = opening.open_table([data], kind, recipe, like)
+    recipe = fit_names(table, recipe, like)
     if kind == "csv":
         # Tasks need not decide again.
         recipe = replace(recipe, header=table.has_names)
@@ -201,7 +204,8 @@ def _made(
 
 def _kept(table: Table, keep: tuple[str, ...], id: str | None, extras: Extras) -> tuple[str, ...]:
     """The columns that are to stand beside predictions, but for the ids, which do anyway."""
-    names = tuple(table.names) if keep == ("all",) else tuple(dict.fromkeys(keep))
+    keep = tuple(table.names) if keep == ("all",) else keep
+    names = tuple(dict.fromkeys(column_of(name, table.names) for name in keep))
     own = outputs.id_name(id, extras) if id else None
     for name in names:
         if name not in table.names:

@@ -19,7 +19,9 @@ from hdfs_utils.publish import put_if_absent
 from mapreduce.algorithms.tables import changed
 from mapreduce.data import csr, fields
 from mapreduce.data.batch import Array
+from mapreduce.data.columns import column_of
 from mapreduce.data.readers import TABLES, opening
+from mapreduce.data.readers.roles import fit_names
 from mapreduce.data.readers.table import preview
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
@@ -168,6 +170,8 @@ def of_file(
     like, stamp = raw.recipe_of(run, data), stamp_of(data)
     _, recipe = opening.request([data], given, like, kind)
     table = opening.open_table([data], kind, recipe, like)
+    fit_names(table, recipe, like)
+    column = column_of(column, table.names)
     if column not in table.names:
         raise UsageError(
             f"--by {column}: {data} has no such column; it has {preview(table.names)}."

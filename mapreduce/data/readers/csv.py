@@ -18,6 +18,7 @@ from pyarrow import csv
 from hdfs_utils.paths import AnyPath, size_of
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array
+from mapreduce.data.columns import renamings
 from mapreduce.data.fields import MISSING
 from mapreduce.data.readers.edges import edges_of, leaves_at
 from mapreduce.data.readers.files import (
@@ -69,11 +70,17 @@ class CsvTable:
         self._own = {p: names_in(f, p, self.has_names) for p, f in self._firsts.items()}
         self.names = self._own[paths[0]]
         for path, other in self._own.items():
+            new = renamings({*other}, {*self.names})
+            self._own[path] = other = [new.get(name, name) for name in other]
             if sorted(other) != sorted(self.names):
                 raise DataError(
                     f"{path} has the columns {preview(other)}, {paths[0]} {preview(self.names)}: "
                     f"they cannot be in one dataset"
                 )
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        self._own = {p: [names.get(name, name) for name in own] for p, own in self._own.items()}
+        self.names = self._own[self.paths[0]]
 
     @property
     def all_names(self) -> list[str]:

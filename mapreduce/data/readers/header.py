@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+from unicodedata import normalize
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.fields import MISSING
@@ -120,6 +121,8 @@ def has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[
     said = {recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns, *known}
     if recipe.labelled:
         said.add(recipe.label or DEFAULT_LABEL)
+    said = {normalize("NFC", name) for name in said if name}
+    names = [normalize("NFC", name) for name in names]
     places = {str(i + 1) for i in range(len(names))}
     is_header, is_row = bool(said & {*names} - places), bool(said & places - {*names})
     if is_header != is_row:

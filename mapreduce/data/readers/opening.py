@@ -175,9 +175,11 @@ def rows_of(
     """
     # These need more than tables themselves do, which batches read, too.
     from mapreduce.data.readers import lists, reading
+    from mapreduce.data.readers.roles import fit_names
 
     recipe = recipe or Recipe()
     found = open_table(paths, kind, recipe, like)
+    recipe = fit_names(found, recipe, like)
     of_lists = lists.source(found, recipe) if like is None else None
     return of_lists or reading.Reading(found, recipe, like).source
 

@@ -53,6 +53,7 @@ class ParquetTable:
         self.schema, self.stored = found[0].schema, found[0].stored
         self.types = found[0].types
         self.names = list(self.types)
+        self._new: dict[str, str] = {}
         self.categories: Collection[str] = {
             n for n, kind in self.types.items() if pa.types.is_dictionary(kind)
         }
@@ -65,6 +66,12 @@ class ParquetTable:
                     f"{path} and {paths[0]} have different columns or types: "
                     f"{preview(differing)}. Files of one dataset must have one schema"
                 )
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        self._new |= names
+        self.types = {names.get(name, name): kind for name, kind in self.types.items()}
+        self.names = list(self.types)
+        self.categories = {names.get(name, name) for name in self.categories}
 
     @property
     def all_names(self) -> list[str]:
@@ -103,9 +110,18 @@ class ParquetTable:
                     groups = groups[stretch.start : stretch.stop]
                 for some in _together(file.metadata, groups, rows):
                     at: int | None = some[0]
-                    for batch in file.iter_batches(rows, row_groups=some, columns=[*names]):
+                    own = self._own(names)
+                    for batch in file.iter_batches(rows, row_groups=some, columns=own):
+                        if self._new:
+                            new = [self._new.get(name, name) for name in batch.schema.names]
+                            batch = batch.rename_columns(new)
                         yield Leaf(path, starts, batch, at, first=first)
                         starts, at, first = False, None, first + len(batch)
+
+    def _own(self, names: Sequence[str]) -> list[str]:
+        """What files call columns."""
+        own = {new: name for name, new in self._new.items()}
+        return [own.get(name, name) for name in names]
 
     def pieces(self) -> Sequence[Stretch]:
         return [whole(number) for number in range(len(self.paths))]
@@ -144,7 +160,8 @@ class ParquetTable:
                         rows = file.metadata.row_group(group).num_rows
                         yield Stretch(number, group, group + 1, rows), None
                         continue
-                    for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group], columns=[name]):
+                    own = self._own([name])
+                    for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group], columns=own):
                         check_texts(batch.column(0), path, first, name)
                         column = self._plain(name, path, batch.column(0))
                         first += len(column)

@@ -17,7 +17,7 @@ from mapreduce.data.classes import Tally, tallied
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
-from mapreduce.data.readers.roles import Roles, find, roles
+from mapreduce.data.readers.roles import Roles, find, fit_names, roles
 from mapreduce.data.readers.survey import Survey, Wrong
 from mapreduce.data.readers.table import (
     BadField,
@@ -65,6 +65,7 @@ class Reading:
         detailed: bool = False,
         keep: Sequence[str] = (),
     ) -> None:
+        recipe = fit_names(table, recipe, like)
         self.table, self.recipe, self.like, self._keep = table, recipe, like, keep
         if like is not None:
             _match(table, like, recipe)

@@ -1,11 +1,16 @@
 """What the columns of a table are for: label, weights, id and features."""
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from mapreduce.data.columns import renamings
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from mapreduce.data.recipes.fitted import FittedRecipe
 
 #: The name of a column of labels that need not be named.
 DEFAULT_LABEL = "label"
@@ -18,6 +23,34 @@ class Roles(NamedTuple):
     weights: str | None
     id: str | None
     features: tuple[str, ...]
+
+
+def fit_names(table: Table, recipe: Recipe, like: "FittedRecipe | None" = None) -> Recipe:
+    """Give columns the names that a model knows, and return the recipe with the table's names.
+
+    See :func:`mapreduce.data.columns.renamings`.
+    """
+    if like is not None:
+        features = [column.name for column in like.columns]
+        wanted = {*features, *like.left_out, *_named(like.recipe)}
+        if new := renamings({*table.names}, wanted):
+            table.rename(new)
+    new = {name: own for own, name in renamings({*table.names}, {*_named(recipe)}).items()}
+    if not new:
+        return recipe
+    label, weights, id = (
+        new.get(name or "", name) for name in (recipe.label, recipe.weights, recipe.id)
+    )
+    drop, only = (tuple(new.get(n, n) for n in names) for names in (recipe.drop, recipe.only))
+    columns = {new.get(name, name): rule for name, rule in recipe.columns.items()}
+    found = replace(recipe, label=label, weights=weights, id=id)
+    return replace(found, drop=drop, only=only, columns=columns)
+
+
+def _named(recipe: Recipe) -> list[str]:
+    """The names of columns in a recipe."""
+    names = (recipe.label, recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns)
+    return [name for name in names if name]
 
 
 def _advice(table: Table) -> str:

@@ -124,6 +124,9 @@ class Table(Protocol):
     def kind_of(self, texts: Any) -> str:
         """The kind of a column of which these are some fields."""
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give columns new names."""
+
     @property
     def all_names(self) -> list[str]:
         """The names also of columns that are no part of the table, but are copied.

@@ -22,6 +22,7 @@ from hdfs_utils.paths import AnyPath
 from kernels import dispatch
 from mapreduce.data import order
 from mapreduce.data.batch import Array
+from mapreduce.data.columns import column_of
 from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.opening import open_table, request
@@ -122,6 +123,8 @@ def split(
     texts_are |= {"encoding": encoding, "decimal": decimal}
     kind, recipe = request(paths, texts_are, kind=format_of(paths))
     table = open_table(paths, kind, recipe, known=[*named.values()])
+    named = {option: column_of(name, table.all_names) for option, name in named.items()}
+    stratify, group, time, id = map(named.get, given)
     for option, name in named.items():
         if name not in table.all_names:
             hint = did_you_mean(name, table.names)
