@@ -47,8 +47,8 @@ class Report(Evaluated):
         ``loss`` where that is the cross-entropy, in nats.
     roc_auc, roc_auc_error : float or None
         Area under the ROC curve of the second of two classes, or the mean over each of more classes
-        against the rest (macro), and the most by which it may be off, since scores in one bin of a
-        histogram count as equal; 0 for parameters of float32 and up to 2^19 different scores.
+        against the rest (macro), and the most by which it may be off, since different scores in one
+        bin of a histogram count as equal; 0 for up to 2^19 scores that differ as float32.
     brier_score : float or None
         Mean squared error of the probabilities (Brier 1950): of that of the second of two classes,
         or summed over more classes, as ``sklearn.metrics.brier_score_loss``; 0 is best.
@@ -289,24 +289,27 @@ def area(scores: Array, bins: Array) -> tuple[float, float] | None:
     ----------
     scores : array (n,)
         Number of each bin, ascending.
-    bins : array (n, 2), float64
-        Weight of the rows of the class, and of all other rows, whose score is in the bin.
+    bins : array (n, 3), float64
+        Weight of the rows of the class, and of all other rows, whose score is in the bin; and the
+        score of all of them, NaN where their scores differ.
 
     Returns
     -------
     (float, float) or None
         The probability that a row of the class has a higher score than another one; equal scores
-        count half. Rows in one bin count as equal, which is off by half of their pairs at most.
+        count half. Different scores in one bin count so, too, which is off by half of their pairs
+        at most.
         None if there are no rows of either kind.
     """
     assert (np.diff(scores) > 0).all()
-    positive, negative = bins.T
+    positive, negative, scores = bins.T
     pairs = float(positive.sum()) * float(negative.sum())
     if not pairs:
         return None
     below = np.cumsum(negative) - negative
-    same = float((positive * negative).sum()) / 2
-    return (float((positive * below).sum()) + same) / pairs, same / pairs
+    same = positive * negative / 2
+    doubt = float(same[np.isnan(scores)].sum())
+    return (float((positive * below).sum()) + float(same.sum())) / pairs, doubt / pairs
 
 
 def regression(moments: Array) -> dict[str, float | None]:

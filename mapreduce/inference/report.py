@@ -3,7 +3,8 @@
 The sums combine along the canonical tree, as those of :mod:`mapreduce.inference.evaluate`, whose
 score is one of them. A ROC curve needs the order of all rows' scores, which does not fit a bounded
 memory. So scores are counted as float32, and where more than 2^19 are different, by as many of
-their leading bits as there is room for. The report says by how much the area may be off.
+their leading bits as there is room for. Where different scores are counted together, the report
+says by how much the area may be off.
 """
 
 from dataclasses import dataclass, replace
@@ -73,7 +74,8 @@ class Tally:
         Number and weight of the rows by ``label * classes + prediction``.
     curves : Histogram
         Weight of the rows of a class, and of all others, by ``class * 2**32 + bin``: the bin of the
-        score that the class has. For two classes, the second only.
+        score that the class has. For two classes, the second only. Third, the score of all these
+        rows, NaN where their scores differ.
     bins : Histogram
         Of a classifier, by the bin of the confidence in a prediction: the weight of the rows, and
         weighted sums of the confidence, of right predictions and of the squared errors of all
@@ -93,9 +95,9 @@ class Tally:
     moments: Array
 
     def __add__(self, other: "Tally") -> "Tally":
-        curves, bits = self.curves + other.curves, min(self.bits, other.bits)
-        if bits < max(self.bits, other.bits):
-            curves = _coarser(curves, bits)
+        bits, both = min(self.bits, other.bits), (self.curves, other.curves)
+        keys, sums = (np.concatenate([getattr(c, n) for c in both]) for n in ("keys", "sums"))
+        curves = _cells(keys, sums, bits)
         here, there = self.moments, other.moments
         merged = merge((here[0], here[1], here[2]), (there[0], there[1], there[2]))
         moments = np.array([*merged, *(here[3:] + there[3:])])
@@ -108,11 +110,17 @@ class Tally:
     def coarser(self) -> "Tally":
         """The same with fewer bits of the scores."""
         bits = self.bits - STEP
-        return replace(self, curves=_coarser(self.curves, bits), bits=bits)
+        return replace(self, curves=_cells(self.curves.keys, self.curves.sums, bits), bits=bits)
 
 
-def _coarser(curves: Histogram, bits: int) -> Histogram:
-    return Histogram.of(curves.keys & (-1 << (32 - bits)), curves.sums)
+def _cells(keys: Array, values: Array, bits: int = 32) -> Histogram:
+    """The curves of a :class:`Tally`, of values (n, 3) by the leading bits of their scores."""
+    cells = keys & (-1 << (32 - bits))
+    found, order = Histogram.of(cells, values[:, :2]), np.argsort(cells, kind="stable")
+    scores, starts = values[order, 2], np.searchsorted(cells[order], found.keys)
+    least, most = (of.reduceat(scores, starts) for of in (np.minimum, np.maximum))
+    scores = np.where(least == most, least, np.nan)
+    return Histogram(found.keys, np.column_stack([found.sums, scores]))
 
 
 def to_message(tally: Tally) -> Message:
@@ -129,6 +137,10 @@ def from_message(message: Message) -> Tally:
     """The tally of :func:`to_message`."""
     arrays = message.arrays
     pairs, curves, bins = (Histogram(arrays[n], arrays[f"{n}_sums"]) for n in _HISTOGRAMS)
+    if curves.sums.shape[1] == 2:
+        # An earlier version's, which does not say whether scores differ.
+        unknown = np.full(len(curves.keys), np.nan)
+        curves = replace(curves, sums=np.column_stack([curves.sums, unknown]))
     return Tally(score_from(message), pairs, curves, bins, message.meta["bits"], arrays["moments"])
 
 
@@ -145,7 +157,7 @@ def tally_of(inference: Inference, batch: Batch) -> Tally:
         labels = np.asarray(batch.labels, np.float64 if model.regression else np.int64)
         if model.regression:
             errors = labels - logits[:, 0].astype(np.float64)
-            nothing = Histogram(np.empty(0, np.int64), np.empty((0, 2)))
+            nothing = Histogram(np.empty(0, np.int64), np.empty((0, 3)))
             moments = moments_of(labels, errors, weights)
             return Tally(score, nothing, nothing, nothing, 32, moments)
         classes, predictions = logits.shape[1], logits.argmax(axis=1)
@@ -192,12 +204,14 @@ def _curves(scores: Array, labels: Array, weights: Array, first: int) -> Histogr
     numbers = np.arange(first, first + scores.shape[1])
     # Without -0.0. The bits of floats are ordered as the floats are, those of negative ones
     # the other way round.
-    found = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)
+    scores = scores + scores.dtype.type(0)
+    found = scores.astype(np.float32).view(np.uint32)
     ordered = np.where(found >> 31, ~found, found | np.uint32(1 << 31))
     bins = ordered.astype(np.int64)
     is_class = labels[:, None] == numbers
-    values = np.stack([is_class, ~is_class], axis=2) * weights[:, None, None]
-    return Histogram.of((bins + (numbers << 32)).ravel(), values.reshape(-1, 2))
+    counts = np.stack([is_class, ~is_class], axis=2) * weights[:, None, None]
+    values = np.concatenate([counts, scores[:, :, None]], axis=2)
+    return _cells((bins + (numbers << 32)).ravel(), values.reshape(-1, 3))
 
 
 class Tallies(ModelProgram, Sum):

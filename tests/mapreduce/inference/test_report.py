@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from datasets import blobs
 from mapreduce.errors import DataError
 from mapreduce.inference import base, metrics, report
 from mapreduce.inference.base import Inference
+from mapreduce.inference.evaluate import Score
 from mapreduce.plan.settings import Settings
+from mapreduce.reduction.message import Message
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating
 from programs import gradreduce, succeed
@@ -191,10 +195,69 @@ def test_the_area_is_off_by_no_more_than_it_says(seed, oracle):
     exact = oracle.roc_auc_score(y, scores.astype(np.float32))
     found = report._curves(scores[:, None], y.astype(int), np.ones(500), 1)
     for bits in (6, 12, 20, 32):
-        coarse = report._coarser(found, bits)
+        coarse = report._cells(found.keys, found.sums, bits)
         area, error = metrics.area(coarse.keys, coarse.sums)
         assert abs(area - exact) <= error + 1e-12
     assert area == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_area_of_equal_scores_is_exact(dtype, classes, oracle):
+    # A third of the rows share one score, so that their pairs would be a large error.
+    chance = np.random.default_rng(3)
+    x = np.where(chance.random(400) < 0.3, 0.0, chance.integers(0, 6, 400) / 7)[:, None]
+    y = chance.integers(0, classes, 400)
+    run = mapreduce.train((x, y), "softmax", epochs=2, dtype=dtype, **HERE)
+    chances = run.predict(x, probabilities=True, runner="inline")
+    areas = [oracle.roc_auc_score(y == k, chances[:, k]) for k in range(classes)]
+    found = run.evaluate((x, y), runner="inline")
+    assert found.roc_auc == pytest.approx(np.mean(areas[classes == 2 :]), abs=1e-12)
+    assert found.roc_auc_error == 0.0
+    assert "off by" not in str(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_different_scores_in_a_cell_are_a_doubt_in_any_order(seed, oracle):
+    chance = np.random.default_rng(seed)
+    scores = np.round(chance.normal(size=600), 1)
+    # Some differ as float64 alone, and some are equal.
+    scores[::5] += 1e-12 * (seed % 2)
+    y, weights = chance.integers(0, 2, 600), chance.uniform(0, 2, 600)
+    exact = oracle.roc_auc_score(y, scores, sample_weight=weights)
+    nothing = report.Histogram(np.empty(0, np.int64), np.empty((0, 2)))
+    score = Score(0, 0, 0.0, 0.0)
+    for _ in range(3):
+        tallies = [
+            report.Tally(
+                score,
+                nothing,
+                report._curves(scores[part, None], y[part], weights[part], 1),
+                nothing,
+                32,
+                np.zeros(5),
+            )
+            for part in np.array_split(chance.permutation(600), 7)
+        ]
+        for number in range(seed):
+            tallies[number] = tallies[number].coarser()
+        # As tasks hand them over.
+        tallies = [report.from_message(report.to_message(tally)) for tally in tallies]
+        whole = reduce(add, tallies)
+        area, error = metrics.area(whole.curves.keys, whole.curves.sums)
+        assert abs(area - exact) <= error + 1e-12
+        assert (error == 0) == (seed % 2 == 0)
+        assert area == pytest.approx(exact, abs=1e-12 if error == 0 else 1e-2)
+
+
+def test_cells_of_an_earlier_version_may_hold_any_scores():
+    found = report._curves(np.array([[0.5], [0.5]]), np.array([0, 1]), np.ones(2), 1)
+    tally = report.Tally(Score(0, 0, 0.0, 0.0), found, found, found, 32, np.zeros(5))
+    message = report.to_message(tally)
+    old = Message(message.meta, {**message.arrays, "curves_sums": found.sums[:, :2]})
+    for one, other, error in ((old, old, 0.5), (old, message, 0.5), (message, message, 0.0)):
+        whole = report.from_message(one) + report.from_message(other)
+        assert metrics.area(whole.curves.keys, whole.curves.sums) == (0.5, error)
 
 
 def test_more_scores_than_bins_are_counted_by_their_leading_bits(monkeypatch):
