@@ -32,6 +32,7 @@ class Piece:
       these.
     ``others``: Arrow arrays of label, weights and id, by the names of their columns.
     ``zoned``: Of dates that a model knows without a time zone, how many fields have one, by column.
+    ``timeless``: Of the same dates, how many fields have no time of day.
     """
 
     rows: int
@@ -40,6 +41,7 @@ class Piece:
     others: dict[str, Any]
     summary: Summary | None
     zoned: dict[str, int]
+    timeless: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class Reader:
         except fields.BadValue as error:
             advice = "" if self.fixed else _advice(error, features)
             raise BadField(error.row, error.column, error.why + advice) from error
-        found, columns, zoned, wrong = dict(self.kinds), {}, {}, None
+        found, columns, zoned, timeless, wrong = dict(self.kinds), {}, {}, {}, None
         for name, kind in features.items():
             if self.fixed and kind.startswith("date:") and not kinds.of_date(kind)[1]:
+                timeless[name] = _without_time(parsed[name])
                 parsed[name], zoned[name] = _without_zone(parsed[name])
             try:
                 columns[name], joined = self._column(name, kind, parsed[name])
@@ -103,7 +106,7 @@ class Reader:
             some = summary.of(
                 kept, self.kinds, columns, weights, detailed=self.detailed, plain=self._signed
             )
-        return Piece(rows, keep, _block(columns, kept), rest, some, zoned)
+        return Piece(rows, keep, _block(columns, kept), rest, some, zoned, timeless)
 
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
@@ -265,6 +268,14 @@ def _is_given(column: Any) -> Array:
         return ~np.isnan(column)
     found: Array = pc.is_valid(column).to_numpy(zero_copy_only=False)
     return found
+
+
+def _without_time(column: Any) -> int:
+    """How many dates have no time of day."""
+    if is_text(column.type):
+        column = fields.texts(column, fields.MISSING)
+        return pc.sum(pc.invert(pc.match_substring(column, ":"))).as_py() or 0
+    return len(column) - column.null_count if pa.types.is_date(column.type) else 0
 
 
 def _without_zone(column: Any) -> tuple[Any, int]:

@@ -41,7 +41,7 @@ from mapreduce.support.commands import command
 Known = tuple[dict[str, str], FittedRecipe | Summary | None]
 
 #: Kinds of fields and rows that a user should know about.
-_COUNTS = ("unknown", "missing", "zoned", "dropped")
+_COUNTS = ("unknown", "missing", "zoned", "timeless", "dropped")
 
 
 class Reading:
@@ -328,7 +328,10 @@ class Reading:
     def _count(self, like: FittedRecipe, piece: Piece) -> None:
         """Count the fields of a block that the recipe's data had none of."""
         unknown, missing = like.unknown(piece.block), like.filled(piece.block)
-        self.add({"unknown": unknown, "missing": missing, "zoned": piece.zoned})
+        timed = {column.name for column in like.columns if column.with_time}
+        timeless = {name: count for name, count in piece.timeless.items() if name in timed}
+        zoned = piece.zoned
+        self.add({"unknown": unknown, "missing": missing, "zoned": zoned, "timeless": timeless})
 
     def add(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """Count what somebody has found, too."""
@@ -439,6 +442,11 @@ class Reading:
             f"column {name}: {count:,} of the fields have a time zone, and none is known of the "
             f"training data: they are read as the clock of their own zone shows them"
             for name, count in self.counts["zoned"].items()
+        ]
+        found += [
+            f"column {name}: {count:,} of the fields are dates without a time of day, which the "
+            f"training data had: they are read as midnight"
+            for name, count in self.counts["timeless"].items()
         ]
         if dropped := self.counts["dropped"].get(""):
             found.append(f"rows left out, since labels or fields are missing: {dropped:,}")

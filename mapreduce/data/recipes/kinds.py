@@ -31,6 +31,13 @@ _DATES = {
 DATE_FORMATS = tuple(_DATES)
 
 _LIKE_DATE = "|".join(rf"[0-9]{{1,4}}{s}[0-9]{{1,2}}{s}[0-9]{{1,4}}" for s in ("-", "/", "[.]"))
+_MONTH = "(?i:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+_MONTH += "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)[.]?"
+_DAY, _YEAR = "[0-9]{1,2}(?:st|nd|rd|th)?", "(?:1[6-9]|20|21)[0-9]{2}"
+_LIKE_DATE += (
+    rf"|(?:{_DAY}[-/ .]+)?{_MONTH}[-/ ,]*(?:{_YEAR}|[0-9]{{2}})|{_MONTH} *{_DAY},? *{_YEAR}"
+)
+_LIKE_DATE += rf"|{_YEAR}[-/ ](?:(?:0[1-9]|1[0-2])|{_MONTH}(?:[-/ ]{_DAY})?)|[01]?[0-9]/{_YEAR}"
 #: Decimal signs and separators of thousands, the more likely first.
 _SIGNS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", "_"))
 

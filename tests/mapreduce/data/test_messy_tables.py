@@ -74,6 +74,16 @@ REFUSED = {
     "time zones": ("d,label\n2024-05-01 10:00:00 CET,a\n2024-05-02 10:00:00 CET,b\n", {},
                    "with time zones: '2024-05-01 10:00:00 CET' (none of these). Write"),
     "no date": ("d,label\n2024-02-28,a\n2024-02-30,b\n", {}, "'2024-02-30' (none of these)"),
+    **{
+        f"dates such as {one}": (
+            f'd,label\n"{one}",a\n"{other}",b\n', {}, f"{one!r} (none of these)",
+        )
+        for one, other in [
+            ("01-Jan-2024", "13-feb-24"), ("Jan 1 2024", "March 13, 2024"), ("2024-01", "2024-12"),
+            ("1 January 2024 10:30", "2nd sept. 2024"), ("Dec-24", "Jan 2024"),
+            ("2024 Jan 1", "2024/Feb"), ("01/2024", "12/2024"),
+        ]
+    },
     "a word among dates": (
         lines("d,label", "unknown,a", *(f"2024-01-{i:02},b" for i in range(1, 29))), {},
         "'2024-01-01' (YYYY-MM-DD), 'unknown' (none of these). Write all"),
@@ -712,6 +722,32 @@ def test_an_instant_has_one_clock_in_whatever_zone_it_is_written(tmp_path_factor
             source = like(fitted, other)
             assert np.array_equal(read(source).features, expected)
             assert not source.chunks.notes()
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_dates_without_the_times_of_the_training_data(write, tmp_path, is_typed):
+    texts = ["2024-01-01 10:00", "2024-01-02T00:00:00", "2024-01-03 12:30", "NA"]
+    fitted, _ = fitted_of(write(lines("t,label", *(f"{text},1.5" for text in texts)), "a.csv"))
+    path = write(lines("t,label", *(f"{text[:10]},1.5" for text in texts)), "b.csv")
+    if is_typed:
+        days = pa.array([19000, 19001, 19002, None], pa.int32()).cast(pa.date32())
+        path = typed(tmp_path / "b.parquet", {"t": days, "label": [1.5] * 4})
+    source = like(fitted, path)
+    read(source)
+    assert source.chunks.notes() == [
+        "column t: 3 of the fields are dates without a time of day, which the training data had: "
+        "they are read as midnight"
+    ]
+    whole, _ = fitted_of(path)
+    source = like(whole, path)
+    read(source)
+    assert source.chunks.notes() == []
+
+
+def test_names_that_look_little_like_dates_are_categories(write):
+    for one, other in [("marx 2020", "may be"), ("9999-01", "2024-13"), ("Q1 2024", "2024-W05")]:
+        fitted, _ = fitted_of(write(lines("d,label", f"{one},1.5", f"{other},2.5"), "c.csv"))
+        assert fitted.columns[0].kind == "category"
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
