@@ -15,6 +15,8 @@ from mapreduce.support.commands import command
 
 #: An integer, also as programs write it in a column of floating-point numbers.
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0*)?")
+#: Booleans: Parquet's labels become 0 and 1, and those of text files stay as they are written.
+_BOOLEANS = {"false": False, "0": False, "true": True, "1": True}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -31,6 +33,15 @@ def tallied(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
     if weights is not None:
         sums = exact.totals(indices, weights, len(counts))
     return indices, [*zip(encoded.dictionary.to_pylist(), counts, sums, strict=True)]
+
+
+def _as_booleans(values: list[Any], like: Sequence[int | str]) -> list[Any]:
+    """Labels as the two classes, if both are booleans that are written otherwise."""
+    classes = {_BOOLEANS.get(str(one).lower()): one for one in like}
+    truths = [_BOOLEANS.get(str(value).lower()) for value in values]
+    if len(like) != 2 or {*classes} != {False, True} or None in truths:
+        return values
+    return [classes[truth] for truth in truths]
 
 
 def number_advice(labels: Sequence[int | str]) -> str:
@@ -136,6 +147,8 @@ class Classes:
         values: list[Any] = texts
         if are_integers:
             values = [t if n is None else n for t, n in zip(texts, integers, strict=True)]
+        if self._like is not None and {*values} - {*self._like}:
+            values = _as_booleans(values, self._like)
         if self._like is not None and (unseen := {*values} - {*self._like}):
             shown, these = (
                 ", ".join(map(repr, sorted(map(str, some))[:5])) + ", …" * (len(some) > 5)

@@ -21,6 +21,7 @@ from mapreduce.data.manifest import ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.libsvm import Form, Lines
+from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.roles import fit_names
 from mapreduce.data.readers.table import Stretch, Table, preview
@@ -212,6 +213,11 @@ def _kept(table: Table, keep: tuple[str, ...], id: str | None, extras: Extras) -
             raise UsageError(
                 f"--keep {name}: {table.paths[0]} has no such column; it has "
                 f"{preview(table.names)}.{did_you_mean(name, table.names)}"
+            )
+        if isinstance(table, ParquetTable) and not table.is_plain(name):
+            raise UsageError(
+                f"--keep {name}: expected a column of numbers, texts, dates or booleans, found the "
+                f"type {table.types[name]}. Name the others"
             )
         # Labels of a file are not read, so that they may be kept.
         if name in {*outputs.columns(extras)} - {"label"} or (name == own and name != id):

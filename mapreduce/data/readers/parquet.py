@@ -189,9 +189,13 @@ class ParquetTable:
             found[name] = self._plain(name, leaf.path, leaf.content.column(name))
         return found
 
+    def is_plain(self, name: str) -> bool:
+        """Whether the type of a column is one of a table's."""
+        return _kind(self.types[name]) != "unknown"
+
     def _plain(self, name: str, path: AnyPath, column: Any) -> Any:
         """A column of a file without dictionaries and views, if its type is one of a table's."""
-        if _kind(self.types[name]) == "unknown":
+        if not self.is_plain(name):
             raise DataError(
                 f"{path}: column {name} is of type {self.types[name]}: expected numbers, texts, "
                 f"dates or booleans. Leave it out: --drop {shlex.quote(name)}"

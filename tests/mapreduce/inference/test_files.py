@@ -663,3 +663,15 @@ def test_columns_that_cannot_be_kept(trained, tmp_path, source):
     )
     with pytest.raises(UsageError, match="keep is for tables"):
         arrays.predict(np.eye(4), keep="a")
+
+
+def test_a_nested_column_cannot_stand_beside_predictions(trained, tmp_path, pinned, capsys):
+    path = tmp_path / "new.parquet"
+    table = table_of(30, 1)
+    pq.write_table(table.append_column("tags", pa.array([["a"]] * 30)), path)
+    command = ["predict", str(trained / "run"), str(path), str(tmp_path / "out"), "-r", "inline"]
+    for keep in ("tags", "all"):
+        assert main([*command, "--keep", keep]) == 2
+        message = capsys.readouterr().err
+        assert "--keep tags: expected a column of numbers, texts, dates or booleans" in message
+        assert "--drop" not in message
