@@ -10,12 +10,11 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from functools import lru_cache
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as quote
 from operator import itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapreduce import compat
 
@@ -25,6 +24,7 @@ from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
     PickleProtocol,
     ReprProtocol,
     StandardJSONProtocol,
+    TextProtocol,
     TextValueProtocol,
     _KeyCachingProtocol,
 )
@@ -78,6 +78,12 @@ def is_keyed(function: Callable[..., Any]) -> bool:
     )
 
 
+def is_text(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` is that of mrjob's text with a TAB between."""
+    methods = (TextProtocol.read, TextProtocol.write)
+    return getattr(function, "__func__", None) in methods
+
+
 #: What ``json.dumps`` and ``json.loads`` come to in C, which takes a third of their time.
 _encoder: Any = json.encoder
 _decoder: Any = json.JSONDecoder()
@@ -107,17 +113,14 @@ def from_json(raw: bytes) -> Any:
 
 def line_writer(write: Write) -> Write:
     """A function with the result of ``write``, and a line feed."""
-    protocol: Any = getattr(write, "__self__", None)
-    if is_keyed(write) and type(protocol)._dumps is PickleProtocol._dumps:
-        known = lru_cache(REMEMBERED)(_pickled)
+    if is_text(write):
 
-        def write_pickles(key: Any, value: Any) -> bytes:
-            # Numbers and short strings come again.
-            code = known if type(value) is int else _pickled
-            name = known if type(key) is str and len(key) <= _SHORT else _pickled
-            return b"%b\t%b\n" % (name(key), code(value))
+        def write_text(key: Any, value: Any) -> bytes:
+            if type(key) is type(value) is str:
+                return f"{key}\t{value}\n".encode()
+            return write(key, value) + b"\n"
 
-        return write_pickles
+        return write_text
     if not is_json(write):
         return lambda key, value: write(key, value) + b"\n"
 
@@ -133,9 +136,35 @@ def line_writer(write: Write) -> Write:
     return write_line
 
 
-def _pickled(value: Any) -> bytes:
-    """A pickle, as mrjob's protocol writes it."""
-    return pickle.dumps(value).decode("latin-1").encode("unicode_escape")
+class Coder(NamedTuple):
+    """How a protocol that codes key and value each by itself writes many of them.
+
+    ``kinds``: Functions that code objects of some types. ``dumps``: Codes all others. ``texts``:
+    Makes of many codes what stands in the lines; each character stands for a byte.
+    """
+
+    kinds: dict[type, Callable[[Any], Any]]
+    dumps: Callable[[Any], Any]
+    texts: Callable[[list[Any]], list[str]]
+
+
+def coder(write: Write) -> Coder | None:
+    """How to write many keys and values, with the bytes of ``write``; None if only by lines."""
+    if is_json(write):
+        return Coder({str: quote, int: int.__repr__}, to_json, lambda texts: texts)
+    protocol: Any = type(getattr(write, "__self__", None))
+    if is_keyed(write) and protocol._dumps is PickleProtocol._dumps:
+        return Coder({}, pickle.dumps, _escaped)
+    return None
+
+
+def _escaped(pickles: list[bytes]) -> list[str]:
+    """Pickles as mrjob's protocol writes them."""
+    texts = list(map(bytes.decode, pickles, repeat("latin-1")))
+    found = "\u0100".join(texts).encode("unicode_escape").decode().split(_BETWEEN)
+    if len(found) == len(texts):
+        return found
+    return [text.encode("unicode_escape").decode() for text in texts]
 
 
 def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -236,7 +265,8 @@ def _literals(texts: list[str]) -> list[Any] | None:
 
 
 _TO_JSON = str.maketrans("'()", '"[]')
-#: A separator that no text has when it is decoded.
+
+#: How pickles are parted while many are escaped together: they have no such character.
 _BETWEEN = "\\u0100"
 
 

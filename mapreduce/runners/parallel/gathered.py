@@ -16,7 +16,14 @@ from json.encoder import encode_basestring_ascii as quote
 from operator import add, eq, itemgetter, ne
 from typing import Any
 
-from mapreduce.batches.pairs import Write, encode_columns, from_json, is_columns, to_json
+from mapreduce.batches.pairs import (
+    Coder,
+    Write,
+    encode_columns,
+    from_json,
+    is_columns,
+    to_json,
+)
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
@@ -306,38 +313,42 @@ class GatheredLines(Gathered):
 
 
 class GatheredTexts(GatheredLines):
-    """The same of pairs whose lines mrjob's JSON would write, without the lines."""
+    """The same of pairs whose lines a protocol would write, without the lines."""
 
-    def __init__(self, write: Write, sort_values: bool) -> None:
+    def __init__(self, write: Write, coder: Coder, sort_values: bool) -> None:
         super().__init__(1, sort_values)
         self._write = write
+        self._coder = coder
 
     def fill(self, items: Iterator[Any], limit: int) -> bool:
         """Take in pairs up to about ``limit`` bytes of memory; returns whether it stopped there."""
-        keys: list[str] = []
-        values: list[str] = []
+        keys: list[Any] = []
+        values: list[Any] = []
         used, most = 0, min(_TOGETHER, limit // 16)
+        kinds, dumps, _ = self._coder
         for pair in items:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            kind = type(value)
             if type(key) is not str and is_columns(key):
-                self._add_rows(keys, values)
+                self._add_codes(keys, values)
                 self._add_lines(encode_columns(self._write, key, value).to_pylist())
                 keys, values, used = [], [], most
             else:
-                name = quote(key) if type(key) is str else to_json(key)
-                text = value if kind is int else quote(value) if kind is str else to_json(value)
-                line = f"\t{text}"
+                name = kinds.get(type(key), dumps)(key)
+                code = kinds.get(type(value), dumps)(value)
                 keys.append(name)
-                values.append(line)
-                used += len(name) + len(line) + _TEXT_BYTES
+                values.append(code)
+                used += len(name) + len(code) + _TEXT_BYTES
             if used >= most:
-                self._add_rows(keys, values)
+                self._add_codes(keys, values)
                 keys, values, used = [], [], 0
                 if self._bytes >= limit:
                     return True
-        self._add_rows(keys, values)
+        self._add_codes(keys, values)
         return False
+
+    def _add_codes(self, keys: list[Any], values: list[Any]) -> None:
+        texts = self._coder.texts
+        self._add_rows(texts(keys), list(map("\t".__add__, texts(values))))
 
 
 def _sort_equals(texts: list[str], values: list[str]) -> None:

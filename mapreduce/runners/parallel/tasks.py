@@ -14,7 +14,7 @@ from typing import Any
 from mrjob.protocol import TextValueProtocol
 
 from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
-from mapreduce.batches.pairs import Read, decode_lines, is_json, is_keyed, read_lines
+from mapreduce.batches.pairs import Read, coder, decode_lines, is_json, is_keyed, read_lines
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
@@ -211,8 +211,9 @@ class Task:
         output = SegmentWriter(target, how.partitions)
         if objects:
             return ColumnWriter(output, how, Gathered(write), size)
-        if how.key_fields == 1 and is_json(write):
-            return ColumnWriter(output, how, GatheredTexts(write, spec["sort_values"]), size)
+        if how.key_fields == 1 and (codes := coder(write)):
+            texts = GatheredTexts(write, codes, spec["sort_values"])
+            return ColumnWriter(output, how, texts, size)
         gathered = GatheredLines(how.key_fields, spec["sort_values"])
         return ColumnWriter(output, how, gathered, size, write)
 

@@ -18,6 +18,7 @@ from mrjob.protocol import JSONProtocol, PickleProtocol, ReprProtocol, StandardJ
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
+from mapreduce.batches.pairs import coder
 from mapreduce.runners.parallel import columns, gathered, merge
 from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
 from mapreduce.runners.parallel.codec import packed as packed_values
@@ -278,8 +279,8 @@ def test_values_of_lines_are_as_mrjob_reads_them(
         output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
         write = protocol().write
         home, lines_by = GatheredLines(1, sort_values), write
-        if has_texts and protocol is StandardJSONProtocol:
-            home, lines_by = GatheredTexts(write, sort_values), None
+        if has_texts and (codes := coder(write)):
+            home, lines_by = GatheredTexts(write, codes, sort_values), None
         writer = ColumnWriter(output, Partitioning(1), home, limit, lines_by)
         writer.write_pairs(line[-1] for line in lines)
         writer.close()
