@@ -75,7 +75,7 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
             for key, part in zip(keys, parts, strict=True)
         ]
     if field.reverse:
-        return "\n".join(codes).encode().translate(_REVERSED).decode().split("\n")
+        return "\n".join(codes).encode().translate(_REVERSED).decode().split("\n")[: len(codes)]
     return codes
 
 
