@@ -35,6 +35,7 @@ LIMITS = {
     "Reprs": 0.35,
     "Reverse": 0.35,
     "Divided": 0.35,
+    "TwoFields": 0.35,
     "Floats": 0.22,
     "Index": 0.25,
     "TwoSteps": 0.25,

@@ -107,6 +107,25 @@ class Divided(Visits):
     JOBCONF: ClassVar = {"mapreduce.partition.keypartitioner.options": "-k1,1"}
 
 
+class TwoFields(Visits):
+    """Visits of each user, the last first: two fields for a key, divided by the first."""
+
+    PARTITIONER = f"{LIBRARY}.KeyFieldBasedPartitioner"
+    JOBCONF: ClassVar = {
+        "stream.num.map.output.key.fields": 2,
+        "mapreduce.partition.keypartitioner.options": "-k1,1",
+        "mapreduce.job.output.key.comparator.class": f"{LIBRARY}.KeyFieldBasedComparator",
+        "mapreduce.partition.keycomparator.options": "-k1,1 -k2,2nr",
+    }
+
+    def mapper(self, _, line):
+        user, _, second = line.split("\t")
+        yield user, int(second)
+
+    def reducer(self, user, seconds):
+        yield user, max(seconds)
+
+
 class Floats(MRJob):
     """The mean of each number's measurements: integers for keys, floats for values."""
 

@@ -229,6 +229,8 @@ def fast_decoder(read: Read) -> Callable[[list[str]], list[Any] | None]:
         return _scanned
     if loads is PickleProtocol._loads:
         return _unpickled
+    if is_text(read):
+        return _decoded
     return _literals if loads is ReprProtocol._loads else lambda texts: None
 
 
@@ -242,6 +244,11 @@ def _scanned(texts: list[str]) -> list[Any] | None:
     # One that ends early is no JSON, or has spaces around it.
     ends = list(map(itemgetter(1), found))
     return list(map(itemgetter(0), found)) if ends == list(map(len, texts)) else None
+
+
+def _decoded(texts: list[str]) -> list[Any] | None:
+    joined = "\n".join(texts)
+    return texts if joined.isascii() else joined.encode("latin-1").decode().split("\n")
 
 
 #: What Python's literals have that JSON has not, or otherwise; one pair of brackets is let through.

@@ -255,10 +255,7 @@ class Gathered:
     def take_groups(self) -> tuple[list[str], list[list[Any]]]:
         """As :meth:`take`, always with lists."""
         texts, values, rows = self.take()
-        if not rows:
-            return texts, values
-        is_last = [*map(ne, texts, islice(texts, 1, None)), True]
-        return list(compress(texts, is_last)), list(cut(values, list(compress(count(1), is_last))))
+        return grouped(texts, values) if rows else (texts, values)
 
 
 class GatheredLines(Gathered):
@@ -297,12 +294,9 @@ class GatheredLines(Gathered):
         if self._fields > 1:
             parts = map(str.split, texts, repeat("\t"), repeat(self._fields))
             keys = list(map("\t".join, map(itemgetter(slice(self._fields)), parts)))
-            values = list(map(str.removeprefix, texts, keys))
+            self._add_rows(keys, list(map(str.removeprefix, texts, keys)))
         else:
-            heads = list(map(str.partition, texts, repeat("\t")))
-            keys = list(map(itemgetter(0), heads))
-            values = list(map(add, map(itemgetter(1), heads), map(itemgetter(2), heads)))
-        self._add_rows(keys, values)
+            self._add_rows(*divided(texts))
 
     def _add_rows(self, keys: list[str], values: list[str]) -> None:
         self._texts.keys += keys
@@ -366,6 +360,19 @@ def in_order(keys: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:
         return keys, items
     pick = itemgetter(*sorted(range(len(keys)), key=keys.__getitem__))
     return list(pick(keys)), list(pick(items))
+
+
+def divided(lines: list[str]) -> tuple[list[str], list[str]]:
+    """What is before the first TAB of each line, and the rest."""
+    heads = list(map(str.partition, lines, repeat("\t")))
+    rests = map(add, map(itemgetter(1), heads), map(itemgetter(2), heads))
+    return list(map(itemgetter(0), heads)), list(rests)
+
+
+def grouped(texts: list[str], values: list[Any]) -> tuple[list[str], list[list[Any]]]:
+    """Each text once where neighbours are equal, and the list of their values."""
+    is_last = [*map(ne, texts, islice(texts, 1, None)), True][: len(texts)]
+    return list(compress(texts, is_last)), list(cut(values, list(compress(count(1), is_last))))
 
 
 def cut(values: list[Any], ends: list[int]) -> Iterator[list[Any]]:

@@ -2,14 +2,22 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain, compress, groupby, islice
+from itertools import accumulate, chain, compress, groupby, islice, repeat
 from operator import eq, itemgetter, length_hint, not_
 from typing import Any
 
-from mapreduce.batches.pairs import Decoder, Read, fast_decoder, from_json, is_json, line_reader
+from mapreduce.batches.pairs import (
+    Decoder,
+    Read,
+    fast_decoder,
+    from_json,
+    is_json,
+    is_text,
+    line_reader,
+)
 from mapreduce.job.calls import Pair
 from mapreduce.runners.parallel.codec import decoded as decoded_json
-from mapreduce.runners.parallel.gathered import cut, key_of
+from mapreduce.runners.parallel.gathered import cut, divided, grouped, key_of
 from mapreduce.runners.parallel.merge import Range
 from mapreduce.support.records import shown
 
@@ -88,13 +96,12 @@ class Groups:
             if not texts:
                 continue
             keys = keys_of(texts)
-            are_strings = set(map(type, keys)) == {str}
-            are_apart = are_strings or not any(map(eq, keys, islice(keys, 1, None)))
+            are_apart = not any(map(eq, keys, islice(keys, 1, None)))
             start = stop = len(keys)
             if are_apart and not is_streamed and not self._watched:
                 # The first and the last one may be equal to those of other ranges.
                 start = int(keys[0] == last)
-                stop = max(start, len(keys) - (not are_strings))
+                stop = max(start, len(keys) - 1)
             for is_apart, some in (
                 (False, slice(start)),
                 (True, slice(start, stop)),
@@ -117,14 +124,16 @@ class Groups:
             deque(values, 0)
 
     def of_lines(
-        self, ranges: Iterable[Range], read: Read, is_ours: bool = False
+        self, ranges: Iterable[Range], read: Read, is_ours: bool = False, fields: int = 1
     ) -> Iterator[Group]:
-        """Groups of lines, by a protocol that codes key and value each by itself.
+        """Groups of lines, by a protocol that codes key and value each by itself, or as text.
 
-        ``is_ours``: Whether all lines are of mrjob's JSON, as a task has written it.
+        ``is_ours``: Whether all lines are of mrjob's JSON, as a task has written it. ``fields``:
+        Those of the ranges' keys; the protocol's key is the first.
         """
         protocol: Any = getattr(read, "__self__", None)
-        loads = from_json if is_json(read) else protocol._loads
+        are_texts = is_text(read)
+        loads = from_json if is_json(read) else bytes.decode if are_texts else protocol._loads
         decode: Any = Decoder(loads).__getitem__
         decode_all = decoded_json if is_ours else fast_decoder(read)
 
@@ -139,13 +148,18 @@ class Groups:
         def values_of(rests: Iterable[str]) -> Iterator[Any]:
             for rest in rests:
                 if not rest:
-                    # There is no TAB: the protocol has its own error.
+                    # There is no TAB: the protocol has its own value, or error.
                     self._unread = (self._text() or "").encode("latin-1")
-                    read(self._unread)
-                yield decode(rest[1:].rstrip("\r").encode("latin-1"))
+                    _, value = read(self._unread)
+                    self._unread = None
+                    yield value
+                else:
+                    yield decode(rest[1:].rstrip("\r").encode("latin-1"))
 
         def decoded(found: Range) -> Iterator[Range]:
-            for texts, lists in () if found.is_streamed else _parts(*found[:2]):
+            for texts, lists in _parts(found):
+                if fields > 1 or (are_texts and not _are_plain(texts, lists)):
+                    texts, lists = _by_first_field(texts, lists, are_texts)
                 rests = list(chain.from_iterable(lists))
                 values = (
                     decode_all(list(map(itemgetter(slice(1, None)), rests))) if all(rests) else None
@@ -155,8 +169,6 @@ class Groups:
                         yield Range([text], [values_of(some)], is_streamed=True)
                 else:
                     yield Range(texts, list(cut(values, list(accumulate(map(len, lists))))))
-            if found.is_streamed:
-                yield found._replace(lists=[values_of(found.lists[0])])
 
         return self.of(chain.from_iterable(map(decoded, ranges)), keys_of)
 
@@ -182,15 +194,52 @@ class Groups:
         self._key = None
 
 
-def _parts(texts: list[str], lists: list[list[str]]) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Keys with their lists, as many as are decoded together."""
+def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Keys with their lists, or parts of one that is streamed, as are decoded together."""
     start = used = 0
+    texts, lists, is_streamed = found
+    if is_streamed:
+        part: list[str] = []
+        for value in lists[0]:
+            part.append(value)
+            used += len(value) + 1
+            if used > _TOGETHER:
+                yield texts, [part]
+                part, used = [], 0
+        if part:
+            yield texts, [part]
+        return
     for stop, values in enumerate(lists, 1):
         used += sum(map(len, values))
         if used > _TOGETHER:
             yield texts[start:stop], lists[start:stop]
             start, used = stop, 0
     yield texts[start:], lists[start:]
+
+
+def _are_plain(texts: list[str], lists: list[list[str]]) -> bool:
+    """Whether a protocol for text takes keys and values as they stand."""
+    joined = "".join(chain(texts, *lists))
+    return joined.isascii() and "\r" not in joined
+
+
+def _by_first_field(
+    texts: list[str], lists: list[list[str]], are_texts: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Lines by what is before their first TAB; if they are texts, all as UTF-8."""
+    lines = [text + value for text, values in zip(texts, lists, strict=True) for value in values]
+    if are_texts:
+        lines = list(map(_utf8, map(str.rstrip, lines, repeat("\r"))))
+    return grouped(*divided(lines))
+
+
+def _utf8(line: str) -> str:
+    """A line as mrjob's protocol for text reads it, in UTF-8."""
+    try:
+        line.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return line.encode().decode("latin-1")
+    return line
 
 
 def lines_of(ranges: Iterable[Range]) -> Iterator[bytes]:

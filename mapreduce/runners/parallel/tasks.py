@@ -14,7 +14,15 @@ from typing import Any
 from mrjob.protocol import TextValueProtocol
 
 from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
-from mapreduce.batches.pairs import Read, coder, decode_lines, is_json, is_keyed, read_lines
+from mapreduce.batches.pairs import (
+    Read,
+    coder,
+    decode_lines,
+    is_json,
+    is_keyed,
+    is_text,
+    read_lines,
+)
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
@@ -325,11 +333,12 @@ class Task:
 
     def _apply(self, job: Any, mrc: str, found: Iterable[Range], read: Read) -> Iterator[Pair]:
         """Pairs that a combiner or reducer makes of groups of lines."""
-        is_split = mrc == "combiner" or self._how.key_fields == 1
-        if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            _, write = job.pick_protocols(self._step, "mapper")
-            is_ours = self._spec["objects"] and is_json(read) and is_json(write)
-            return call(job, mrc, self._step, self._groups.of_lines(found, read, is_ours))
+        if (is_keyed(read) or is_text(read)) and not is_overridden(type(job), mrc):
+            fields = 1 if mrc == "combiner" else self._how.key_fields
+            # A step without a mapper has no protocols of one.
+            is_ours = self._spec["objects"] and is_json(read)
+            is_ours = is_ours and is_json(job.pick_protocols(self._step, "mapper")[1])
+            return call(job, mrc, self._step, self._groups.of_lines(found, read, is_ours, fields))
         return self._apply_to_pairs(job, mrc, self._groups.pairs(lines_of(found), read))
 
     def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:

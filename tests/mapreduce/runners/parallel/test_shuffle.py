@@ -6,7 +6,7 @@ import json
 import marshal
 import sys
 from collections import defaultdict
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from unittest import mock
 
@@ -14,12 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mrjob.protocol import JSONProtocol, PickleProtocol, ReprProtocol, StandardJSONProtocol
+from mrjob.protocol import (
+    JSONProtocol,
+    PickleProtocol,
+    ReprProtocol,
+    StandardJSONProtocol,
+    TextProtocol,
+)
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
 from mapreduce.batches.pairs import coder
 from mapreduce.runners.parallel import columns, gathered, merge
+from mapreduce.runners.parallel import groups as groups_module
 from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
 from mapreduce.runners.parallel.codec import packed as packed_values
 from mapreduce.runners.parallel.columns import ColumnWriter
@@ -290,6 +297,49 @@ def test_values_of_lines_are_as_mrjob_reads_them(
     # Sorts are stable.
     lines.sort(key=itemgetter(0, 1) if sort_values else itemgetter(0))
     assert values == [value for _, _, value, _ in lines]
+
+
+texts_of_lines = st.lists(
+    st.lists(st.sampled_from([b"a", b"b", b"\t", "é".encode(), b"\xe9", b"\r"]), max_size=4),
+    max_size=12,
+).map(lambda lines: list(map(b"".join, lines)))
+lines_of_json = st.lists(
+    st.tuples(st.sampled_from(['"a"', '"\\u0061"', "1", "1.0", '"b"']), st.sampled_from("12\r"))
+).map(lambda lines: ["\t".join(line).encode() for line in lines if line[1] != "\r"])
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just(TextProtocol), texts_of_lines),
+        st.tuples(st.just(StandardJSONProtocol), lines_of_json),
+    ),
+    st.sampled_from([1, 2, 3]),
+    st.booleans(),
+    st.sampled_from([1, 400, 1 << 20]),
+    st.sampled_from([1, 1 << 16]),
+    st.sampled_from([0, 1 << 40]),
+)
+def test_groups_of_lines_are_those_of_neighbours(
+    tmp_path_factory, of_protocol, fields, sort_values, limit, together, memory
+):
+    protocol, lines = of_protocol
+    output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
+    home = GatheredLines(fields, sort_values)
+    writer = ColumnWriter(output, Partitioning(1), home, limit, protocol().write)
+    writer.write_lines(lines)
+    writer.close()
+    parts = ranges(output.segments[0], memory, sort_values)
+    with mock.patch.object(groups_module, "_TOGETHER", together):
+        groups = Groups().of_lines(parts, protocol().read, fields=fields)
+        found = [(key, list(values)) for key, values in groups]
+    if sort_values:
+        lines.sort(key=lambda line: (key_of(line + b"\n", fields), line))
+    else:
+        lines.sort(key=lambda line: key_of(line + b"\n", fields))
+    read = protocol().read
+    pairs = [read(line.rstrip(b"\r\n")) for line in lines]
+    expected = groupby(pairs, itemgetter(0))
+    assert found == [(key, [value for _, value in some]) for key, some in expected]
 
 
 LITERALS = ["(5)", "('a')", "()", "(1, 'a')", "(1, (2, 3))", "'(' + ')'", "['(', ')']", "'null'"]
