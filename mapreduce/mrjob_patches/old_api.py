@@ -32,6 +32,9 @@ TODAY = {
     "mr": "MRStep (from mrjob.step import MRStep)",
     "parse_output_line": "parse_output, which takes runner.cat_output()",
     "stream_output": "cat_output",
+    "DEFAULT_INPUT_PROTOCOL": "INPUT_PROTOCOL, a class (the old name is ignored)",
+    "DEFAULT_PROTOCOL": "INTERNAL_PROTOCOL, a class (the old name is ignored)",
+    "DEFAULT_OUTPUT_PROTOCOL": "OUTPUT_PROTOCOL, a class (the old name is ignored)",
 }
 
 #: Classes of which the note was written.
@@ -45,13 +48,15 @@ def note(job_class: type[MRJob]) -> None:
     if job_class in _noted:
         return
     _noted.add(job_class)
+    kinds = job_class.__mro__[: job_class.__mro__.index(MRJob)]
     functions = [
         value
-        for kind in job_class.__mro__[: job_class.__mro__.index(MRJob)]
+        for kind in kinds
         for value in map(_function_of, vars(kind).values())
         if value is not None and value.__module__ == kind.__module__
     ]
     used = {name for one in functions for name in (one.__name__, *one.__code__.co_names)}
+    used |= {name for kind in kinds for name in vars(kind) if name.isupper()}
     found = [f"{old} is {new}" for old, new in TODAY.items() if old in used]
     if found:
         names = "; ".join(found)

@@ -5,6 +5,7 @@ from io import BytesIO
 from itertools import product
 
 import pytest
+from mrjob.job import MRJob
 
 import mapreduce
 from mapreduce.launch.load import load_job
@@ -93,6 +94,12 @@ def test_a_line_says_what_to_write_today(tmp_path, caplog):
         "load_options is load_args; "
         "add_passthrough_option is add_passthru_arg (type=int, not 'int')"
     ]
+    caplog.clear()
+    names = ["DEFAULT_INPUT_PROTOCOL", "DEFAULT_PROTOCOL", "DEFAULT_OUTPUT_PROTOCOL"]
+    old_api.note(type("Words", (MRJob,), dict.fromkeys(names, "json_value")))
+    (record,) = caplog.records
+    for old, new in zip(names, ["INPUT", "INTERNAL", "OUTPUT"], strict=True):
+        assert f"{old} is {new}_PROTOCOL, a class (the old name is ignored)" in record.message
     caplog.clear()
     old_api.note(load_job("jobs/word_count.py"))
     assert not caplog.records
