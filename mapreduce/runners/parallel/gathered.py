@@ -290,7 +290,9 @@ class GatheredLines(Gathered):
         return False
 
     def _add_lines(self, lines: list[bytes]) -> None:
-        texts = b"".join(lines)[:-1].decode("latin-1").split("\n")
+        self._add_texts(b"".join(lines)[:-1].decode("latin-1").split("\n"))
+
+    def _add_texts(self, texts: list[str]) -> None:
         if self._fields > 1:
             parts = map(str.split, texts, repeat("\t"), repeat(self._fields))
             keys = list(map("\t".join, map(itemgetter(slice(self._fields)), parts)))
@@ -309,8 +311,8 @@ class GatheredLines(Gathered):
 class GatheredTexts(GatheredLines):
     """The same of pairs whose lines a protocol would write, without the lines."""
 
-    def __init__(self, write: Write, coder: Coder, sort_values: bool) -> None:
-        super().__init__(1, sort_values)
+    def __init__(self, write: Write, coder: Coder, sort_values: bool, fields: int = 1) -> None:
+        super().__init__(fields, sort_values)
         self._write = write
         self._coder = coder
 
@@ -341,8 +343,12 @@ class GatheredTexts(GatheredLines):
         return False
 
     def _add_codes(self, keys: list[Any], values: list[Any]) -> None:
-        texts = self._coder.texts
-        self._add_rows(texts(keys), list(map("\t".__add__, texts(values))))
+        keys, values = map(self._coder.texts, (keys, values))
+        values = list(map("\t".__add__, values))
+        if self._fields > 1:
+            self._add_texts(list(map(add, keys, values)))
+        else:
+            self._add_rows(keys, values)
 
 
 def _sort_equals(texts: list[str], values: list[str]) -> None:

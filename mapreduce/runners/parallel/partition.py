@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, count, repeat
-from operator import mod, mul
+from operator import itemgetter, mod, mul
 from typing import Any, NamedTuple
 
 from mapreduce.errors import UsageError
@@ -151,7 +151,8 @@ def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] 
     which = slice(field.first_field - 1, field.last_field or None)
     if separator not in "".join(keys):
         return [""] * len(keys) if which.start else keys
-    return [separator.join(key.split(separator)[which]) for key in keys]
+    parts = map(str.split, keys, repeat(separator))
+    return list(map(separator.join, map(itemgetter(which), parts)))
 
 
 #: Fewer keys are hashed one by one; so many are hashed together at most; and keys of so many

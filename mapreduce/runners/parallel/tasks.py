@@ -219,8 +219,8 @@ class Task:
         output = SegmentWriter(target, how.partitions)
         if objects:
             return ColumnWriter(output, how, Gathered(write), size)
-        if how.key_fields == 1 and (codes := coder(write)):
-            texts = GatheredTexts(write, codes, spec["sort_values"])
+        if codes := coder(write):
+            texts = GatheredTexts(write, codes, spec["sort_values"], how.key_fields)
             return ColumnWriter(output, how, texts, size)
         gathered = GatheredLines(how.key_fields, spec["sort_values"])
         return ColumnWriter(output, how, gathered, size, write)

@@ -267,13 +267,14 @@ texts_and_lists = st.one_of(scalars, st.tuples(scalars), st.lists(scalars, max_s
     st.lists(st.tuples(names, st.one_of(anything, texts_and_lists)), max_size=9),
     st.sampled_from([StandardJSONProtocol, PickleProtocol, ReprProtocol]),
     st.booleans(),
+    st.sampled_from([1, 2, 3]),
     st.booleans(),
     st.booleans(),
     st.sampled_from([1, 400, 1 << 20]),
     st.sampled_from([0, 2000, 1 << 40]),
 )
 def test_values_of_lines_are_as_mrjob_reads_them(
-    tmp_path_factory, pairs, protocol, sort_values, has_texts, is_small, limit, memory
+    tmp_path_factory, pairs, protocol, sort_values, fields, has_texts, is_small, limit, memory
 ):
     lines = []
     for pair in pairs * 2:
@@ -285,17 +286,17 @@ def test_values_of_lines_are_as_mrjob_reads_them(
             stack.enter_context(mock.patch.object(*place))
         output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
         write = protocol().write
-        home, lines_by = GatheredLines(1, sort_values), write
+        home, lines_by = GatheredLines(fields, sort_values), write
         if has_texts and (codes := coder(write)):
-            home, lines_by = GatheredTexts(write, codes, sort_values), None
+            home, lines_by = GatheredTexts(write, codes, sort_values, fields), None
         writer = ColumnWriter(output, Partitioning(1), home, limit, lines_by)
         writer.write_pairs(line[-1] for line in lines)
         writer.close()
         found = ranges(output.segments[0], memory, sort_values)
-        groups = Groups().of_lines(found, protocol().read)
+        groups = Groups().of_lines(found, protocol().read, fields=fields)
         values = [exactly(value) for _, values in groups for value in values]
     # Sorts are stable.
-    lines.sort(key=itemgetter(0, 1) if sort_values else itemgetter(0))
+    lines.sort(key=itemgetter(0, 1) if sort_values or fields > 1 else itemgetter(0))
     assert values == [value for _, _, value, _ in lines]
 
 
