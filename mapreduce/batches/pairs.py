@@ -80,8 +80,7 @@ def is_keyed(function: Callable[..., Any]) -> bool:
 
 def is_text(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` is that of mrjob's text with a TAB between."""
-    methods = (TextProtocol.read, TextProtocol.write)
-    return getattr(function, "__func__", None) in methods
+    return getattr(function, "__func__", None) in (TextProtocol.read, TextProtocol.write)
 
 
 #: What ``json.dumps`` and ``json.loads`` come to in C, which takes a third of their time.
@@ -114,34 +113,25 @@ def from_json(raw: bytes) -> Any:
 def line_writer(write: Write) -> Write:
     """A function with the result of ``write``, and a line feed."""
     if is_text(write):
-
-        def write_text(key: Any, value: Any) -> bytes:
-            if type(key) is type(value) is str:
-                return f"{key}\t{value}\n".encode()
-            return write(key, value) + b"\n"
-
-        return write_text
+        return lambda key, value: (
+            f"{key}\t{value}\n".encode()
+            if type(key) is type(value) is str
+            else write(key, value) + b"\n"
+        )
     if not is_json(write):
         return lambda key, value: write(key, value) + b"\n"
+    code = _JSON_KINDS.get
+    return lambda key, value: (
+        f"{code(type(key), to_json)(key)}\t{code(type(value), to_json)(value)}\n".encode()
+    )
 
-    def write_line(key: Any, value: Any) -> bytes:
-        if type(key) is str:
-            if type(value) is int:
-                return f"{quote(key)}\t{value}\n".encode()
-            if type(value) is str:
-                return f"{quote(key)}\t{quote(value)}\n".encode()
-            return f"{quote(key)}\t{to_json(value)}\n".encode()
-        return f"{to_json(key)}\t{to_json(value)}\n".encode()
 
-    return write_line
+#: What codes strings and integers as JSON.
+_JSON_KINDS: dict[type, Callable[[Any], str]] = {str: quote, int: int.__repr__}
 
 
 class Coder(NamedTuple):
-    """How a protocol that codes key and value each by itself writes many of them.
-
-    ``kinds``: Functions that code objects of some types. ``dumps``: Codes all others. ``texts``:
-    Makes of many codes what stands in the lines; each character stands for a byte.
-    """
+    """How a protocol codes objects: those of some types, all others, and many codes as texts."""
 
     kinds: dict[type, Callable[[Any], Any]]
     dumps: Callable[[Any], Any]
@@ -151,7 +141,7 @@ class Coder(NamedTuple):
 def coder(write: Write) -> Coder | None:
     """How to write many keys and values, with the bytes of ``write``; None if only by lines."""
     if is_json(write):
-        return Coder({str: quote, int: int.__repr__}, to_json, lambda texts: texts)
+        return Coder(_JSON_KINDS, to_json, lambda texts: texts)
     protocol: Any = type(getattr(write, "__self__", None))
     if is_keyed(write) and protocol._dumps is PickleProtocol._dumps:
         return Coder({}, pickle.dumps, _escaped)

@@ -32,15 +32,7 @@ def order_of_keys(how: Partitioning) -> Order | None:
     """What keys are sorted by, before their own bytes; None if by these alone."""
     if not how.order:
         return None
-    # JSON has made lists of them.
-    fields = [KeyField(*field) for field in how.order]
-    separator = how.separator.encode()
-
-    def order(key: bytes) -> bytes:
-        starts = starts_of(key, separator)
-        return b"".join(_code(key, starts, field, len(separator)) for field in fields)
-
-    return order
+    return lambda key: codes_of([key.decode("latin-1")], how)[0].encode()
 
 
 def codes_of(keys: list[str], how: Partitioning) -> list[str]:

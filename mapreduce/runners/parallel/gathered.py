@@ -16,14 +16,7 @@ from json.encoder import encode_basestring_ascii as quote
 from operator import add, eq, itemgetter, ne
 from typing import Any
 
-from mapreduce.batches.pairs import (
-    Coder,
-    Write,
-    encode_columns,
-    from_json,
-    is_columns,
-    to_json,
-)
+from mapreduce.batches.pairs import Coder, Write, encode_columns, from_json, is_columns, to_json
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text

@@ -158,7 +158,8 @@ class Groups:
 
         def decoded(found: Range) -> Iterator[Range]:
             for texts, lists in _parts(found):
-                if fields > 1 or (are_texts and not _are_plain(texts, lists)):
+                joined = "".join(chain(texts, *lists)) if are_texts else ""
+                if fields > 1 or not joined.isascii() or "\r" in joined:
                     texts, lists = _by_first_field(texts, lists, are_texts)
                 rests = list(chain.from_iterable(lists))
                 values = (
@@ -215,12 +216,6 @@ def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:
             yield texts[start:stop], lists[start:stop]
             start, used = stop, 0
     yield texts[start:], lists[start:]
-
-
-def _are_plain(texts: list[str], lists: list[list[str]]) -> bool:
-    """Whether a protocol for text takes keys and values as they stand."""
-    joined = "".join(chain(texts, *lists))
-    return joined.isascii() and "\r" not in joined
 
 
 def _by_first_field(
