@@ -56,8 +56,10 @@ def content(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["parallel", "local"])
 def test_on_other_runners(large, tmp_path, runner):
-    here(large, RECIPE, tmp_path / "here")
-    manifest, _ = by_jobs(large, RECIPE, tmp_path / "jobs", Execution(runner, 3))
+    # Rows of so many features that they fill several shards.
+    wide = replace(RECIPE, max_categories=100)
+    here(large, wide, tmp_path / "here")
+    manifest, _ = by_jobs(large, wide, tmp_path / "jobs", Execution(runner, 3))
     assert len(manifest.shards) > 1
     assert content(tmp_path / "jobs") == content(tmp_path / "here")
 
