@@ -182,7 +182,9 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         written = RemotePath(self._step_output_uri(self._num_steps() - 1))
         output = RemotePath(self._output_dir)
         if not written.exists():
-            if self._get_step(self._num_steps() - 1)["type"] == "streaming":
+            is_streaming = self._get_step(self._num_steps() - 1)["type"] == "streaming"
+            # A driver that was killed may have given the output its name.
+            if is_streaming and not self.keeper.is_published:
                 raise StorageError(f"the job succeeded, but its output {written} does not exist")
             # A step of Spark, or of a jar, may write elsewhere.
             return

@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +17,17 @@ MOST = 1 << 20
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    (tmp_path / "class" / "eve").mkdir(parents=True)
-    (tmp_path / "teacher").mkdir()
-    (tmp_path / "teacher" / "exercise.py").write_text("secret")
-    (tmp_path / "class" / "eve" / "job.py").write_text("own")
+    return with_class(tmp_path, monkeypatch)
+
+
+def with_class(folder, monkeypatch):
+    (folder / "class" / "eve").mkdir(parents=True)
+    (folder / "teacher").mkdir()
+    (folder / "teacher" / "exercise.py").write_text("secret")
+    (folder / "class" / "eve" / "job.py").write_text("own")
     # Names of sockets may not be long.
-    monkeypatch.chdir(tmp_path / "class")
-    return tmp_path
+    monkeypatch.chdir(folder / "class")
+    return folder
 
 
 def copied(place, student="eve"):
@@ -157,14 +162,20 @@ def ordinary_user():
         yield
 
 
-def test_unreadable_files_and_folders_are_named(place):
+@pytest.fixture
+def open_place(monkeypatch):
+    """One that every user may enter, unlike a folder of pytest's."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield with_class(Path(folder), monkeypatch)
+
+
+def test_unreadable_files_and_folders_are_named(open_place):
+    place = open_place
     for name in ("eve/closed", "sealed"):
         Path(name).mkdir()
     (place / "class/eve/notes.txt").write_text("")
     (place / "copy").mkdir()
-    for folder in (place, *place.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.is_relative_to(place.parents[1]):
-            folder.chmod(0o755)
     (place / "copy").chmod(0o777)
     for name in ("eve/closed", "eve/notes.txt", "sealed"):
         Path(name).chmod(0)

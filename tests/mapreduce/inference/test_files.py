@@ -575,7 +575,11 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     part = min(tmp_path.glob(parts))
     kept = pq.read_table(part).replace_schema_metadata(pq.read_metadata(part).metadata)
     place = kept.schema.get_field_index("prediction")
-    pq.write_table(kept.set_column(place, "prediction", pa.array(["kept"] * len(kept))), part)
+    mark = kept.schema.metadata[b"gradreduce.made_from"].split()[0].decode()
+    kept = kept.set_column(place, "prediction", pa.array(["kept"] * len(kept)))
+    pq.write_table(kept.replace_schema_metadata(kept.schema.metadata | outputs.marked(mark)), part)
+    with part.open("r+b") as file:
+        outputs.seal(file)
     process, most = programs.start(*command[:-1], 2), 0
     while process.poll() is None:
         for pid in [process.pid, *programs.processes_of(str(source))]:

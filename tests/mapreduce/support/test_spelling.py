@@ -42,6 +42,8 @@ SPELLED = {
     "run: gradreduce resume /a -r hadoop --data FOLDER, or": (
         'run: mapreduce.open_run("/a").resume(runner="hadoop", data=FOLDER), or'
     ),
+    # Other programs.
+    "by rm -r out, or hadoop fs -rm -r 'a b'": "by rm -r out, or hadoop fs -rm -r 'a b'",
     # Python has no such function.
     "by 'gradreduce data import --label x'": "by 'gradreduce data import --label x'",
     "a-b -- x--y": "a-b -- x--y",

@@ -415,7 +415,7 @@ class TestErrors:
             (
                 {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
                 UsageError,
-                "^--label z: the table has no such column",
+                '^label="z": the table has no such column',
             ),
             ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
         ],
@@ -496,7 +496,7 @@ class TestErrors:
         other = {"x": [1.0], "label": ["z" if isinstance(values[0], str) else 20]}
         with pytest.raises(DataError, match=r"training data do not have: '(z|20)'") as found:
             run.evaluate(pa.table(other), runner="inline")
-        assert ("--task regression" in str(found.value)) == is_told
+        assert ('task="regression"' in str(found.value)) == is_told
 
     def test_a_callback_that_fails_ends_the_training(self):
         def fail(event):
