@@ -164,7 +164,9 @@ def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
 
 def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
     fake_jars(place, monkeypatch)
-    fake_maven(place, "kill -INT $PPID; exec sleep 60")
+    # While it waits: an interruption of the start itself leaves a process that nobody knows.
+    waits = 'until grep -q "^State:.S" "/proc/$PPID/status"; do :; done'
+    fake_maven(place, f"{waits}; kill -INT $PPID; exec sleep 60")
     # A shell starts its background jobs without it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
