@@ -397,7 +397,7 @@ class TestTraining:
         model = "torch:torch_networks:LooksUp"
         run = mapreduce.train((x, y), model, run=tmp_path / "run", rounds=1, **options)
         x[50, 0] = 3
-        expected = f"--model {model}: it raised IndexError: .*, for row 51 of the data"
+        expected = f'model="{model}": it raised IndexError: .*, for row 51 of the data'
         for use in (
             lambda: run.predict(x, runner="inline"),
             lambda: run.predict(x, runner="parallel", workers=1),
