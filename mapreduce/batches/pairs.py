@@ -121,9 +121,12 @@ def line_writer(write: Write) -> Write:
     if not is_json(write):
         return lambda key, value: write(key, value) + b"\n"
     code = _JSON_KINDS.get
-    return lambda key, value: (
-        f"{code(type(key), to_json)(key)}\t{code(type(value), to_json)(value)}\n".encode()
-    )
+
+    # Its name says to what explains errors that a pair could not be written.
+    def write_line(key: Any, value: Any) -> bytes:
+        return f"{code(type(key), to_json)(key)}\t{code(type(value), to_json)(value)}\n".encode()
+
+    return write_line
 
 
 #: What codes strings and integers as JSON.

@@ -177,7 +177,8 @@ def test_a_job_that_is_cancelled_or_whose_driver_is_killed(folder, number, monke
     assert not left.exists()
 
 
-def test_without_a_cluster_nothing_of_one_is_looked_for(folder):
+def test_without_a_cluster_nothing_of_one_is_looked_for(folder, monkeypatch):
+    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(folder / "cluster"))
     assert succeed("jobs", "clean") == ""
 
 
