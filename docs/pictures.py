@@ -61,7 +61,7 @@ def _text() -> str:
 
 
 def _drawn(step: Any) -> str:
-    from mapreduce.tracing.picture import picture
+    from mapreduce.explaining.picture import picture
 
     boxes = picture(step)
     height = int(re.findall(r'viewBox="0 0 760 (\d+)"', boxes)[0])

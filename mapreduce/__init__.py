@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from mapreduce.support import own, seeds, turns  # noqa: F401
 
 if TYPE_CHECKING:
+    from mapreduce.checking.notebook import check as check
+    from mapreduce.checking.notebook import explain as explain
     from mapreduce.launch.jobs import SubmittedJob as SubmittedJob
     from mapreduce.launch.jobs import submit as submit
     from mapreduce.launch.run import Result as Result
     from mapreduce.launch.run import run as run
-    from mapreduce.tracing.notebook import check as check
-    from mapreduce.tracing.notebook import explain as explain
     from mapreduce.training.api import Run as Run
     from mapreduce.training.api import evaluate as evaluate
     from mapreduce.training.api import open_run as open_run
@@ -36,7 +36,7 @@ _LAZY = {
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),
-    **dict.fromkeys(("check", "explain"), "mapreduce.tracing.notebook"),
+    **dict.fromkeys(("check", "explain"), "mapreduce.checking.notebook"),
     **dict.fromkeys(("train", "open_run", "evaluate", "predict", "Run"), "mapreduce.training.api"),
 }
 

@@ -26,10 +26,10 @@ FOLDERS = [
     *("mrjob_patches", "batches", "job"),
     *("runners", "runners.parallel", "runners.yarn", "runners.hadoop", "runners.emr"),
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
-    *("executors", "executors.gang", "algorithms", "inference", "inference.swarm"),
+    *("executors", "executors.gang", "tables", "inference", "inference.swarm"),
     *("strategies", "strategies.sync", "strategies.averaging"),
     *("strategies.tournament", "strategies.downpour", "training", "launch"),
-    *("tracing", "tracing.training", "tracing.notebook", "exercises"),
+    *("explaining", "explaining.training", "checking", "exercises"),
     *("__init__", "testing", "cli"),
 ]
 

@@ -11,7 +11,7 @@ from mapreduce.errors import UsageError
 from mapreduce.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from mapreduce.tracing.checking import Finding
+    from mapreduce.checking.checker import Finding
 
 #: What the answer is compared with.
 _GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
@@ -85,18 +85,18 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     gradreduce check ranges.py --exercise 4
     gradreduce check my_job.py input.txt --reference right.py
     """
+    from mapreduce.checking import checker, verdicts
     from mapreduce.exercises.verdicts import View
     from mapreduce.report import terminal
-    from mapreduce.tracing import checking, verdicts
 
     tested = _answer(context, job, [*arguments, *context.obj], options)
-    checking.known_laws(options["laws"], tested is not None)
+    checker.known_laws(options["laws"], tested is not None)
     findings = []
     view: verdicts.View | None = None
     if not options["as_json"]:
         view = (View if tested else verdicts.View)(terminal.new_console())
     with own_options(context):
-        for finding in tested or checking.check(job, [*arguments, *context.obj], options):
+        for finding in tested or checker.check(job, [*arguments, *context.obj], options):
             findings.append(finding)
             if view:
                 view.add(finding)

@@ -381,10 +381,10 @@ def _by_jobs(
     by_label: bool,
 ) -> "tuple[Source, Manifest]":
     quiet_mrjob()
-    from mapreduce.algorithms.shuffle import import_table
     from mapreduce.data.readers import TABLES, opening
     from mapreduce.data.readers.reading import Reading
     from mapreduce.runs import flags as options
+    from mapreduce.tables.shuffle import import_table
 
     if kind not in TABLES:
         raise UsageError(f"-r is for tables, whose columns have to be fitted, not for {kind}")
@@ -444,11 +444,11 @@ def describe(
     by a map/reduce job.
     """
     quiet_mrjob()
-    from mapreduce.algorithms import summarise
     from mapreduce.data.columns import column_of
     from mapreduce.data.readers import opening
     from mapreduce.data.recipes import description
     from mapreduce.runs import flags as options
+    from mapreduce.tables import summarise
 
     paths = unfinished.files_of(files, come_here=not _runs_far(values))
     kind, recipe = opening.request(paths, values, kind=kind)
@@ -503,8 +503,8 @@ def standardise(
     Standardise test data --like the training data, to use the same means and deviations.
     """
     quiet_mrjob()
-    from mapreduce.algorithms import standardise as job
     from mapreduce.runs import flags as options
+    from mapreduce.tables import standardise as job
 
     execution = options.execution(values)
     with signals.interrupting():

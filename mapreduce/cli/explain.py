@@ -132,8 +132,8 @@ def _job(
                 f"{flag} is for the folder of a run, and {job} is a job. If it is the job's own, "
                 f"write it after --"
             )
-    from mapreduce.tracing.notebook import explain_job
-    from mapreduce.tracing.tasks import Variation
+    from mapreduce.checking.notebook import explain_job
+    from mapreduce.explaining.tasks import Variation
 
     how = Variation(maps=options["maps"], reducers=options["reducers"])
     names = ("time_limit", "lines", "key")
@@ -167,7 +167,7 @@ def _round(
     is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
     pin_profile(run)
     quiet_mrjob()
-    from mapreduce.tracing.notebook import explain_round
+    from mapreduce.checking.notebook import explain_round
 
     named = None if options["data"] else options["remote_data"]
     open_run(run, named, options["trust"])

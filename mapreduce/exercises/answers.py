@@ -9,21 +9,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mapreduce.checking.checker import GRACE, Checker, Finding, Item
+from mapreduce.checking.laws import COMBINED, LAWS, REFERENCE, Law
+from mapreduce.checking.outcomes import Degree, Difference, Outcome, agree, compare
+from mapreduce.checking.shrinking import shrink
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.exercises.exercise import Exercise
 from mapreduce.exercises.telling import told
+from mapreduce.explaining.apart import ProcessLost, TimeOver
+from mapreduce.explaining.engine import tracing
+from mapreduce.explaining.model import Line, Lines, Trace
+from mapreduce.explaining.remarks import advice
+from mapreduce.explaining.sampling import numbered
 from mapreduce.support import words
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
-from mapreduce.tracing.apart import ProcessLost, TimeOver
-from mapreduce.tracing.checking import GRACE, Checker, Finding, Item
-from mapreduce.tracing.engine import tracing
-from mapreduce.tracing.laws import COMBINED, LAWS, REFERENCE, Law
-from mapreduce.tracing.model import Line, Lines, Trace
-from mapreduce.tracing.outcomes import Degree, Difference, Outcome, agree, compare
-from mapreduce.tracing.remarks import advice
-from mapreduce.tracing.sampling import numbered
-from mapreduce.tracing.shrinking import shrink
 
 ANSWER = Law(
     "answer",
@@ -181,7 +181,7 @@ class Answers:
         if not (changes and inputs):
             return None
         with contextlib.suppress(ProcessLost, TimeOver):
-            changed = self._runner.outcomes(replace(HERE, **changes), inputs)
+            changed = self._runner.look_at_each(replace(HERE, **changes), inputs, Outcome.of)
             for lines, here, there in zip(inputs, seen[1:], changed, strict=True):
                 if any(lines) and compare(here, there).degree > Degree.DIGITS:
                     return lines
@@ -227,7 +227,7 @@ class Answers:
 
 def answers_of(solver: Any, cases: Sequence[tuple[str, Lines]], place: object) -> list[Outcome]:
     """The reference's answers to all inputs. Raises DataError (it fails, or has none)."""
-    expected: list[Outcome] = solver.outcomes(HERE, [lines for _, lines in cases])
+    expected: list[Outcome] = solver.look_at_each(HERE, [lines for _, lines in cases], Outcome.of)
     for (name, _), found in zip(cases, expected, strict=True):
         if found.failure:
             raise DataError(f"{place}: the reference fails on {name}: {found.error}")

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mapreduce.checking.laws import LAWS
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.launch.load import import_file, only_job
 from mapreduce.support.suggest import did_you_mean, missing, names_in
-from mapreduce.tracing.laws import LAWS
 
 #: The lessons' exercises, and their data.
 _JOBS = Path(__file__).parents[2] / "jobs"

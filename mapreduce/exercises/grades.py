@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mapreduce.checking.checker import Finding
 from mapreduce.errors import UsageError
 from mapreduce.exercises.verdicts import section, verdict
+from mapreduce.explaining.model import Trace
+from mapreduce.explaining.sections import view
 from mapreduce.report import page
 from mapreduce.report.blocks import Section, Table, View, code
 from mapreduce.support.printable import printable
 from mapreduce.support.words import count
-from mapreduce.tracing.checking import Finding
-from mapreduce.tracing.model import Trace
-from mapreduce.tracing.sections import view
 
 #: Points for a right answer, for the laws that it obeys, and for what it costs.
 RUBRIC = {"answer": 6.0, "laws": 3.0, "cost": 1.0}

@@ -20,6 +20,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from mapreduce.checking.checker import Finding
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.exercises import jail
 from mapreduce.exercises.answers import Answers, answers_of, named_cases, question, require_lawful
@@ -29,11 +30,10 @@ from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
 from mapreduce.exercises.submissions import Copy, identities
+from mapreduce.explaining.model import Lines, Trace
+from mapreduce.explaining.tasks import Variation
 from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.support import own
-from mapreduce.tracing.checking import Finding
-from mapreduce.tracing.model import Lines, Trace
-from mapreduce.tracing.tasks import Variation
 
 #: Runs that make a counter-example small.
 _TRIES = 60

@@ -16,15 +16,15 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import IO, Any, get_args, get_origin, get_type_hints
 
+from mapreduce.checking.checker import Checker, Finding
+from mapreduce.checking.laws import LAWS, OUTPUT, RUNS, Law
+from mapreduce.checking.outcomes import Degree, Outcome
 from mapreduce.errors import GradreduceError
 from mapreduce.exercises.jail import TOO_MANY
+from mapreduce.explaining.engine import tracing
+from mapreduce.explaining.model import Line, Lines, Trace
+from mapreduce.explaining.tasks import Variation
 from mapreduce.support import parents
-from mapreduce.tracing.checking import Checker, Finding
-from mapreduce.tracing.engine import tracing
-from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS, Law
-from mapreduce.tracing.model import Line, Lines, Trace
-from mapreduce.tracing.outcomes import Degree, Outcome
-from mapreduce.tracing.tasks import Variation
 
 #: Bytes of an answer, and lines of an input.
 MOST, _LINES = 32 << 20, 100_000
@@ -41,7 +41,7 @@ class Lost(GradreduceError):
 
 
 class Remote:
-    """Runs a job in another process, as :class:`mapreduce.tracing.engine.TracingRunner` does here.
+    """Runs a job in another process, as :class:`explaining.engine.TracingRunner` does here.
 
     ``started`` speaks on its standard output; it has so many seconds for all its answers.
     """

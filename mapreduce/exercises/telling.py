@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from mapreduce.checking.outcomes import Degree, Outcome, agree, compare, form_of
+from mapreduce.explaining.showing import text_of
 from mapreduce.report.blocks import Table, code
 from mapreduce.support.words import count
-from mapreduce.tracing.outcomes import Degree, Outcome, agree, compare, form_of
-from mapreduce.tracing.showing import text_of
 
 #: Rows of a table, and characters of a line in a sentence.
 _ROWS, _WIDEST = 8, 60

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mapreduce.checking import verdicts
+from mapreduce.checking.checker import Finding, named
 from mapreduce.exercises.telling import beside
 from mapreduce.report import terminal
 from mapreduce.report.blocks import Section
 from mapreduce.support.words import count
-from mapreduce.tracing import verdicts
-from mapreduce.tracing.checking import Finding, named
 
 
 class View(verdicts.View):

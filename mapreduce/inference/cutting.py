@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath, RemotePath, size_of, stamp_of
-from mapreduce.algorithms import shuffle
-from mapreduce.algorithms.summarise import surveyed
-from mapreduce.algorithms.tables import changed
 from mapreduce.data import fields, ids
 from mapreduce.data.columns import column_of
 from mapreduce.data.manifest import ListedIds
@@ -33,6 +30,9 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
 from mapreduce.support.suggest import did_you_mean
+from mapreduce.tables import shuffle
+from mapreduce.tables.summarise import surveyed
+from mapreduce.tables.tables import changed
 
 #: A part has at least so many bytes of text, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20

@@ -14,7 +14,6 @@ import pyarrow as pa
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import new_file
-from mapreduce.algorithms.tables import TableProgram, described_by
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.importer import Finished, Rows
@@ -36,6 +35,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.jsonfiles import build
+from mapreduce.tables.tables import TableProgram, described_by
 
 #: Bytes of features at once.
 _CHUNK_BYTES = 16 << 20

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from hdfs_utils.paths import AnyPath, path_of, stamp_of
 from hdfs_utils.publish import put_if_absent
-from mapreduce.algorithms.tables import changed
 from mapreduce.data import csr, fields
 from mapreduce.data.batch import Array
 from mapreduce.data.columns import column_of
@@ -37,6 +36,7 @@ from mapreduce.reduction.message import Message, decode, encode
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.suggest import did_you_mean
+from mapreduce.tables.tables import changed
 
 #: Most values of the column, without the missing one.
 MOST_GROUPS = 100

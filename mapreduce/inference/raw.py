@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, RemotePath
-from mapreduce.algorithms import shuffle
 from mapreduce.data import copying, importer
 from mapreduce.data.readers import opening
 from mapreduce.data.readers.reading import Reading
@@ -15,6 +14,7 @@ from mapreduce.inference.base import scratch
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
+from mapreduce.tables import shuffle
 
 
 @contextlib.contextmanager

@@ -29,7 +29,9 @@ _VALUES = ("self", "key", "values")
 _NO_JSON = re.compile(
     r"Object of type (\w+) is not JSON serializable|keys must be .* not (?P<key>\w+)"
 )
-_NO_LIST = re.compile(r"object of type '([\w.]+)' has no len|'([\w.]+)' object is not subscriptable")
+_NO_LIST = re.compile(
+    r"object of type '([\w.]+)' has no len|'([\w.]+)' object is not subscriptable"
+)
 
 #: What to write for an object that JSON has not, by its type.
 _INSTEAD = {

@@ -10,6 +10,7 @@ import pytest
 from mapreduce.cli import main as commands
 from mapreduce.cli.common import Auto
 from mapreduce.cli.main import main
+from mapreduce.explaining import engine
 from mapreduce.mrjob_patches import options as runner_options
 from mapreduce.optim.contract import Defaults
 from mapreduce.optim.lbfgs import LBFGS
@@ -20,7 +21,6 @@ from mapreduce.runners.parallel import runner as parallel
 from mapreduce.runs import flags as options
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
-from mapreduce.tracing import engine
 from programs import COUNT, gradreduce, succeed
 
 ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63), "x", ""]

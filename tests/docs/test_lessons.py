@@ -8,7 +8,7 @@ import pytest
 from following import clone, excerpts, follow
 from test_readme import ROOT, blocks, shell
 
-from mapreduce.tracing.laws import LAWS
+from mapreduce.checking.laws import LAWS
 from quick import each
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))

@@ -15,12 +15,12 @@ from test_readme import ROOT, blocks, shell
 
 import programs
 from mapreduce import models
+from mapreduce.checking.laws import LAWS
 from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
 from mapreduce.exercises.exercise import _SETTINGS
 from mapreduce.models.layers.spec import parse
 from mapreduce.runs.directory import RunDir
-from mapreduce.tracing.laws import LAWS
 
 
 def place(page):

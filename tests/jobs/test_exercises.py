@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from ladder import JOBS, ROOT
 
+from mapreduce.checking.laws import REFERENCE
+from mapreduce.checking.outcomes import Degree, Outcome, compare
 from mapreduce.exercises import answers
 from mapreduce.exercises.exercise import known, load
 from mapreduce.exercises.verdicts import verdict
-from mapreduce.tracing.apart import run_apart
-from mapreduce.tracing.engine import tracing
-from mapreduce.tracing.laws import REFERENCE
-from mapreduce.tracing.outcomes import Degree, Outcome, compare
-from mapreduce.tracing.sampling import numbered
+from mapreduce.explaining.apart import run_apart
+from mapreduce.explaining.engine import tracing
+from mapreduce.explaining.sampling import numbered
 from quick import each
 
 OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 60, "total_limit": 300.0, "laws": ()}

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as pa_csv
 
-from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
@@ -21,6 +20,7 @@ from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
+from mapreduce.tables.standardise import standardise
 from mapreduce.training import creating, driver
 from programs import gradreduce, succeed
 from reading import source_of

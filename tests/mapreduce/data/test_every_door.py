@@ -14,7 +14,6 @@ import pytest
 
 import mapreduce
 from builders import INLINE
-from mapreduce.algorithms import shuffle, summarise
 from mapreduce.batches.parts import parse, read_records, references
 from mapreduce.data import importer
 from mapreduce.data.readers import csv as csv_reader
@@ -24,6 +23,7 @@ from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError
 from mapreduce.inference import cutting, files, raw
 from mapreduce.runs.directory import RunDir
+from mapreduce.tables import shuffle, summarise
 from reading import chunks_of
 
 NAMES = ("id", "x", "kind", "label")

@@ -13,8 +13,6 @@ import pytest
 
 import datasets
 import mapreduce
-from mapreduce.algorithms import shuffle, tables
-from mapreduce.algorithms.standardise import Standardise, SumMoments
 from mapreduce.data import standardisation
 from mapreduce.data.readers import csv, opening
 from mapreduce.data.readers.reading import Reading
@@ -41,6 +39,8 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.program import Training
 from mapreduce.support import trust
+from mapreduce.tables import shuffle, tables
+from mapreduce.tables.standardise import Standardise, SumMoments
 from mapreduce.testing import Roots, check_program
 from mapreduce.training import creating, driver
 from raw_tables import write_generated

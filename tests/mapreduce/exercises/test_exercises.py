@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 
+from mapreduce.checking.outcomes import Outcome
 from mapreduce.errors import DataError, GradreduceError, MissingInputError, UsageError
 from mapreduce.exercises import answers
 from mapreduce.exercises.exercise import known, load
 from mapreduce.exercises.telling import beside, told
 from mapreduce.exercises.verdicts import section, verdict
+from mapreduce.explaining.showing import printf
 from mapreduce.report.blocks import Note
-from mapreduce.tracing.outcomes import Outcome
-from mapreduce.tracing.showing import printf
 from programs import gradreduce, succeed
 from quick import each, first_of
 

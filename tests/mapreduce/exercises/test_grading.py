@@ -12,15 +12,15 @@ import pytest
 import strangers
 from browser import require_accessible
 
+from mapreduce.checking import laws
+from mapreduce.checking.checker import Finding
+from mapreduce.checking.outcomes import Degree, Difference
 from mapreduce.cli.main import main
 from mapreduce.exercises import grades, jail
 from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import Lost, Remote, decoded, plain
-from mapreduce.tracing import laws
-from mapreduce.tracing.checking import Finding
-from mapreduce.tracing.model import Line
-from mapreduce.tracing.outcomes import Degree, Difference
+from mapreduce.explaining.model import Line
 
 KINDS = {
     **dict.fromkeys(strangers.RIGHT, "right"),
@@ -284,7 +284,7 @@ def test_a_finding_is_the_same_from_another_process():
 
 @pytest.mark.parametrize("answer", [None, 1, [], {}, {"job": 1, "place": "", "text": ""}])
 def test_an_answer_that_is_none(answer):
-    from mapreduce.tracing.model import Trace
+    from mapreduce.explaining.model import Trace
 
     with pytest.raises(Lost, match="no answer"):
         decoded(Trace, answer)

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 import mapreduce
 import programs
 from hdfs_utils.errors import StorageError
-from mapreduce.algorithms import tables
 from mapreduce.cli.main import main
 from mapreduce.data.readers import csv, parquet, reading
 from mapreduce.data.readers.csv import CsvTable
@@ -36,6 +35,7 @@ from mapreduce.inference.files import PredictFile
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.tables import tables
 from programs import gradreduce, succeed
 from quick import first_of
 

@@ -10,10 +10,10 @@ from builders import imported, params_of, trained
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
+from mapreduce.explaining.training.explaining import traced
 from mapreduce.models.context import Context, Key
 from mapreduce.plan import augmentation, settings
 from mapreduce.plan.settings import Settings
-from mapreduce.tracing.training.explaining import traced
 
 KEY = Key(seed=3, round=5, shard=1, row=40)
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import INLINE
-from mapreduce.algorithms import shuffle
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv, opening, parquet
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.tables import shuffle
 
 ROWS = 3000
 

@@ -10,6 +10,9 @@ from mrjob.protocol import RawProtocol
 
 import mapreduce
 from mapreduce.errors import UsageError
+from mapreduce.explaining import remarks
+from mapreduce.explaining.engine import tracing
+from mapreduce.explaining.tasks import Variation
 from mapreduce.job import Job
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.comparator import codes_of, order_of_keys
@@ -17,9 +20,6 @@ from mapreduce.runners.parallel.gathered import GatheredLines, key_of
 from mapreduce.runners.parallel.merge import ranges
 from mapreduce.runners.parallel.partition import Partitioning, configured
 from mapreduce.runners.parallel.segments import SegmentWriter, Target
-from mapreduce.tracing import remarks
-from mapreduce.tracing.engine import tracing
-from mapreduce.tracing.tasks import Variation
 
 COMPARATOR = "mapreduce.job.output.key.comparator.class"
 KEY_FIELD = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator"

@@ -1,1 +1,0 @@
-"""Algorithms that are sums over slices of a dataset."""
