@@ -11,14 +11,14 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import IO, Any, get_args, get_origin, get_type_hints
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mapreduce.checking.checker import Checker, Finding
 from mapreduce.checking.laws import LAWS, OUTPUT, RUNS, Law
-from mapreduce.checking.outcomes import Degree, Outcome
+from mapreduce.checking.outcomes import Degree
 from mapreduce.errors import GradreduceError
 from mapreduce.exercises.jail import TOO_MANY
 from mapreduce.explaining.engine import tracing
@@ -32,6 +32,8 @@ MOST, _LINES = 32 << 20, 100_000
 _STATES = ("obeyed", "broken", "warning", "skipped")
 
 _LAWS = {law.name for law in (*LAWS, OUTPUT, RUNS)}
+
+T = TypeVar("T")
 
 NONSENSE = "its process answered what is no answer"
 
@@ -68,9 +70,11 @@ class Remote:
         found: Trace = decoded(Trace, self._ask({"how": asdict(how), "texts": _texts(lines)}))
         return found
 
-    def outcomes(self, how: Variation, inputs: Sequence[Lines]) -> list[Outcome]:
-        """The outcomes for some inputs. Raises as :meth:`trace`."""
-        return [Outcome.of(self.trace(how, lines)) for lines in inputs]
+    def look_at_each(
+        self, how: Variation, inputs: Sequence[Lines], look: Callable[[Trace], T]
+    ) -> list[T]:
+        """What ``look`` returns for the trace of each input. Raises as :meth:`trace`."""
+        return [look(self.trace(how, lines)) for lines in inputs]
 
     def laws(self, names: Sequence[str], lines: Lines, tries: int) -> list[Finding]:
         """What it found about some laws, on some lines. Raises as :meth:`trace`."""
