@@ -73,11 +73,13 @@ class Hooks(NamedTuple):
       called in the order of the rounds, and again until it does.
     ``news``: A round was published, in so many blocks, which another task may delete.
     ``profiles``: The numeric profiles of all tasks.
+    ``warn``: What the user should know of the tasks, in words.
     """
 
     settle: Callable[[int, int], bool] = lambda completed, blocks: True
     news: Callable[[int, int], object] = lambda completed, blocks: None
     profiles: Callable[[list[dict[str, Any]]], object] = lambda profiles: None
+    warn: Callable[[str], object] = lambda message: None
 
 
 #: Nobody is told.

@@ -197,6 +197,7 @@ class Driver:
             lambda at, blocks: self._settle(run.read_round(at, blocks)),
             self.teller.news,
             self.teller.profiles,
+            self.teller.warn,
         )
         try:
             times = self._executor.go_on(self._program, self._state, completed, limit, hooks)

@@ -21,7 +21,7 @@ from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.plan.settings import Settings, trust_members
 from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted
+from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import cores, traits
 from mapreduce.training import creating, driver
@@ -116,9 +116,11 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     after = random.Random(seed).randint(1, 15)
     expected, _ = trained(data[0], OWN, Execution("inline"))
     run = create(data[place == "hdfs"], OWN)
-    rounds, killed = [], []
+    rounds, killed, warnings = [], [], []
 
     def kill(event):
+        if isinstance(event, Warned):
+            warnings.append(event.message)
         if isinstance(event, RoundCompleted):
             rounds.append(event.completed)
             if event.completed >= after and not killed:
@@ -127,6 +129,8 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     assert driver.train(run, GANG, 2, Events(kill)) == expected
     assert killed[0], "the fault did not happen"
     assert rounds == list(range(1, 41))
+    lost = [warning for warning in warnings if warning.startswith("the gang lost rank ")]
+    assert any("as generation 2: " in warning for warning in lost), warnings
     assert len(run.evaluation_losses()) == 2
     assert list((run.path / "gang").iterdir()) == []
 

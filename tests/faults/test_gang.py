@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import threading
 from dataclasses import replace
@@ -15,7 +16,7 @@ from gangs import ranks
 from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.events import Events, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
 from quick import first_of
@@ -72,6 +73,7 @@ class Disturbed:
         assert self.failed is None, self.failed
         told = [event.completed for event in events if isinstance(event, RoundCompleted)]
         assert told == list(range(1, self.run.config.plan.rounds + 1))
+        self.warnings = [event.message for event in events if isinstance(event, Warned)]
         return ended.model_sha256
 
     def _works(self, moment, after):
@@ -111,6 +113,10 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     disturbed = Disturbed(create(data, tmp_path / "run"), moments, kill)
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
+    # Who is lost again within a second is not told twice.
+    last = f"as generation {disturbed.generations[-1]}: {workers} of {workers} ranks are there"
+    assert disturbed.warnings[-1].endswith(last)
+    assert re.match(r"the gang lost rank \d\. All go on after round \d", disturbed.warnings[-1])
     assert not list((tmp_path / "run/gang").iterdir())
 
 

@@ -1,7 +1,8 @@
 """The driver's side of a gang at work: it settles what the ranks publish, and tells of it."""
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hdfs_utils.errors import StorageError
@@ -15,6 +16,9 @@ from mapreduce.support.periodic import every
 
 #: Seconds between two looks at what the ranks have published.
 _SECONDS = 0.02
+
+#: Seconds between two looks for ranks that were lost.
+_LOSS_SECONDS = 1.0
 
 
 @dataclass
@@ -31,11 +35,17 @@ class Follower:
     start: int
     hooks: Hooks
     home: AnyPath
+    #: Seconds that ranks wait for each other.
+    wait: float = 0.0
 
     def __post_init__(self) -> None:
         self._settled = self.start
         self._compared = False
         self._failed: Exception | None = None
+        self._look_at = 0.0
+        #: The latest generation at the last look, and the one that the user was warned of.
+        self._seen = self._warned = 1
+        self._waits = False
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -44,7 +54,7 @@ class Follower:
             yield
         if self._failed is not None:
             raise self._failed
-        self.look()
+        self.look(is_last=True)
 
     def _look_unless_failed(self) -> None:
         if self._failed is None:
@@ -56,9 +66,12 @@ class Follower:
                 with contextlib.suppress(StorageError):
                     self.meeting.fail(error, DRIVER)
 
-    def look(self) -> None:
+    def look(self, *, is_last: bool = False) -> None:
         """Settle what is published and due, tell of the rest, and delete what is not needed."""
         self._compare_profiles()
+        if is_last or time.monotonic() >= self._look_at:
+            self._warn_of_losses(is_last)
+            self._look_at = time.monotonic() + _LOSS_SECONDS
         rounds = self.files.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
@@ -81,3 +94,28 @@ class Follower:
         if profiles is not None:
             self._compared = True
             self.hooks.profiles(profiles)
+
+    def _warn_of_losses(self, is_last: bool) -> None:
+        """Warn of lost ranks, once it is clear which, and say when all are there again."""
+        latest = self.meeting.latest()
+        if latest is None:
+            return
+        missing = sorted(set(range(self.ranks)) - latest.present)
+        is_clear = latest.number == self._seen or is_last or not missing
+        self._seen = latest.number
+        if latest.number > self._warned and is_clear:
+            self._warned, self._waits = latest.number, bool(missing)
+            start = latest.start
+            self.hooks.warn(
+                f"the gang lost {_names(latest.lost) or 'a rank'}. All go on after "
+                f"{'the last published round' if start is None else f'round {start:,}'}, as "
+                f"generation {latest.number}: {len(latest.present)} of {self.ranks} ranks are there"
+                + (f", and wait up to {self.wait:g} s for {_names(missing)}" if missing else "")
+            )
+        elif self._waits and not missing:
+            self._waits = False
+            self.hooks.warn(f"all {self.ranks} ranks of the gang are there again")
+
+
+def _names(ranks: Iterable[int]) -> str:
+    return ", ".join(f"rank {rank}" for rank in sorted(ranks))

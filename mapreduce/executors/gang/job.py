@@ -112,8 +112,9 @@ class Gang(Resumable):
         home, files = self._home, RoundFiles(path_of(state.place))
         assert home is not None
         lease.check(home)
-        meeting, ranks = Meeting.prepare(home), self._execution.workers
-        follower = Follower(program, files, meeting, ranks, completed, hooks, home)
+        meeting, how = Meeting.prepare(home), self._execution
+        watched = program, files, meeting, how.workers, completed, hooks, home, how.gang_wait
+        follower = Follower(*watched)
         try:
             with follower.at_work():
                 self._run(program, meeting, state.count, state.place, limit)
@@ -121,7 +122,7 @@ class Gang(Resumable):
         except BaseException:
             # Settle what was published before the error.
             with signals.deferred(), contextlib.suppress(Exception):
-                follower.look()
+                follower.look(is_last=True)
             raise
         finally:
             with signals.deferred():

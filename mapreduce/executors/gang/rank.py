@@ -95,14 +95,16 @@ class Rank:
         reach = self._role.reach
         server = Server(interface(reach), self._meeting.secret, is_local=not reach)
         generation = fruitless = 0
+        lost = None
         try:
             while True:
-                generation = self._meeting.join(self._rank, generation)
+                left, generation = generation, self._meeting.join(self._rank, generation)
                 before = self._progress
                 try:
-                    self._generation(server, generation)
+                    self._generation(server, generation, left, lost)
                     return
                 except LostPeerError as error:
+                    lost = error.peer
                     fruitless = fruitless + 1 if self._progress == before else 0
                     if fruitless >= _FRUITLESS:
                         raise GradreduceError(
@@ -112,12 +114,15 @@ class Rank:
         finally:
             server.close()
 
-    def _generation(self, server: Server, generation: int) -> None:
-        """Meet the others, and take part until the program ends or a rank is lost."""
+    def _generation(self, server: Server, generation: int, left: int, lost: int | None) -> None:
+        """Meet the others, and take part until the program ends or a rank is lost.
+
+        ``left`` is the generation before, if there was one, and ``lost`` the rank that it lacked.
+        """
         role, meeting = self._role, self._meeting
         start, is_concluded = self._start() if self._rank == 0 else (None, False)
         profile = {**numeric.describe(), **self._program.libraries()}
-        mine = Announcement(server.address, profile, start, is_concluded)
+        mine = Announcement(server.address, profile, start, is_concluded, left, lost)
         meeting.announce(generation, self._rank, mine)
         everybody = meeting.complete(generation, role.ranks, role.wait)
         start, is_concluded = everybody[0].start, everybody[0].is_concluded

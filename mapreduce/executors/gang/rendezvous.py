@@ -5,7 +5,8 @@
     gang/TOKEN.secret              what peers must know; only the owner can read the folder, and
                                    on S3 whoever can read the bucket
     gang/TOKEN.GGGGG.RRRRR.json    rank R takes part in generation G: its address, its numeric
-                                   profile, and from rank 0 the round that all start from
+                                   profile, the rank whose loss ended the generation before, and
+                                   from rank 0 the round that all start from
     gang/TOKEN.times.json          what rank 0 has measured, when the job's rounds are done
     gang/TOKEN.blocks              the result of a program without a state
     gang/TOKEN.error.json          the error that ended the job
@@ -23,7 +24,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hdfs_utils.errors import StorageError
@@ -50,13 +51,29 @@ _ANY_PORT = 9
 class Announcement:
     """What a rank publishes about itself when it joins a generation.
 
-    Rank 0 adds the round from which all go on, and whether what is beside it is concluded.
+    Rank 0 adds the round from which all go on, and whether what is beside it is concluded. A rank
+    that has ``left`` an earlier generation, which is 0 for a new process, names the rank that it
+    ``lost``, if it knows the number.
     """
 
     address: str
     profile: dict[str, Any]
     start: int | None = None
     is_concluded: bool = False
+    left: int = 0
+    lost: int | None = None
+
+
+class Generation(NamedTuple):
+    """A generation: the ranks that have come, those that were lost before, the round to start from.
+
+    ``start`` is None until rank 0 has come.
+    """
+
+    number: int
+    present: set[int]
+    lost: set[int]
+    start: int | None
 
 
 class Meeting:
@@ -157,8 +174,25 @@ class Meeting:
 
     def announced(self, generation: int, ranks: int) -> list[Announcement]:
         """What the ranks of a complete generation published about themselves."""
-        paths = [self._path(f"{generation:05d}.{rank:05d}.json") for rank in range(ranks)]
-        return [Announcement(**json.loads(path.read_bytes())) for path in paths]
+        return [self._announced(generation, rank) for rank in range(ranks)]
+
+    def _announced(self, generation: int, rank: int) -> Announcement:
+        path = self._path(f"{generation:05d}.{rank:05d}.json")
+        return Announcement(**json.loads(path.read_bytes()))
+
+    def latest(self) -> Generation | None:
+        """The latest generation, unless it is the first one."""
+        numbers = _generations(self._names())
+        number = max(numbers, default=1)
+        if number == 1:
+            return None
+        present = {rank: self._announced(number, rank) for rank in numbers.pop(number)}
+        # A rank that has seen another one leave, which had lost a third, names the wrong one.
+        survivors = {rank for rank, one in present.items() if one.left}
+        replaced = present.keys() & set().union(*numbers.values())
+        named = {one.lost for one in present.values() if one.lost is not None}
+        start = present[0].start if 0 in present else None
+        return Generation(number, set(present), (named | replaced) - survivors, start)
 
     def profiles(self, ranks: int) -> list[dict[str, Any]] | None:
         """The numeric profiles of the first generation that is complete, or None."""

@@ -305,7 +305,7 @@ def losing(peer: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LostPeerError(f"rank {peer} of the gang is gone: {error}") from error
+        raise LostPeerError(f"rank {peer} of the gang is gone: {error}", peer) from error
 
 
 def events(reads: bool, writes: bool) -> int:

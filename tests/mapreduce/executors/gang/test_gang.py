@@ -12,7 +12,7 @@ from gangs import Gang, initial, train
 from mapreduce import models
 from mapreduce.engine.executor import Hooks
 from mapreduce.errors import NonFiniteError, UsageError
-from mapreduce.executors.gang import job
+from mapreduce.executors.gang import follow, job
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
@@ -84,6 +84,83 @@ def test_a_late_rank_is_waited_for(data, tmp_path):
     gang.start(1)
     assert gang.join() == {}
     assert run.latest_round().completed == SETTINGS.rounds
+
+
+@pytest.fixture
+def follower(data, tmp_path, monkeypatch):
+    """Follows a gang of four ranks, and its warnings; each look is one for lost ranks, too."""
+    monkeypatch.setattr(follow, "_LOSS_SECONDS", 0.0)
+    run, said = create(data, tmp_path / "run"), []
+    initial(run, 2)
+    meeting = Meeting.prepare(run.path)
+    hooks = Hooks(warn=said.append)
+    place = meeting, 4, 0, hooks, run.path, 60.0
+    return Follower(Training.of(run), run.rounds, *place), said
+
+
+def announce(meeting, generation, rank, **more):
+    meeting.announce(generation, rank, Announcement(f"rank-{rank}", {}, **more))
+
+
+def test_a_gang_that_lost_a_rank_says_which_and_who_waits(follower):
+    follower, said = follower
+    for rank in range(4):
+        announce(follower.meeting, 1, rank)
+    follower.look()
+    announce(follower.meeting, 2, 1, left=1, lost=2)
+    # It saw rank 1 leave, and not that rank 2 was gone.
+    announce(follower.meeting, 2, 3, left=1, lost=1)
+    follower.look()
+    # Others may be about to come.
+    assert said == []
+    announce(follower.meeting, 2, 0, left=1, lost=3, start=1200)
+    follower.look()
+    follower.look()
+    assert said == [
+        "the gang lost rank 2. All go on after round 1,200, as generation 2: 3 of 4 ranks are "
+        "there, and wait up to 60 s for rank 2"
+    ]
+    announce(follower.meeting, 2, 2)
+    follower.look()
+    follower.look(is_last=True)
+    assert said[1:] == ["all 4 ranks of the gang are there again"]
+
+
+def test_a_gang_that_loses_ranks_while_it_waits(follower):
+    """Two at once, then one that had no peer yet, which is replaced before anybody looks."""
+    follower, said = follower
+    for rank in range(4):
+        announce(follower.meeting, 1, rank)
+    announce(follower.meeting, 2, 0, left=1, lost=3)
+    announce(follower.meeting, 2, 1, left=1, lost=2)
+    follower.look()
+    follower.look()
+    assert said == [
+        "the gang lost rank 2, rank 3. All go on after the last published round, as generation 2: "
+        "2 of 4 ranks are there, and wait up to 60 s for rank 2, rank 3"
+    ]
+    announce(follower.meeting, 2, 2)
+    announce(follower.meeting, 3, 2)
+    for rank in (0, 1):
+        announce(follower.meeting, 3, rank, left=2, start=0)
+    follower.look(is_last=True)
+    assert said[1:] == [
+        "the gang lost rank 2. All go on after round 0, as generation 3: 3 of 4 ranks are there, "
+        "and wait up to 60 s for rank 3"
+    ]
+
+
+def test_a_rank_that_comes_late_was_not_lost(follower):
+    """The first generation ended before it came: another rank was replaced meanwhile."""
+    follower, said = follower
+    for rank in (0, 1, 2):
+        announce(follower.meeting, 1, rank)
+    for rank, left in enumerate((0, 1, 1, 0)):
+        announce(follower.meeting, 2, rank, left=left, start=None if rank else 0)
+    follower.look()
+    assert said == [
+        "the gang lost rank 0. All go on after round 0, as generation 2: 4 of 4 ranks are there"
+    ]
 
 
 def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
