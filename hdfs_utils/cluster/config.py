@@ -223,6 +223,12 @@ def yarn(cluster: Cluster) -> dict[str, object]:
         # the processor time of heartbeats makes up for what containers wait less.
         f"{manager}.nodemanagers.heartbeat-interval-ms": 150,
         f"{manager}.webapp.rest-csrf.enabled": True,
+        # Jobs outlive a resource manager that is killed and started again.
+        f"{manager}.recovery.enabled": True,
+        f"{manager}.store.class": (
+            "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
+        ),
+        f"{manager}.fs.state-store.uri": (cluster.folder / "tmp" / "resourcemanager").as_uri(),
         # A node is lost after 8 seconds, with its containers. An application master that
         # was killed is noticed at once; one may need long to start on a busy machine.
         "yarn.nm.liveness-monitor.expiry-interval-ms": 8000,

@@ -1,5 +1,7 @@
 """A training on a real Hadoop whose processes are killed: the same bits, and nothing left."""
 
+import re
+import shutil
 import threading
 import time
 
@@ -116,3 +118,34 @@ def test_a_node_manager_is_killed(run, expected, yarn, chance):
     with once(lambda: tasks("mapper"), lambda _: hadoop.kill("nodemanager", number)):
         assert train(run) == expected
     wait_until(lambda: yarn.metrics()["lostNodes"] == 1, 60)
+
+
+@pytest.mark.long
+def test_the_resource_manager_is_killed(run, expected):
+    """The job goes on when it is there again."""
+
+    def restart(_):
+        hadoop.kill("resourcemanager")
+        return hadoop.start("resourcemanager")
+
+    with once(lambda: tasks("mapper"), restart):
+        assert train(run) == expected
+
+
+@pytest.mark.long
+def test_the_resource_manager_has_forgotten_the_job(run, expected, cluster):
+    """As where it keeps no records: the training goes on when it is asked to."""
+
+    def restart(_):
+        hadoop.kill("resourcemanager")
+        shutil.rmtree(cluster.folder / "tmp" / "resourcemanager")
+        return hadoop.start("resourcemanager")
+
+    forgotten = r"does not know application_\d+_\d+ any more.* Run the command again"
+    with once(lambda: tasks("mapper"), restart), pytest.raises(JobFailedException) as error:
+        train(run)
+    assert re.search(forgotten, str(error.value))
+    assert error.value.exit_code == 75
+    assert "gradreduce logs" not in str(error.value)
+    wait_until(lambda: not tasks("mapper"))
+    assert train(RunDir(run.path)) == expected

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.runners.hadoop.waiting import AGAIN
 from mapreduce.runners.yarn.failures import Failure, describe, errors_in, meaning_of
 
 #: Seconds until a job that has ended is in the history.
@@ -40,6 +41,14 @@ def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = (
                 f"YARN's resource manager does not answer: {error}. So how {application} ends is "
                 f"not known. Once it answers again: yarn application -status {application}"
             )
+        if error.status == 404 and not _is_in_history(yarn, application):
+            return Failure(
+                f"YARN's resource manager was started anew while the job ran, and does not know "
+                f"{application} any more: all of the job has ended, and its output is not there. "
+                f"Run the command again. Where yarn.resourcemanager.recovery.enabled is true, "
+                f"jobs outlive their resource manager",
+                exit_code=AGAIN,
+            )
     # The master may be gone already while the history does not have the job yet.
     end = time.monotonic() + _HISTORY_SECONDS
     while "Task failed" in said and time.monotonic() < end:
@@ -54,6 +63,13 @@ def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = (
     # Whoever killed it does not want it again.
     is_killed = "failed with state KILLED" in said
     return Failure(_why(said, arguments), final=is_killed)
+
+
+def _is_in_history(yarn: Yarn, application: str) -> bool:
+    try:
+        return bool(yarn.job(application))
+    except RestError:
+        return False
 
 
 def not_submitted(said: str, arguments: Sequence[str] = ()) -> Failure:

@@ -93,8 +93,10 @@ class Client:
             while not ended:
                 try:
                     ended, answered = self.yarn.ended(application), time.monotonic()
-                except RestError:
-                    if time.monotonic() - answered > _SILENT_SECONDS:
+                except RestError as error:
+                    if error.status == 404:
+                        ended = "LOST"
+                    elif time.monotonic() - answered > _SILENT_SECONDS:
                         raise
                 self._look(queue)
                 time.sleep(0 if ended else waiting.SECONDS)
@@ -112,7 +114,7 @@ class Client:
         return Outcome(0, application, found)
 
     def _look(self, queue: waiting.Queue, program: Program | None = None) -> None:
-        if self.application is not None and self._final is None:
+        if self._final is None:
             self._final = queue.look(self.application)
             if self._final is not None:
                 self._kill()
@@ -173,6 +175,7 @@ class Client:
             for attempt, failure in self._failures.items()
             if named and attempt.startswith(f"attempt_{named[1]}_")
         ] or list(self._failures.values())
-        if not known:
+        # What failed before is not why, if YARN has forgotten the job.
+        if not known or "Unknown Job job_" in said:
             return causes.of_job(self.yarn, self.application, said, self.arguments)
         return next((failure for failure in reversed(known) if failure.traceback), known[-1])

@@ -34,7 +34,7 @@ from mapreduce.runners.hadoop import installation, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
-from mapreduce.runners.hadoop.waiting import NO_ROOM
+from mapreduce.runners.hadoop.waiting import AGAIN
 from mapreduce.runners.yarn import shipping
 from mapreduce.runners.yarn.failures import JobFailedException, meaning_of
 from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
@@ -439,7 +439,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             outcome = Client(self._yarn, self._tag, what, queue_wait=wait).run(program)
         if outcome.failure is not None:
             self._log_counters({"step": outcome.interpretation}, number)
-            has_run = outcome.application and outcome.failure.exit_code != NO_ROOM
+            has_run = outcome.application and outcome.failure.exit_code != AGAIN
             logs = f"gradreduce logs {outcome.application}" if has_run else None
             raise JobFailedException(outcome.failure, number, steps, logs)
         return outcome.return_code, outcome.interpretation

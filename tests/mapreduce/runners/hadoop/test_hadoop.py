@@ -458,6 +458,26 @@ class TestGoingOn:
             Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
         assert Manager.killed == []
 
+    def test_one_that_nobody_knows_any_more(self, yarn):
+        """The resource manager was started anew, and the history has what has ended only."""
+        outcome = Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
+        assert (outcome.return_code, outcome.failure.exit_code) == (1, 75)
+        assert f"does not know {self.ONE} any more" in outcome.failure.what
+        assert "Run the command again" in outcome.failure.what
+        assert Manager.killed == []
+
+    def test_one_that_is_forgotten_after_an_attempt_has_failed(self, yarn):
+        said = [
+            f"INFO impl.YarnClientImpl: Submitted application {self.ONE}",
+            "INFO mapreduce.Job: Task Id : attempt_1_0001_m_000000_0, Status : FAILED",
+            "ERROR streaming.StreamJob: Error Launching job : java.io.IOException: Unknown Job "
+            "job_1_0001",
+        ]
+        lines = iter([f"26/01/01 00:00:00 {line}\n".encode() for line in said])
+        program = SimpleNamespace(lines=lambda: lines, wait=lambda: 1, close=lambda: None)
+        outcome = Client(yarn, "tag", "step 1 of 1").run(program)
+        assert f"does not know {self.ONE} any more" in outcome.failure.what
+
     def test_one_that_is_in_the_history_only(self, went_on, yarn):
         path = f"/ws/v1/history/mapreduce/jobs/{self.ONE.replace('application', 'job')}"
         Manager.answers = {path: {"job": {"state": "SUCCEEDED"}}}
@@ -539,6 +559,41 @@ class TestWaiting:
     @pytest.mark.parametrize("state", ["ACCEPTED", "RUNNING"])
     def test_one_whose_master_begins_does_not_wait(self, look, state):
         assert [look(at, state=state, containers=2) for at in (0, 600)] == [None, None]
+
+    def test_for_a_resource_manager_that_is_away(self, look, yarn, monkeypatch, caplog):
+        """Before and after the step is submitted; the clock of the queue stands still."""
+        caplog.set_level("INFO", "mrjob.hadoop")
+        told, now, is_away = [], [0.0], [True]
+        ask = Yarn._manager
+
+        def away(self, path, **options):
+            if is_away[0]:
+                raise RestError("http://rm does not answer: refused")
+            return ask(self, path, **options)
+
+        monkeypatch.setattr(Yarn, "_manager", away)
+        monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+        queue = waiting.Queue(yarn, "step 1 of 1", 60)
+        with applications.told_to("run", told.append, told.append):
+            for application in (None, APPLICATION):
+                for _ in range(35):
+                    assert queue.look(application) is None
+                    now[0] += 1
+        said = [
+            f"step 1 of 1: YARN's resource manager has not answered for {seconds} s, and the step "
+            f"waits for it: http://rm does not answer: refused"
+            for seconds in (10, 30, 60)
+        ]
+        assert [record.getMessage() for record in caplog.records] == said
+        assert told == said
+        caplog.clear()
+        is_away[0] = False
+        assert [queue.look(None), queue.look(None)] == [None, None]
+        (record,) = caplog.records
+        assert record.getMessage() == "step 1 of 1: YARN's resource manager answers again"
+        is_away[0] = True
+        assert queue.look(None) is None
+        assert len(caplog.records) == 1
 
     @pytest.mark.parametrize("status", [0, 200, 401, 403])
     def test_where_the_web_server_refuses_nobody_else_is_asked(
