@@ -16,6 +16,7 @@ html_title = "gradreduce"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
@@ -34,6 +35,7 @@ napoleon_use_ivar = True
 napoleon_preprocess_types = False
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "none"
+autosummary_generate = False
 # Equal names in several modules, such as Array, are what they are.
 suppress_warnings = ["ref.python"]
 

@@ -15,10 +15,7 @@ who does what.
 
 from pathlib import Path
 
-from mapreduce.executors.chain import ChainJob
-from mapreduce.plan.flags import PLAN
-from mapreduce.runs import flags as options
-from mapreduce.training import console
+from mapreduce.parts import EXECUTION, PLAN, PROFILE, ChainJob, start_training
 
 
 class Train(ChainJob):
@@ -32,7 +29,7 @@ class Train(ChainJob):
         add("--eval", type=Path, dest="evaluation", help="dataset to evaluate on")
         add("--dry-run", action="store_true", help="show the plan, and do nothing")
         add("--json", action="store_true", dest="as_json", help="one JSON object on stdout")
-        for option in (*PLAN, *options.EXECUTION, options.PROFILE):
+        for option in (*PLAN, *EXECUTION, PROFILE):
             if option.flag not in self.arg_parser._option_string_actions:
                 text = option.help.replace("%", "%%")
                 if option.type is bool:
@@ -57,7 +54,7 @@ class Train(ChainJob):
         if len(self.options.args) != 1 or not self.options.run:
             self.arg_parser.error("expected the folder of a dataset, and --run")
         values |= {"data": Path(self.options.args[0]), "runner": values["runner"] or "inline"}
-        console.start(values, type(self))
+        start_training(values, type(self))
 
 
 if __name__ == "__main__":

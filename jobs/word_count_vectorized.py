@@ -9,9 +9,7 @@ run me     python jobs/word_count_vectorized.py -r parallel README.md
 import numpy as np
 import pyarrow as pa
 
-from mapreduce.batches import key_starts
-from mapreduce.job import Job
-from mapreduce.job.text import WordCounter
+from mapreduce.job import Job, WordCounter, key_starts
 
 #: Memory of a mapper's table at which its counts are yielded and it is emptied.
 MOST_BYTES = 64 << 20

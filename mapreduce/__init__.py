@@ -6,8 +6,9 @@ have a seed. ``mapreduce.job`` holds the class that jobs inherit from, and
 ``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.submit`` starts one that runs
 on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
 ``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
-``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens a
-training.
+``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.open_run`` opens a
+training, and ``mapreduce.split`` divides a table. ``mapreduce.parts`` is the door for parts of
+one's own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from mapreduce.support import own, seeds, turns  # noqa: F401
 if TYPE_CHECKING:
     from mapreduce.checking.notebook import check as check
     from mapreduce.checking.notebook import explain as explain
+    from mapreduce.data.splitting import split as split
     from mapreduce.launch.jobs import SubmittedJob as SubmittedJob
     from mapreduce.launch.jobs import submit as submit
     from mapreduce.launch.run import Result as Result
@@ -33,6 +35,7 @@ seeds.watch()
 __version__ = "0.1.0"
 
 _LAZY = {
+    "split": "mapreduce.data.splitting",
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import mapreduce
+from mapreduce import parts
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = {
     "kernels": {"kernels"},
@@ -17,6 +20,9 @@ PACKAGES = {
     "jobs": {"jobs", "mapreduce", "hdfs_utils"},
 }
 
+
+#: Modules beside the folders, for users.
+DOORS = {"__init__", "parts", "testing"}
 
 #: The folders of ``mapreduce/`` from the ground up, and what stands beside them: imports of a
 #: folder are of those in front of it.
@@ -30,7 +36,7 @@ FOLDERS = [
     *("strategies", "strategies.sync", "strategies.averaging"),
     *("strategies.tournament", "strategies.downpour", "training", "launch"),
     *("explaining", "explaining.training", "checking", "exercises"),
-    *("__init__", "testing", "cli"),
+    *("__init__", "parts", "testing", "cli"),
 ]
 
 
@@ -45,6 +51,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+@cache
 def modules() -> dict[str, Path]:
     """The modules of ``mapreduce``, without that name in front."""
     found = {}
@@ -124,7 +131,7 @@ def test_the_drawing_of_the_house_is_true():
     lines = re.search(r"^```text\n(cli .*?)```", page, re.M | re.S)[1].splitlines()
     tops = {folder(path).partition(".")[0] for path in modules().values()}
     drawn = [(room, floor) for floor, line in enumerate(lines) for room in line[:32].split()]
-    assert sorted(room for room, _ in drawn) == sorted(tops - {"__init__", "testing"})
+    assert sorted(room for room, _ in drawn) == sorted(tops - DOORS)
     floors = dict(drawn)
     known = {name: folder(path).partition(".")[0] for name, path in modules().items()}
     pairs = [(known[name], known[target]) for name, to in arrows().items() for target in to]
@@ -151,7 +158,45 @@ def test_circles_are_found():
 
 def test_modules_are_in_folders():
     beside = {path.name for path in (ROOT / "mapreduce").iterdir() if path.is_file()}
-    assert beside <= {"__init__.py", "errors.py", "testing.py", "py.typed"}
+    assert beside <= {f"{name}.py" for name in DOORS} | {"errors.py", "py.typed"}
+
+
+#: Names that folders of ``mapreduce/`` are to have one day: none may lie there in another sense.
+FREE = {"algorithms", "estimators", "serving", "search", "timing", "experiments", "launching"}
+
+
+def test_names_of_folders_to_come_are_free():
+    names = {name.partition(".")[0] for name in modules()} | {*mapreduce._LAZY, *parts.__all__}
+    assert not names & FREE
+
+
+def hidden(source: str, package: str, within: set[str]) -> set[str]:
+    """The functions and classes of a package that a module within it hides once it is imported."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and node.module != package:
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names & within
+
+
+def test_no_module_hides_a_function_of_its_name():
+    known = modules()
+    for name, path in known.items():
+        if path.name == "__init__.py":
+            package = "mapreduce" if name == "__init__" else f"mapreduce.{name}"
+            at = "" if name == "__init__" else f"{name}."
+            within = {
+                other.removeprefix(at).partition(".")[0] for other in known if other.startswith(at)
+            }
+            assert not hidden(path.read_text(), package, within), package
+
+
+def test_a_hidden_function_is_seen():
+    source = "from mapreduce.explain.notebook import explain\nfrom mapreduce import errors\n"
+    source += "def run(): pass"
+    assert hidden(source, "mapreduce", {"explain", "errors", "run", "job"}) == {"explain", "run"}
 
 
 def named(source: str) -> list[str]:

@@ -39,6 +39,7 @@ def importing(module):
         (importing("mapreduce.runs.flags"), ["mrjob"]),
         (importing("mapreduce.runners.emr.traits"), ["mrjob", "boto3"]),
         (importing("mapreduce.job"), RARE),
+        (importing("mapreduce.parts"), ["mrjob", "ast"]),
     ],
 )
 def test_light_commands_import_nothing_heavy(command, more):

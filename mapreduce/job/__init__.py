@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mapreduce import compat
 
@@ -27,6 +27,7 @@ from mrjob.protocol import (  # noqa: E402
 
 from kernels import QUIET  # noqa: E402
 from mapreduce import batches  # noqa: E402
+from mapreduce.batches import key_starts  # noqa: E402
 from mapreduce.batches.pairs import (  # noqa: E402
     arrow_layout,
     decode_lines,
@@ -37,7 +38,10 @@ from mapreduce.batches.parts import input_files, references  # noqa: E402
 from mapreduce.errors import UsageError  # noqa: E402
 from mapreduce.job import advice, calls  # noqa: E402
 from mapreduce.mrjob_patches import registry  # noqa: E402
-from mapreduce.support.suggest import did_you_mean  # noqa: E402
+from mapreduce.support.suggest import unknown_name  # noqa: E402
+
+if TYPE_CHECKING:
+    from mapreduce.job.text import WordCounter as WordCounter
 
 registry.install()
 calls.install()
@@ -49,15 +53,19 @@ __all__ = [
     "MRStep",
     "TextProtocol",
     "TextValueProtocol",
+    "WordCounter",
     "jobconf_from_env",
+    "key_starts",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # An AttributeError would lose its words where a name is imported.
-    hint = "" if name.startswith("__") else did_you_mean(name, __all__)
-    kind = ImportError if hint else AttributeError
-    raise kind(f"module {__name__!r} has no attribute {name!r}.{hint}")
+    if name != "WordCounter":
+        raise unknown_name(__name__, name, __all__)
+    # Arrow and the kernels are for those jobs that count words by them.
+    from mapreduce.job.text import WordCounter
+
+    return WordCounter
 
 
 class MRStep(mrjob.step.MRStep):

@@ -23,6 +23,14 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "{}", alike: floa
     return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""
 
 
+def unknown_name(module: str, name: str, known: Iterable[str]) -> Exception:
+    """The error of a module that lacks a name, with the most similar one that it has."""
+    # An AttributeError would lose its words where a name is imported.
+    hint = "" if name.startswith("__") else did_you_mean(name, known)
+    kind = ImportError if hint else AttributeError
+    return kind(f"module {module!r} has no attribute {name!r}.{hint}")
+
+
 def missing(path: str, names: Callable[[str], Iterable[str]], where: str = "") -> str:
     """The message for a path, URI or glob that does not exist where it was looked for.
 

@@ -6,12 +6,7 @@ with an optimizer's state of its own, and then all go on from the mean of their 
 
 import numpy as np
 
-from mapreduce.reduction.aggregator import VectorSum
-from mapreduce.reduction.message import Message
-from mapreduce.reduction.tree import Node
-from mapreduce.reduction.vectors import dense
-from mapreduce.strategies.base import Phase, Strategy
-from mapreduce.strategies.leaf_ranges import block_of
+from mapreduce.parts import Message, Node, Phase, Strategy, VectorSum, block_of, dense
 
 REPLICAS = 4
 

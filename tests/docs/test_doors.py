@@ -1,0 +1,88 @@
+"""Pages, templates, notebooks and jobs import from the doors of the packages alone."""
+
+import json
+import re
+
+import pytest
+from test_readme import ROOT
+
+from mapreduce import parts
+
+DOORS = {"mapreduce", *(f"mapreduce.{name}" for name in ("errors", "job", "parts", "testing"))}
+INNER = {path.stem for path in (ROOT / "mapreduce").iterdir()} - {
+    "errors",
+    "job",
+    "parts",
+    "testing",
+}
+IMPORT = re.compile(r"^[ >]*(?:from (mapreduce[\w.]*) import (.*)|import (mapreduce[\w.]*))", re.M)
+
+
+def behind_doors(source: str) -> list[str]:
+    """The modules that a source imports from behind the doors."""
+    wrong = []
+    for module, names, whole in IMPORT.findall(source):
+        names = re.findall(r"\w+", names.partition("#")[0]) if module == "mapreduce" else []
+        wrong += {module or whole} - DOORS
+        wrong += [f"mapreduce.{name}" for name in names if name in INNER]
+    return wrong
+
+
+def sources() -> dict[str, str]:
+    """All code that users read, by the names of its files."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "jobs").rglob("*.md"), ROOT / "README.md"]
+    code = {
+        path: "\n".join(re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.M | re.S))
+        for path in pages
+    }
+    for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        code[path] = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+    whole = [*(ROOT / "mapreduce" / "cli" / "template").iterdir(), *(ROOT / "jobs").rglob("*.py")]
+    whole.append(ROOT / "tests" / "mapreduce" / "strategies" / "own_averaging.py")
+    code |= {path: path.read_text() for path in whole}
+    return {str(path.relative_to(ROOT)): text for path, text in code.items()}
+
+
+def test_users_need_the_doors_alone():
+    read = sources()
+    importing = [name for name, text in read.items() if IMPORT.search(text)]
+    for place in (
+        "docs/extending.md",
+        "docs/notebooks/",
+        "jobs/train.py",
+        "mapreduce/cli/template/",
+    ):
+        assert any(name.startswith(place) for name in importing)
+    assert not {name: wrong for name, text in read.items() if (wrong := behind_doors(text))}
+
+
+def test_pages_name_no_module_behind_a_door():
+    """Except those that say how the house is built, and what each of its modules has."""
+    wrong = [
+        f"{path.name}: {name}"
+        for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+        if path.name != "architecture.md" and path.parent.name != "reference"
+        for name in re.findall(r"`(mapreduce\.[\w.]+)`", path.read_text())
+        if name.split(".")[1] in INNER
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("from mapreduce.models.base import Model", ["mapreduce.models.base"]),
+        ("    import mapreduce.runs.events as events", ["mapreduce.runs.events"]),
+        (">>> from mapreduce import run, strategies", ["mapreduce.strategies"]),
+        ("from mapreduce import run\nfrom mapreduce.job import Job\nimport mapreduce.parts", []),
+    ],
+)
+def test_what_lies_behind_a_door_is_seen(source, wrong):
+    assert behind_doors(source) == wrong
+
+
+def test_the_reference_names_all_parts():
+    page = (ROOT / "docs" / "reference" / "own.md").read_text()
+    written = re.findall(r"^ {4}(\w+)$|`([A-Z]\w+)`", page, re.M)
+    assert sorted(map("".join, written)) == sorted(parts.__all__)
