@@ -13,7 +13,7 @@ one's own.
 
 from typing import TYPE_CHECKING, Any
 
-from mapreduce.support import own, seeds, turns  # noqa: F401
+from mapreduce.support import moved, own, seeds, turns  # noqa: F401
 
 if TYPE_CHECKING:
     from mapreduce.checking.notebook import check as check
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mapreduce.training.api import train as train
 
 own.settle()
+moved.install()
 seeds.watch()
 
 __version__ = "0.1.0"
