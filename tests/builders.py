@@ -35,6 +35,7 @@ from mapreduce.training import creating, driver
 ARGUMENTS = ("features", "classes", "dtype", "shape")
 
 INLINE = Execution("inline")
+HERE = Execution("inline", executor="here")
 CHAIN = Execution("parallel", 2, blocks=2, rounds_per_job=1, start_method="fork")
 GANG = Execution("parallel", 2, start_method="fork", executor="gang")
 

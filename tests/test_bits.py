@@ -114,6 +114,10 @@ RELAY = [
 ]
 
 
+#: And one that computes in this process, twice, with a gang between.
+HERE = [Execution("inline", blocks=blocks, executor="here") for blocks in (2, 1)]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _forgotten():
     """What these tests trust is forgotten when they end."""
@@ -213,6 +217,23 @@ def test_an_execution_changes_nothing(name, data, reference, tmp_path):
     execution = Execution("parallel", *numbers, (50, 3, 1)[at % 3], start, executor=executor)
     run = create(data, tmp_path / "run", name)
     assert ended(run, execution) == reference(name)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", NAMES)
+def test_this_process_alone_changes_nothing(name, data, reference, tmp_path):
+    at = [*PLANS].index(name)
+    execution = Execution("inline", threads=1 + at % 2, blocks=1 + at % 3, executor="here")
+    assert ended(create(data, tmp_path / "run", name), execution) == reference(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_this_process_and_a_gang_take_turns(name, data, reference, tmp_path):
+    run = create(data, tmp_path / "run", name)
+    after = run.config.plan.checkpoint_every
+    stopped(run, HERE[0], after)
+    stopped(run, RELAY[1], 2 * after)
+    assert ended(run, HERE[1]) == reference(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -345,7 +366,13 @@ class TestRoundsInSeveralFiles:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rounds", "kills", "executors"),
-    each(2, [("images-topk", 100, 5, ["chain", "gang"]), ("rows", 400, 10, ["chain"])]),
+    each(
+        2,
+        [
+            ("images-topk", 100, 5, ["chain", "gang", "here"]),
+            ("rows", 400, 10, ["chain", "here"]),
+        ],
+    ),
 )
 def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, tmp_path):
     """Of the driver, and of a task while the driver goes on; nothing is lost, nobody is left."""
@@ -359,8 +386,11 @@ def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, t
     reached = [0]
 
     def how():
-        executor = ["--executor", chance.choice(executors), "--rounds-per-job", 30]
-        return [*executor, "--workers", chance.randint(2, 3)]
+        executor = chance.choice(executors)
+        if executor == "here":
+            return ["--executor", executor]
+        more = ["--rounds-per-job", 30, "--workers", chance.randint(2, 3)]
+        return ["-r", "parallel", "--executor", executor, *more]
 
     def progress():
         return max(run.rounds.complete(), default=0)

@@ -250,7 +250,7 @@ def import_(
 
 def _runs_far(values: dict[str, Any]) -> bool:
     """Whether tasks run on other machines, too."""
-    return not traits.of(values["runner"]).is_here
+    return not traits.of(values["runner"] or "parallel").is_here
 
 
 def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:

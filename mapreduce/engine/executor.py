@@ -24,6 +24,10 @@ class Progress(NamedTuple):
     blocks: list[Message]
 
 
+#: Rounds that are not due are published at intervals of at least these seconds, and of at least the
+#: time that publishing takes multiplied by the second number, where not all are.
+PUBLISH_SECONDS, PUBLISH_SHARE = 1.0, 30
+
 #: Rounds that take this much longer, or shorter, than expected are a change.
 CHANGE = 1.35
 
@@ -176,6 +180,14 @@ def computed(program: Program, completed: int) -> Iterable[Pair]:
     """What the last phase of a round gives, all of whose units are mapped in this process."""
     pairs = program.map(LeafRange(completed, 0, program.units(completed)))
     return reduced(program, completed, program.phases(completed, program.layout), pairs)
+
+
+def run_round(program: Program, state: State, completed: int) -> list[Message]:
+    """Compute the round after some in this process, and publish its blocks, which are returned."""
+    blocks = blocks_of(program, computed(program, completed), state.count)
+    for number, block in enumerate(blocks):
+        state.publish(completed + 1, number, block)
+    return blocks
 
 
 def grouped(pairs: Iterable[tuple[SomeKey, Message]]) -> Iterator[tuple[SomeKey, list[Message]]]:

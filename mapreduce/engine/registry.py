@@ -8,6 +8,7 @@ EXECUTORS = Registry(
     {
         "chain": "mapreduce.executors.chain:Chain",
         "gang": "mapreduce.executors.gang.job:Gang",
+        "here": "mapreduce.executors.here:InProcess",
     },
     base="mapreduce.executors.resumable:Resumable",
     also=("auto",),

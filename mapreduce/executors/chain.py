@@ -224,18 +224,11 @@ class Chain(Resumable):
     ) -> Times:
         """Run a job of rounds, up to the next one that is due."""
         execution = self._execution
-        stops = [program.next_due(completed), completed + execution.rounds_per_job]
-        if limit.until:
-            stops.append(limit.until)
+        stops = [completed + execution.rounds_per_job]
         if program.ends_early and execution.traits.joins_rounds:
             # Each step after the end would start tasks for nothing: 1, 2, 4, ... rounds.
             stops.append(2 * completed + 1)
-        stop, started = min(stops), time.monotonic()
-        if stop <= completed:
-            raise GradreduceError(
-                f"the program {program.name}: expected a later round than {completed} from "
-                f"next_due({completed}), found {stops[0]}"
-            )
+        stop, started = self.stop(program, completed, limit, *stops), time.monotonic()
         with self._watching(RoundFiles(path_of(state.place)), hooks):
             self.run(program, completed, stop, state.count)
         return Times((time.monotonic() - started) / (stop - completed), completed=stop)

@@ -1,18 +1,31 @@
-"""The executor that computes in this process, without mrjob."""
+"""Executors that compute in this process, without mrjob: for small data."""
 
+import time
 from functools import partial
 
+from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import (
+    PUBLISH_SECONDS,
+    PUBLISH_SHARE,
+    QUIET,
+    WHOLE,
+    Hooks,
+    Limit,
     Progress,
-    blocks_of,
+    Times,
     computed,
     conclude_beside,
     over,
     publish_first,
+    run_round,
 )
-from mapreduce.engine.program import Layout, Program
+from mapreduce.engine.program import Layout, Pair, Program
+from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InMemory, State
-from mapreduce.support import blas
+from mapreduce.executors.resumable import Resumable
+from mapreduce.reduction.message import Message
+from mapreduce.runs import lease
+from mapreduce.support import blas, signals
 
 
 class Here:
@@ -47,8 +60,83 @@ class Here:
                 program, completed, blocks[0].arrays, partial(over, state, completed)
             )
         ):
-            blocks = blocks_of(program, computed(program, completed), state.count)
+            blocks = run_round(program, state, completed)
             completed += 1
-            for number, block in enumerate(blocks):
-                state.publish(completed, number, block)
         return Progress(completed, blocks)
+
+
+class _Recent(InMemory):
+    """The last rounds in memory, of a state in a folder: only :meth:`save` publishes there."""
+
+    def __init__(self, program: Program, beneath: State, completed: int) -> None:
+        super().__init__(beneath.count)
+        self._beneath, self._files = beneath, RoundFiles(path_of(beneath.place))
+        self._units = range(program.owners())
+        #: The last round that is whole, and the last one in the folder.
+        self.completed = self.saved = completed
+        for unit in self._units:
+            self._publish_own(completed, unit, beneath.own(completed, unit))
+        for number in range(self.count):
+            self.publish(completed, number, beneath.block(completed, number))
+
+    def save(self) -> None:
+        """Publish the last whole round in the folder."""
+        completed = self.completed
+        if completed == self.saved:
+            return
+        for unit in self._units:
+            self._beneath.keep(completed - 1, unit, self._read_own(completed, unit))
+        for number in range(self.count):
+            block = Message({}, dict(self._read(completed, number)))
+            self._beneath.publish(completed, number, block)
+        if self._units:
+            self._files.remove_owned(self.saved)
+        self.saved = completed
+
+
+class InProcess(Resumable):
+    """Runs rounds in this process. The folder receives those that are due, the last one before an
+    error, and now and then another, so that little is lost with the process.
+    """
+
+    name = "here"
+
+    def once(self, program: Program) -> list[Pair]:
+        with blas.in_one_thread():
+            program.begin(InMemory(1), Layout(1, 1, threads=self._execution.threads))
+            return [*computed(program, 0)]
+
+    def go_on(
+        self,
+        program: Program,
+        state: State,
+        completed: int,
+        limit: Limit = WHOLE,
+        hooks: Hooks = QUIET,
+    ) -> Times:
+        """Run the rounds up to the next one that is due."""
+        stop = self.stop(program, completed, limit)
+        recent, started = _Recent(program, state, completed), time.monotonic()
+        program.begin(recent, Layout(1, state.count, threads=self._execution.threads))
+        publish_at, is_over = started + PUBLISH_SECONDS, False
+        with blas.in_one_thread():
+            try:
+                while recent.completed < stop and not is_over:
+                    blocks = run_round(program, recent, recent.completed)
+                    recent.completed += 1
+                    is_over = program.is_over(recent.completed, blocks[0].arrays)
+                    if (now := time.monotonic()) >= publish_at:
+                        self._save(recent)
+                        hooks.news(recent.completed, state.count)
+                        took = time.monotonic() - now
+                        publish_at = now + took + max(PUBLISH_SECONDS, PUBLISH_SHARE * took)
+            finally:
+                with signals.deferred():
+                    self._save(recent)
+        rounds = recent.completed - completed
+        return Times((time.monotonic() - started) / max(rounds, 1), completed=recent.completed)
+
+    def _save(self, recent: _Recent) -> None:
+        if self._home is not None:
+            lease.check(self._home)
+        recent.save()

@@ -108,6 +108,19 @@ class Resumable(ABC):
         runner does).
         """
 
+    def stop(self, program: Program, completed: int, limit: Limit, *more: int) -> int:
+        """The round to hand back after: the next one that is due, the limit's, or one of more.
+
+        Raises GradreduceError (the program names no later round).
+        """
+        due = program.next_due(completed)
+        if due <= completed:
+            raise GradreduceError(
+                f"the program {program.name}: expected a later round than {completed} from "
+                f"next_due({completed}), found {due}"
+            )
+        return min(due, limit.until or due, *more)
+
     def over(self, state: State, completed: int, program: Program) -> Message:
         """The block of a program over the state after some rounds; by default, in this process."""
         with blas.in_one_thread():

@@ -20,7 +20,7 @@ from mapreduce.engine.executor import Executor
 from mapreduce.engine.program import Program
 from mapreduce.errors import DataError
 from mapreduce.executors.chain import Chain
-from mapreduce.executors.here import Here
+from mapreduce.executors.here import InProcess
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
 from mapreduce.plan.fitting import TrainedOn, check_fits
 from mapreduce.runs import checkpoint
@@ -92,8 +92,8 @@ def executor_of(
     execution: Execution, *paths: AnyPath, tasks: int = 0, reducers: int = 0
 ) -> Executor:
     """Who computes a program over these paths: this process, or jobs of so many tasks."""
-    if execution.executor == "here":
-        return Here()
+    if execution.executor == InProcess.name:
+        return InProcess(execution)
     return Chain(execution.for_paths(*paths), tasks, reducers)
 
 

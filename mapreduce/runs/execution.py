@@ -24,9 +24,9 @@ class Execution:
 
     The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
     :data:`mapreduce.runs.flags.RUNNER`. ``blocks`` is 0 for the number that suits a gang, and
-    ``mrjob_arguments`` are more of mrjob's own arguments for every job. ``executor`` may be "here",
-    too, for evaluations and predictions without a job. ``auto`` names what the
-    driver of a training may choose otherwise; other jobs take the values as they are.
+    ``mrjob_arguments`` are more of mrjob's own arguments for every job. Evaluations and predictions
+    are computed by the ``executor`` "here", or else by a chain. ``auto`` names what the driver of a
+    training may choose otherwise; other jobs take the values as they are.
     """
 
     runner: str = "parallel"

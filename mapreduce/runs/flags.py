@@ -34,9 +34,10 @@ EXECUTION = grouped(
         str,
         "auto",
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
-        "exchange gradients themselves, so that rounds take milliseconds on clusters too; auto "
-        "tries what is promising in the first rounds, and keeps the fastest; MODULE:NAME is one of "
-        "your own (default: auto)",
+        "exchange gradients themselves, so that rounds take milliseconds on clusters too; here "
+        "computes in this process, without a job, for small data; auto tries what is promising of "
+        "chain and gang in the first rounds, and keeps the fastest; MODULE:NAME is one of your own "
+        "(default: auto)",
         family=EXECUTORS,
         is_auto=True,
     ),
@@ -114,6 +115,9 @@ EXECUTION = grouped(
 #: What a driver may choose for a training, if the user does not.
 AUTO = ("executor", "workers", "threads", "blocks")
 
+#: Options of executions that the executor here takes.
+_ALONE = ("executor", "threads", "blocks", "keep")
+
 PROFILE = Option(
     "--numeric-profile",
     str,
@@ -128,7 +132,7 @@ PROFILE = Option(
 #: Options that decide where a job runs. A run may name a runner that is not installed here.
 RUNNER = grouped(
     "Execution",
-    Option("--runner", str, "parallel", "where the map and reduce tasks run"),
+    Option("--runner", str, None, "where the map and reduce tasks run (default: parallel)"),
     Option(
         "--workers",
         int,
@@ -189,7 +193,8 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     from mapreduce.runs.execution import Execution
 
     values = {option.name: option.default for option in (*RUNNER, *EXECUTION)} | {**given}
-    name = values["runner"]
+    is_alone = values["executor"] == "here"
+    name = values["runner"] = values["runner"] or ("inline" if is_alone else "parallel")
     if runner is None and not RUNNERS.has(name):
         known = ", ".join(RUNNERS.names)
         raise UsageError(f"--runner: expected one of {known}, found {name!r:.60}")
@@ -205,6 +210,8 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
         auto = auto if executor in EXECUTORS else ()
     if values["stages"] > 1:
         values, auto = _staged(values, runner), ()
+    if is_alone:
+        values, auto = _alone(values), ()
     workers, is_gang = values["workers"], values["executor"] == "gang"
     if workers is not None:
         most = up_to(runner.most_workers)
@@ -226,6 +233,25 @@ def trust_executor(given: Mapping[str, Any]) -> None:
     """Let an executor be imported that the user has named."""
     if OWN.fullmatch(given.get("executor") or ""):
         trust(given["executor"])
+
+
+def _alone(values: dict[str, Any]) -> dict[str, Any]:
+    """The values for this process alone, which takes no option of jobs and of other processes."""
+    from mapreduce.runs.execution import Execution
+
+    usual = vars(Execution("inline"))
+    others = [option for option in (*RUNNER, *EXECUTION) if option.name not in _ALONE]
+    given = {option.flag: values[option.name] for option in others}
+    wrong = [
+        f"{one.flag} {given[one.flag]}"
+        for one in others
+        if given[one.flag] not in (None, usual[one.name])
+    ]
+    if arguments := values.get("mrjob_arguments"):
+        wrong.append(f"-- {' '.join(arguments)}")
+    wanted = "no option of jobs and workers, since this process computes alone"
+    expect(not wrong, "--executor here", wanted, ", ".join(wrong))
+    return {**values, "runner": "inline", "workers": 1}
 
 
 def _staged(values: dict[str, Any], runner: Traits) -> dict[str, Any]:

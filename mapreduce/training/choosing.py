@@ -99,7 +99,7 @@ class Chooser:
         if EXECUTORS.load(self._given.executor).JOB is None:
             return contextlib.nullcontext()
         jobs = {EXECUTORS.load(name).JOB for name in (*EXECUTORS, self._given.executor)}
-        jobs |= {job_class} if job_class is not None else set()
+        jobs = {*jobs, job_class} - {None}
         most = max([way.workers for way in self._ways], default=self._given.workers)
         return self._traits.kept(most, self._given.start_method, [*jobs])
 

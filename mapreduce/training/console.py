@@ -138,6 +138,8 @@ def way(event: RunStarted) -> str:
     """How the rounds are run, in words, as far as the user has chosen it."""
     count = event.workers
     workers = "" if count is None else f"{count} worker{'s' if count > 1 else ''}"
+    if event.executor == "here":
+        return ", in this process"
     if event.executor == "gang":
         workers = f"gang of {workers}" if workers else "gang"
     stages = f" in {event.stages} stages" if event.stages > 1 else ""

@@ -45,6 +45,9 @@ def start(
         raise
 
 
+#: Options that another executor does not take over.
+_OWN = {"blocks", "stages", "slow_worker"}
+
 #: Options that say where the data of a run lie.
 MOVING = ("data", "evaluation", "remote_data")
 
@@ -63,6 +66,11 @@ def resume(
     _ = run.config
     before, arguments = flags.recorded(run)
     moved = moved_data(run, given)
+    if given.get("executor") not in (None, executor := before.get("executor", "chain")):
+        # The other executor has defaults of its own.
+        is_alone = "here" in (executor, given["executor"])
+        for name in before.keys() - {"keep", "threads"} if is_alone else _OWN & before.keys():
+            del before[name]
     runner = given.get("runner") or before.get("runner", "parallel")
     if given.get("mrjob_arguments"):
         arguments = []
@@ -79,11 +87,6 @@ def resume(
             "the run's arguments for mrjob are left out, because they can run programs. If you "
             f"want them, run: {again}"
         )
-    if given.get("executor") not in (None, before.get("executor", "chain")):
-        # The other executor has defaults of its own.
-        before.pop("blocks", None)
-        before.pop("stages", None)
-        before.pop("slow_worker", None)
     flags.trust_executor(given)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))

@@ -76,14 +76,14 @@ class KillAt:
         return wrapped
 
 
-def train_in_child(run: RunDir, kill_at: KillAt) -> tuple[int, int]:
+def train_in_child(run: RunDir, execution: Execution, kill_at: KillAt) -> tuple[int, int]:
     """Train in a forked process; its wait status, and the number of calls it survived."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
             kill_at.install()
-            hash_of(run)
+            hash_of(run, execution)
             os.write(writer, str(kill_at.calls).encode())
             os._exit(0)
         os._exit(1)
@@ -94,21 +94,22 @@ def train_in_child(run: RunDir, kill_at: KillAt) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_killed_at_every_boundary(data, tmp_path):
+@pytest.mark.parametrize(("executor", "least"), [("chain", 100), ("here", 60)])
+def test_killed_at_every_boundary(data, tmp_path, executor, least):
     """Row 5: whatever file-system call the driver is killed at, resume ends with the same hash."""
     # Here, so that no forked process has kernels to load or to keep: that is more calls.
     hash_of(create(data, tmp_path / "first"))
-    whole = create(data, tmp_path / "whole")
-    status, calls = train_in_child(whole, KillAt(0, False))
+    execution, whole = Execution("inline", executor=executor), create(data, tmp_path / "whole")
+    status, calls = train_in_child(whole, execution, KillAt(0, False))
     assert status == 0
-    assert calls > 100
+    assert calls > least
     expected = whole.read_json("result.json")["model_sha256"]
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     moments = [(number, after) for number in range(1, calls + 1) for after in (False, True)]
     for number, after in random.Random(seed).sample(moments, 60):
         run = create(data, tmp_path / f"run-{number}-{after}")
-        status, _ = train_in_child(run, KillAt(number, after))
+        status, _ = train_in_child(run, execution, KillAt(number, after))
         assert os.WIFSIGNALED(status), f"call {number} never came"
         finished = max([*run.rounds.complete(), *checkpoint.saved(run), 0])
         started = []

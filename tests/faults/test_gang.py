@@ -101,7 +101,7 @@ class Disturbed:
 @pytest.mark.parametrize(("workers", "blocks"), first_of((2, 1), (4, 2), (3, 1)))
 def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, workers, blocks):
     """kill -9 at three rounds of a seeded schedule, each time another rank, perhaps rank 0."""
-    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
+    monkeypatch.setattr(rounds, "PUBLISH_SECONDS", 0.02)
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chosen = random.Random(seed)
@@ -123,7 +123,7 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
 @pytest.mark.slow
 def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
     """kill -9 of one rank of each stage, of two groups: nobody else has its parameters."""
-    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
+    monkeypatch.setattr(rounds, "PUBLISH_SECONDS", 0.02)
     plan = replace(SETTINGS, model="dense:900,tanh,dense:30,dropout:0.1", rounds=400)
     one = creating.create(tmp_path / "one", plan, data / "train", data / "test")
     expected = driver.train(one, Execution("inline", executor="gang"), 3, Events())
@@ -141,7 +141,7 @@ def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
     """Two blocks of a larger model, which all ranks have mapped when one is killed."""
-    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
+    monkeypatch.setattr(rounds, "PUBLISH_SECONDS", 0.02)
     plan = replace(SETTINGS, model="mlp:1500", batch_size=48)
     chain = creating.create(tmp_path / "one", plan, data / "train", data / "test")
     expected = driver.train(chain, Execution("inline", executor="gang"), 3, Events())

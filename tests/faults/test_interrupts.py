@@ -76,12 +76,14 @@ def undisturbed(data):
         ("parallel", "gang", signal.SIGINT),
         ("parallel", "chain", signal.SIGTERM),
         ("inline", "chain", signal.SIGINT),
+        ("inline", "here", signal.SIGINT),
         ("local", "chain", signal.SIGTERM),
     ),
 )
 def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number):
     """Row 6. The signal goes to the whole process group, as that of a terminal does."""
-    run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor, "--workers", 2]
+    run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor]
+    how += ["--workers", 2] if executor != "here" else []
     process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=place)
     programs.wait_until(
         lambda: process.poll() is not None or max(run.rounds.complete(), default=0) > 0

@@ -12,7 +12,14 @@ those that are due, and now and then another, so that little is lost with a task
 import time
 from collections.abc import Callable
 
-from mapreduce.engine.executor import WHOLE, Limit, beside_of, require_blocks
+from mapreduce.engine.executor import (
+    PUBLISH_SECONDS,
+    PUBLISH_SHARE,
+    WHOLE,
+    Limit,
+    beside_of,
+    require_blocks,
+)
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
 from mapreduce.engine.program import Layout, Pair, Program
 from mapreduce.engine.rounds import RoundFiles
@@ -26,10 +33,6 @@ from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.reduction.message import Message
 from mapreduce.support import blas
-
-#: Rounds that are not due are published at intervals of at least these seconds, and of at least the
-#: time that publishing takes multiplied by the second number.
-_PUBLISH_SECONDS, _PUBLISH_SHARE = 1.0, 30
 
 #: Due rounds that the driver may lag behind, and seconds to wait for it.
 _LAG, _LAG_SECONDS = 3, 600.0
@@ -139,7 +142,7 @@ class Rounds:
         # Nobody goes on before all have read these files: they are deleted when a round is done,
         # which may be soon, and without a rank that has no unit to map.
         self._exchange.to_all([], self._exchange.all)
-        self._publish_at = time.monotonic() + _PUBLISH_SECONDS
+        self._publish_at = time.monotonic() + PUBLISH_SECONDS
 
     # A round
 
@@ -225,7 +228,7 @@ class Rounds:
         if not is_due:
             self._passing.append(completed)
         seconds = time.monotonic() - started
-        self._publish_at = time.monotonic() + max(_PUBLISH_SECONDS, _PUBLISH_SHARE * seconds)
+        self._publish_at = time.monotonic() + max(PUBLISH_SECONDS, PUBLISH_SHARE * seconds)
 
     def _wait_for_driver(self, completed: int) -> None:
         """Wait if the driver lags behind in settling what is published, which it deletes then."""

@@ -16,18 +16,19 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import programs
 from mapreduce import testing
-from mapreduce.engine.executor import Limit, Progress, publish_first, total
+from mapreduce.engine.executor import Hooks, Limit, Progress, publish_first, total
 from mapreduce.engine.program import Phase, Program, kept
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, LeaseError, UsageError
+from mapreduce.executors import here
 from mapreduce.executors.chain import Chain, ChainJob
 from mapreduce.executors.gang.job import Gang
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
-from mapreduce.executors.here import Here
+from mapreduce.executors.here import Here, InProcess
 from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
 from mapreduce.runners.parallel.runner import TaskFailedException
@@ -112,23 +113,26 @@ GANGS = [
 ]
 
 
+HERE = [Execution("inline", blocks=blocks, executor="here") for blocks in (1, 3)]
+
+
 def test_the_contract(program):
     check_program(program)
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("execution", [EXECUTIONS[1], EXECUTIONS[3], *GANGS], ids=str)
+@pytest.mark.parametrize("execution", [EXECUTIONS[1], EXECUTIONS[3], *GANGS, *HERE], ids=str)
 def test_the_contract_of_executors(execution, forgotten):
     kind = EXECUTORS.load(execution.executor)
     check_executor(lambda folder: kind(execution, place=folder))
 
 
-def test_the_contract_of_the_executor_here(forgotten):
+def test_the_contract_of_an_executor_without_a_folder(forgotten):
     check_executor(lambda folder: Here())
     check_executor(lambda folder: Here(InMemory(3)))
 
 
-@pytest.mark.parametrize("execution", [*EXECUTIONS, *GANGS], ids=str)
+@pytest.mark.parametrize("execution", [*EXECUTIONS, *GANGS, *HERE], ids=str)
 def test_executors_agree(program, expected, tmp_path, execution):
     executor = Resumable.of(execution, place=tmp_path / "rounds")
     assert joined(executor.advance(program)) == expected
@@ -161,9 +165,11 @@ def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
 def ran_until(executor, program, files, place, stop):
     """Run the rounds up to one by an executor, in this process, whose tasks keep the program."""
     completed = files.latest_whole(1, program.owners())
-    if executor == "here":
-        state = InFolder(files, 1, program.owners())
-        Here(state).advance(kept(program.describe(), "driver"), completed, stop)
+    state, near = InFolder(files, 1, program.owners()), kept(program.describe(), "driver")
+    if executor == "a state":
+        Here(state).advance(near, completed, stop)
+    elif executor == "here":
+        InProcess(HERE[0]).go_on(near, state, completed, Limit(until=stop))
     elif executor == "chain":
         how = Execution("inline")
         Chain(how, place=place, driver="driver").run(program, completed, stop, 1)
@@ -174,8 +180,8 @@ def ran_until(executor, program, files, place, stop):
         meeting.clear()
 
 
-@pytest.mark.parametrize("first", ["chain", "gang", "here"])
-@pytest.mark.parametrize("second", ["chain", "gang", "here"])
+@pytest.mark.parametrize("first", ["chain", "gang", "here", "a state"])
+@pytest.mark.parametrize("second", ["chain", "gang", "here", "a state"])
 def test_an_executor_goes_on_after_another_in_one_process(
     program, expected, tmp_path, first, second
 ):
@@ -190,10 +196,10 @@ def test_an_executor_goes_on_after_another_in_one_process(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("executor", ["chain", "gang"])
+@pytest.mark.parametrize("executor", ["chain", "gang", "here"])
 def test_the_driver_is_killed(tmp_path, forgotten, executor):
     mark = tmp_path / "kill"
-    runner = {"chain": "inline", "gang": "parallel"}[executor]
+    runner = {"gang": "parallel"}.get(executor, "inline")
     text = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
@@ -208,10 +214,81 @@ def test_the_driver_is_killed(tmp_path, forgotten, executor):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = programs.ran(sys.executable, "-c", text, "kill", check=False, cwd=tmp_path, env=env)
     assert process.returncode == -signal.SIGKILL
-    # A gang publishes only now and then what is not due.
-    assert RoundFiles(tmp_path / "rounds").latest_whole(3) == {"chain": 3, "gang": 0}[executor]
+    # Others publish only now and then what is not due.
+    assert RoundFiles(tmp_path / "rounds").latest_whole(3) == {"chain": 3}.get(executor, 0)
     found = programs.ran(sys.executable, "-c", text, cwd=tmp_path, env=env).stdout
     assert found.strip() == joined(Here().advance(Mixed(0.0)))[1].hex()
+
+
+def folders_of(place, monkeypatch, seconds, program, hooks):
+    """The names of the files after each round of a program that is computed here."""
+    monkeypatch.setattr(here, "PUBLISH_SECONDS", seconds)
+    monkeypatch.setattr(here, "PUBLISH_SHARE", 0)
+    state, seen = InFolder(RoundFiles(place), 2, program.owners()), []
+    publish_first(program, state)
+
+    def step(self, completed, key, messages):
+        if key == (1,):
+            seen.append({path.name for path in place.iterdir()})
+        yield from Mixed.step(self, completed, key, messages)
+
+    monkeypatch.setattr(Stepwise, "step", step)
+    times = InProcess(HERE[1]).go_on(program, state, 0, Limit(until=4), hooks)
+    assert times.completed == 4
+    return [*seen, {path.name for path in place.iterdir()}]
+
+
+class Stepwise(Mixed):
+    pass
+
+
+def test_rounds_that_are_computed_here_are_published_now_and_then(tmp_path, monkeypatch, forgotten):
+    """Those between stay in memory; and of what units own, the folder has one round."""
+    told = []
+    hooks = Hooks(news=lambda *news: told.append(news))
+    (tmp_path / "rare").mkdir()
+    *rare, last = folders_of(tmp_path / "rare", monkeypatch, 1e9, Stepwise(), hooks)
+    assert rare == rare[:1] * 4
+    assert told == []
+    (tmp_path / "each").mkdir()
+    *each, end = folders_of(tmp_path / "each", monkeypatch, 0.0, Stepwise(), hooks)
+    assert told == [(completed, 2) for completed in (1, 2, 3, 4)]
+    assert [sorted({int(name[:8]) for name in names if "unit" in name}) for names in each] == [
+        [0],
+        [1],
+        [2],
+        [3],
+    ]
+    for place, names in (("rare", last), ("each", end)):
+        files = RoundFiles(tmp_path / place)
+        assert files.latest_whole(2, 5) == 4
+        assert {name for name in names if "unit" in name} == {
+            f"00000004.{unit:05d}-of-00005.unit" for unit in range(5)
+        }
+    final = [RoundFiles(tmp_path / place).read(4, 1, 2).arrays["x"] for place in ("rare", "each")]
+    assert final[0].tobytes() == final[1].tobytes()
+
+
+def test_an_error_here_costs_no_round_before_it(tmp_path, forgotten):
+    (stop := tmp_path / "stop").touch()
+    executor = Resumable.of(HERE[1], place=tmp_path / "rounds")
+    with pytest.raises(GradreduceError, match="stopped"):
+        executor.advance(Mixed(stop=str(stop)))
+    # The round of the error was begun: some of its units have kept what they own.
+    assert RoundFiles(tmp_path / "rounds").latest_whole(3, 5) == 3
+
+
+def test_who_has_lost_the_lease_publishes_nothing_here(tmp_path, forgotten):
+    files, program = RoundFiles(tmp_path / "rounds"), Mixed()
+    files.folder.mkdir()
+    state = InFolder(files, 1, program.owners())
+    publish_first(program, state)
+    executor = InProcess(HERE[0], place=files.folder, home=tmp_path)
+    with lease.held(tmp_path):
+        (tmp_path / "lease.json").unlink()
+        with pytest.raises(LeaseError, match=r"the lease of .* was removed"):
+            executor.go_on(program, state, 0)
+    assert files.latest_whole(1, 5) == 0
 
 
 def jobs_of(chain_traits, monkeypatch, program, place):
@@ -609,7 +686,7 @@ class NotLater(Mixed):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("executor", ["here", "chain", "gang"])
+@pytest.mark.parametrize("executor", ["memory", "here", "chain", "gang"])
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -629,11 +706,11 @@ class NotLater(Mixed):
 def test_mistakes_are_named(kind, message, executor, tmp_path, forgotten):
     (tmp_path / "notes").mkdir()
     program = kind(9) if kind is OddKey else kind(notes=str(tmp_path / "notes"))
-    if kind is NotLater and executor != "chain":
+    if kind is NotLater and executor in ("memory", "gang"):
         pytest.skip("does not plan jobs by it")
-    runner = {"chain": "inline", "gang": "parallel"}.get(executor)
+    runner = {"gang": "parallel"}.get(executor, "inline")
     made = Here()
-    if executor != "here":
+    if executor != "memory":
         execution = Execution(runner, 2, blocks=2, executor=executor)
         made = Resumable.of(execution, place=tmp_path / "rounds")
     with pytest.raises((GradreduceError, TaskFailedException), match=message):

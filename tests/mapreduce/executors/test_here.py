@@ -1,0 +1,125 @@
+"""Trainings in the calling process: what it refuses, and what goes on where another began."""
+
+import json
+import os
+
+import pytest
+
+import mapreduce
+from builders import CHAIN, HERE, blobs_in, create, left_by, stopped, trained
+from mapreduce.cli.main import main
+from mapreduce.errors import UsageError
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import flags
+from mapreduce.runs.events import Evaluated, Events, RoundCompleted
+from mapreduce.training import driver, start
+
+data = blobs_in(train=(200, 97), test=(60,))
+
+SETTINGS = Settings(
+    model="mlp:9", batch_size=96, rounds=9, checkpoint_every=4, eval_every=3, patience=2
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"runner": "parallel"}, "--runner parallel"),
+        ({"runner": "hadoop"}, "--runner hadoop"),
+        ({"workers": 2}, "--workers 2"),
+        ({"start_method": "forkserver"}, "--start-method forkserver"),
+        ({"fan_in": 2, "rounds_per_job": 7}, "--fan-in 2, --rounds-per-job 7"),
+        ({"gang_wait": 3.0}, "--gang-wait 3.0"),
+        ({"gang_fallback": "chain"}, "--gang-fallback chain"),
+        ({"mrjob_arguments": ("--setup", "x")}, "-- --setup x"),
+    ],
+)
+def test_options_of_others_are_refused(given, found):
+    with pytest.raises(UsageError) as raised:
+        flags.execution({"executor": "here", **given})
+    assert str(raised.value) == (
+        "--executor here: expected no option of jobs and workers, since this process computes "
+        f"alone, found {found}"
+    )
+
+
+def test_its_own_options_are_taken():
+    given = {"executor": "here", "runner": "inline", "workers": 1, "threads": 2, "blocks": 3}
+    found = flags.execution(given)
+    assert {name: getattr(found, name) for name in given} == given
+    alone = flags.execution({"executor": "here", "threads": "auto", "blocks": "auto"})
+    assert (alone.runner, alone.workers, alone.threads, alone.blocks) == ("inline", 1, 1, 1)
+    assert alone.auto == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": 2}, "stages=2: expected executor=.gang., found executor=.here."),
+        (
+            {"strategy": "downpour", "asynchronous": True},
+            "asynchronous=True: .*found executor=.here.",
+        ),
+        ({"workers": 2}, "executor=.here.: expected no option .*, found workers=2"),
+    ],
+)
+def test_python_refuses_in_its_own_words(data, tmp_path, options, message):
+    run = tmp_path / "run"
+    with pytest.raises(UsageError, match=message):
+        mapreduce.train(data / "train", run=run, executor="here", progress=False, **options)
+    assert not run.exists()
+
+
+def test_a_command_says_that_it_computes_in_this_process(data, tmp_path, pinned, capsys):
+    run = tmp_path / "run"
+    command = ["train", data / "train", "--run", run, "--model", "mlp:9", "--rounds", 3]
+    assert main([*map(str, command), "--executor", "here"]) == 0
+    shown = capsys.readouterr()
+    assert "runner inline, in this process" in shown.err
+    recorded = json.loads((run / "execution.json").read_text())
+    assert (recorded["executor"], recorded["runner"], recorded["workers"]) == ("here", "inline", 1)
+
+
+def test_no_process_is_started(data, tmp_path, monkeypatch):
+    def fork():
+        raise AssertionError("a fork")
+
+    monkeypatch.setattr(os, "fork", fork)
+    seen = []
+    run = trained(
+        tmp_path / "run", data / "train", SETTINGS, HERE, seen.append, evaluation=data / "test"
+    )
+    rounds = [event.completed for event in seen if isinstance(event, RoundCompleted)]
+    assert rounds == [*range(1, run.result().completed + 1)]
+    assert sum(isinstance(event, Evaluated) for event in seen) >= 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [({"executor": "here"}, CHAIN), (vars(CHAIN), {"executor": "here"})]
+)
+def test_resuming_takes_no_option_of_the_other_executor(data, tmp_path, first, second):
+    """One was of this process alone, the other of processes and jobs."""
+    expected = trained(tmp_path / "whole", data / "train", SETTINGS, evaluation=data / "test")
+    run = create(tmp_path / "run", data / "train", SETTINGS, data / "test")
+    begun = flags.execution({**first, "auto": None} if "auto" in first else first)
+    stopped(run, begun, 4)
+    given = {"executor": second.executor} if second is CHAIN else second
+    start.resume(run, given, Events(), lambda message: None)
+    assert left_by(run) == left_by(expected)
+    recorded = run.read_json("execution.json")
+    runner = "inline" if given["executor"] == "here" else "parallel"
+    assert (recorded["executor"], recorded["runner"]) == (given["executor"], runner)
+    # And as it was run last.
+    driver.RunDir(run.path / "result.json").path.unlink()
+    assert start.resume(run, {}, Events(), lambda message: None) == expected.result()
+
+
+def test_a_training_that_diverges_keeps_the_round_before(data, tmp_path):
+    settings = Settings(model="mlp:9", batch_size=96, rounds=60, learning_rate=1e18)
+    seen = []
+    for executor in (CHAIN, HERE):
+        run = create(tmp_path / executor.executor, data / "train", settings)
+        with pytest.raises(Exception, match=r"diverged|not finite"):
+            driver.train(run, executor, 0, Events())
+        seen.append(run.latest_round().completed)
+    assert seen[0] == seen[1] > 0
