@@ -7,7 +7,6 @@ when it is asked for.
 """
 
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mapreduce.support.suggest import unknown_name
@@ -18,16 +17,10 @@ if TYPE_CHECKING:
     from mapreduce.data.importer import Rows, Source
     from mapreduce.data.shards import Dataset
     from mapreduce.data.slices import Slices
-    from mapreduce.engine.executor import (
-        QUIET,
-        WHOLE,
-        Executor,
-        Hooks,
-        Limit,
-        Times,
-        blocks_of,
-        reduced,
-    )
+    from mapreduce.engine.executor import QUIET, WHOLE, Executor, Hooks, Limit, Times
+
+    # isort: split
+    from mapreduce.engine.executor import blocks_of, reduced
     from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
     from mapreduce.engine.program import Layout, Phase, Program, built
     from mapreduce.engine.state import InFolder, InMemory, State
@@ -60,21 +53,7 @@ if TYPE_CHECKING:
     from mapreduce.reduction.vectors import dense
     from mapreduce.runners.parallel.runner import ParallelMRJobRunner
     from mapreduce.runners.parallel.traits import PARALLEL
-    from mapreduce.runs.events import (
-        CheckpointSaved,
-        Evaluated,
-        Event,
-        Exchanged,
-        ExecutionChosen,
-        ExecutionTried,
-        JobSubmitted,
-        PhasesTimed,
-        RoundCompleted,
-        RunEnded,
-        RunStarted,
-        TournamentDecided,
-        Warned,
-    )
+    from mapreduce.runs import events
     from mapreduce.runs.execution import Execution
     from mapreduce.runs.flags import EXECUTION, PROFILE
     from mapreduce.strategies.base import Strategy
@@ -87,36 +66,29 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "EXECUTION", "GELU", "GRU", "LSTM", "MLP", "PAGE", "PARALLEL", "PLAN", "POSITIVE", "PROFILE",
-    "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob",
-    "CheckpointSaved", "Context", "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout",
-    "Embedding", "Evaluated", "Event", "Exchanged", "Execution", "ExecutionChosen",
-    "ExecutionTried", "Executor", "GlobalAveragePool", "GlobalTransformation", "Here", "Hooks",
-    "InFolder", "InMemory", "JobSubmitted", "Last", "LayerNorm", "Layout", "LeafRange", "LeakyReLU",
-    "Limit", "Linear", "Logistic", "MaxPool", "Message", "Model", "Monoid", "Node",
-    "OptimizerFactory", "OptimizerOptions", "ParallelMRJobRunner", "Parameter", "Phase",
-    "PhasesTimed", "Program", "ReLU", "Residual", "Resumable", "RoundCompleted", "Rows", "RunEnded",
-    "RunStarted", "Sigmoid", "Slices", "Softmax", "Source", "State", "Strategy", "Sum", "Tanh",
-    "Times", "TournamentDecided", "Traits", "Transformation", "TreeFold", "VectorSum", "Warned",
-    "between", "block_key", "block_of", "blocks_of", "built", "chain", "dense", "elementwise",
-    "in_one_thread", "leaf_ranges", "option", "reduced", "scale_by_adagrad", "scale_by_adam",
-    "start_training", "trace",
+    "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob", "Context",
+    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Execution", "Executor",
+    "GlobalAveragePool", "GlobalTransformation", "Here", "Hooks", "InFolder", "InMemory", "Last",
+    "LayerNorm", "Layout", "LeafRange", "LeakyReLU", "Limit", "Linear", "Logistic", "MaxPool",
+    "Message", "Model", "Monoid", "Node", "OptimizerFactory", "OptimizerOptions",
+    "ParallelMRJobRunner", "Parameter", "Phase", "Program", "ReLU", "Residual", "Resumable", "Rows",
+    "Sigmoid", "Slices", "Softmax", "Source", "State", "Strategy", "Sum", "Tanh", "Times", "Traits",
+    "Transformation", "TreeFold", "VectorSum", "between", "block_key", "block_of", "blocks_of",
+    "built", "chain", "dense", "elementwise", "events", "in_one_thread", "leaf_ranges", "option",
+    "reduced", "scale_by_adagrad", "scale_by_adam", "start_training", "trace",
 ]
 # fmt: on
 
 
 @cache
-def _places() -> dict[str, tuple[str, str]]:
+def _places() -> dict[str, Any]:
     """The module of each name, and the name there, as the imports above have them."""
     # Loaded here alone: who imports no name does not wait for it.
     import ast
 
     source = __spec__.loader.get_source(__name__)  # type: ignore[union-attr]
-    imports = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
-    return {
-        alias.asname or alias.name: (str(node.module), alias.name)
-        for node in imports
-        for alias in node.names
-    }
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return {each.asname or each.name: (n.module, each.name) for n in imports for each in n.names}
 
 
 if not TYPE_CHECKING:
@@ -125,7 +97,7 @@ if not TYPE_CHECKING:
         if name not in __all__:
             raise unknown_name(__name__, name, __all__)
         module, inner = _places()[name]
-        return getattr(import_module(module), inner)
+        return getattr(__import__(module, fromlist=[inner]), inner)
 
 
 def __dir__() -> list[str]:

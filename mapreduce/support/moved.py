@@ -1,5 +1,6 @@
 """Imports of modules by the names that they had in the version before, with a warning."""
 
+import re
 import sys
 import warnings
 from importlib import import_module
@@ -7,25 +8,20 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-#: Modules that are elsewhere now. What else a folder had is in the folder that took its place.
+#: Modules that are elsewhere now, and what takes the place of their names.
 _MOVED = {
-    "mapreduce.algorithms": "mapreduce.tables",
-    "mapreduce.strategies.leaf_ranges": "mapreduce.parts",
-    "mapreduce.tracing": "mapreduce.explaining",
-    "mapreduce.tracing.checking": "mapreduce.checking.checker",
-    "mapreduce.tracing.laws": "mapreduce.checking.laws",
-    "mapreduce.tracing.notebook": "mapreduce.checking.notebook",
-    "mapreduce.tracing.outcomes": "mapreduce.checking.outcomes",
-    "mapreduce.tracing.shrinking": "mapreduce.checking.shrinking",
-    "mapreduce.tracing.verdicts": "mapreduce.checking.verdicts",
+    r"mapreduce\.tracing\.(laws|notebook|outcomes|shrinking|verdicts)": r"mapreduce.checking.\1",
+    r"mapreduce\.tracing\.checking": "mapreduce.checking.checker",
+    r"mapreduce\.tracing(\..*)?": r"mapreduce.explaining\1",
+    r"mapreduce\.algorithms(\..*)?": r"mapreduce.tables\1",
+    r"mapreduce\.strategies\.leaf_ranges": "mapreduce.parts",
 }
 
 
 def new_name(name: str) -> str:
     """The name of a module that has moved; "" for any other."""
-    folder, _, rest = name.rpartition(".")
-    place = _MOVED.get(name) or (folder and new_name(folder))
-    return place if name in _MOVED or not place else f"{place}.{rest}"
+    found = ((re.fullmatch(old, name), new) for old, new in _MOVED.items())
+    return next((match.expand(new) for match, new in found if match), "")
 
 
 class _Finder:
