@@ -162,7 +162,7 @@ class Registry:
         expected, is_one = "a function", callable(member)
         if base:
             kind = getattr(import_module(module), base)
-            expected = f"a {module}.{base}"
+            expected = f"a mapreduce.parts.{base}"
             is_one = isinstance(member, kind) or (
                 inspect.isclass(member) and issubclass(member, kind)
             )

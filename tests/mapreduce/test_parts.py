@@ -1,6 +1,7 @@
 """The door for parts of one's own: every name, for Python and for type checkers."""
 
 import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -8,8 +9,15 @@ import sys
 import pytest
 
 from mapreduce import parts
+from mapreduce.engine.program import PROGRAMS
+from mapreduce.engine.registry import EXECUTORS
+from mapreduce.errors import MemberError
+from mapreduce.models import MODELS
 from mapreduce.models.base import Model
+from mapreduce.optim import OPTIMIZERS
 from mapreduce.optim.contract import Options
+from mapreduce.plan.strategies import STRATEGIES
+from mapreduce.support.traits import RUNNERS
 
 
 def test_every_name_is_what_its_module_has():
@@ -42,3 +50,16 @@ def test_a_name_loads_its_module_alone():
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert {"mapreduce.support.options", "mapreduce.runs.events"} <= {*loaded}
     assert not {"numpy", "mrjob", "mapreduce.models.base"} & {*loaded}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [MODELS, OPTIMIZERS, PROGRAMS, STRATEGIES, EXECUTORS, RUNNERS],
+    ids=lambda members: members.kind,
+)
+def test_an_error_names_the_door_of_what_a_member_must_be(members):
+    """By which a member of another kind is refused: what to extend, and where it is."""
+    module, _, base = members.base.partition(":")
+    assert getattr(parts, base) is getattr(importlib.import_module(module), base)
+    with pytest.raises(MemberError, match=rf"expected a mapreduce\.parts\.{base}, found 'text'"):
+        members._check("mine:text", "text")

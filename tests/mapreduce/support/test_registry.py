@@ -274,8 +274,8 @@ def test_unknown_names(family):
     [
         ("nowhere:Model", "ModuleNotFoundError: No module named 'nowhere'"),
         ("mine:Missing", "has no attribute 'Missing'"),
-        ("mine:halved", "expected a mapreduce.models.base.Model, found <func"),
-        ("mine:np", "expected a mapreduce.models.base.Model, found <mod"),
+        ("mine:halved", "expected a mapreduce.parts.Model, found <func"),
+        ("mine:np", "expected a mapreduce.parts.Model, found <mod"),
         ("broken:Model", "broken:Model cannot be imported: ZeroDivisionError"),
         ("leaving:Model", "leaving:Model cannot be imported: SystemExit: 3"),
         ("lacking:Half", "lacking:Half: it lacks the methods _parameters, gradient, init, logits"),
