@@ -32,7 +32,7 @@ from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
 if TYPE_CHECKING:
-    from mapreduce.runs.directory import RunDir
+    from mapreduce.models.fitted import FittedModel
     from mapreduce.runs.execution import Execution
 
 
@@ -157,22 +157,21 @@ def evaluate(
     permutations = permuting.settings(importance, repeats, seed)
     data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
     given["missing_label"] = values.pop("missing_label")
-    directory, how = _opened(run, values), flags.execution(values)
+    fitted, how = _opened(run, values), flags.execution(values)
     with signals.interrupting(), contextlib.ExitStack() as stack:
         grouped = None
         if by is not None:
-            grouped = stack.enter_context(groups.of_file(directory, data, by, given, how))
+            grouped = stack.enter_context(groups.of_file(fitted, data, by, given, how))
             given["drop"] += grouped.drop
         # No report has ids.
-        imported = raw.imported(directory, data, _warn, how, labelled=True, id="", **given)
+        imported = raw.imported(fitted, data, _warn, how, labelled=True, id="", **given)
         folder = stack.enter_context(imported).absolute()
-        prepared = _prepare(directory, folder, values, str(data), labelled=True)
-        completed, execution, device = prepared
-        found = report(directory, completed, folder, execution, device)
+        execution, device = _prepare(fitted, folder, values, str(data), labelled=True)
+        found = report(fitted, folder, execution, device)
         if grouped is not None:
-            found = grouped.added(found, directory, folder, execution, device)
+            found = grouped.added(found, fitted, folder, execution, device)
         if permutations is not None:
-            place = directory, folder, execution, device
+            place = fitted, folder, execution, device
             found = permuting.added(found, *place, *permutations)
     if as_json:
         print_json(found.to_dict())
@@ -222,28 +221,27 @@ def predict(
     from mapreduce.plan.settings import device_of
     from mapreduce.support import signals
 
-    directory = _opened(run, values)
+    fitted = _opened(run, values)
     given = {"id": id, "keep": keep, **_given(values, *_LINES)}
     execution, device = flags.execution(values), device_of(values["device"])
     with signals.interrupting():
         # Before anything is read, which may take long.
-        extras = extras_of(directory.config, layer, probability_of)
+        extras = extras_of(fitted, layer, probability_of)
         outputs.is_file(out, extras.layer)
-        if file := cutting.cut(directory, data, execution, given, extras):
+        if file := cutting.cut(fitted, data, execution, given, extras):
             rows, notes = files.predict(
-                directory, file, out.absolute(), execution, device, _told(values["quiet"])
+                fitted, file, out.absolute(), execution, device, _told(values["quiet"])
             )
             for note in notes:
                 _warn(f"{data}: {note}")
         else:
-            imported = raw.imported(directory, data, _warn, execution, labelled=False, **given)
+            imported = raw.imported(fitted, data, _warn, execution, labelled=False, **given)
             with imported as folder:
                 named = {**values, "out": out}
-                completed, *_ = _prepare(directory, folder, named, str(data), labelled=False)
+                _prepare(fitted, folder, named, str(data), labelled=False)
                 places = folder.absolute(), out.absolute()
                 rows = job.predict(
-                    directory,
-                    completed,
+                    fitted,
                     *places,
                     execution,
                     id,
@@ -306,7 +304,7 @@ def swarm(
     from mapreduce.support import signals
     from mapreduce.support.cores import available_cores
 
-    directory = _opened(run, values)
+    fitted = _opened(run, values)
     execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
     given = {"id": id, "keep": keep, **_given(values, *_LINES)}
     how: dict[str, Any] = {
@@ -320,9 +318,9 @@ def swarm(
     if outputs.is_file(out):
         raise UsageError(f"{out}: expected a folder, in which each part stays a file")
     with signals.interrupting():
-        extras = extras_of(directory.config, layer, probability_of)
-        if file := cutting.cut(directory, data, execution, given, extras):
-            rows, notes = driver.predict_file(directory, file, out.absolute(), **how)
+        extras = extras_of(fitted, layer, probability_of)
+        if file := cutting.cut(fitted, data, execution, given, extras):
+            rows, notes = driver.predict_file(fitted, file, out.absolute(), **how)
         elif data.is_file():
             raise UsageError(
                 f"{data}: expected a dataset, or a file of CSV or Parquet; and no ids (--id '') if "
@@ -330,9 +328,9 @@ def swarm(
             )
         else:
             raw.refuse(data, given)
-            completed = prepare(directory, data, execution, False, out, device=device)
+            prepare(fitted, data, execution, False, out, device=device)
             places = data.absolute(), out.absolute()
-            rows = driver.predict_dataset(directory, completed, *places, extras=extras, **how)
+            rows = driver.predict_dataset(fitted, *places, extras=extras, **how)
             notes = []
     for note in notes:
         _warn(f"{data}: {note}")
@@ -370,8 +368,8 @@ def _evaluated(
     """The data to report on: those given, or the run's own, compared with their digest."""
     from mapreduce.data.shards import Dataset
     from mapreduce.errors import DataError, UsageError
-    from mapreduce.inference.base import trained_on
     from mapreduce.plan.fitting import check_fits
+    from mapreduce.runs import checkpoint
     from mapreduce.runs.directory import RunDir
     from mapreduce.training.creating import check_data
     from mapreduce.training.start import require_named
@@ -389,7 +387,7 @@ def _evaluated(
     place = path_of(config.evaluation) if moved is None else moved.absolute()
     if moved is not None:
         manifest = Dataset(place).manifest
-        check_fits(manifest, place, trained_on(directory), f"--data {moved}")
+        check_fits(manifest, place, checkpoint.untrained(directory).data, f"--data {moved}")
         if manifest.sha256 != config.plan.eval_sha256:
             raise DataError(
                 f"--data {moved}: expected the evaluation data of the run at another place, of the "
@@ -423,19 +421,20 @@ def _warn(message: str) -> None:
     echo(f"warning: {message}", err=True)
 
 
-def _opened(run: AnyPath, values: dict[str, Any]) -> "RunDir":
+def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
+    from mapreduce.runs import checkpoint
+
     quiet_mrjob()
-    directory: RunDir = open_run(run, None, values.pop("trust"))
-    return directory
+    return checkpoint.fitted(open_run(run, None, values.pop("trust")))
 
 
 def _prepare(
-    run: "RunDir", data: AnyPath, values: dict[str, Any], shown: str, *, labelled: bool
-) -> tuple[int, "Execution", str]:
-    """The rounds that the run has completed, how its model is used, and on which device."""
+    fitted: "FittedModel", data: AnyPath, values: dict[str, Any], shown: str, *, labelled: bool
+) -> tuple["Execution", str]:
+    """How a model is used, and on which device."""
     from mapreduce.inference.base import prepare
     from mapreduce.plan.settings import device_of
 
     execution, device = flags.execution(values), device_of(values["device"])
-    completed = prepare(run, data, execution, labelled, values.get("out"), shown, device)
-    return completed, execution, device
+    prepare(fitted, data, execution, labelled, values.get("out"), shown, device)
+    return execution, device

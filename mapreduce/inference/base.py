@@ -22,46 +22,43 @@ from mapreduce.errors import DataError
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import InProcess
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
-from mapreduce.plan.fitting import TrainedOn, check_fits
-from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
+from mapreduce.models.fitted import FittedModel
+from mapreduce.plan.fitting import check_fits
+from mapreduce.runs.checkpoint import opened
 from mapreduce.runs.execution import Execution
 from mapreduce.support import traits
 
 
 def prepare(
-    run: RunDir,
+    fitted: FittedModel,
     data: AnyPath,
     execution: Execution,
     labelled: bool,
     out: AnyPath | None = None,
     shown: str | None = None,
     device: str = "cpu",
-) -> int:
-    """Check that a run's model can be used on a dataset; returns the rounds that it has completed.
+) -> None:
+    """Check that a model can be used on a dataset.
 
     ``labelled`` data must have labels, tasks write to ``out`` and compute on the ``device``. Errors
     call the data what is ``shown``, if they come from elsewhere than their folder.
     """
-    config, shown = run.config, shown or str(data)
+    shown = shown or str(data)
     manifest = Dataset(data).check_sizes()
-    check_fits(manifest, data, trained_on(run), shown, takes_files=True)
+    check_fits(manifest, data, fitted.data, shown, takes_files=True)
     if labelled and manifest.target is None:
         raise DataError(f"{shown}: expected labels to compare predictions with, found none")
-    model = config.plan.create_model(device)
-    wanted = "number" if model.regression else "class"
+    estimator = fitted.estimator(device)
+    wanted = "number" if estimator.regression else "class"
     if manifest.target not in (None, wanted):
         raise DataError(
             f"the model predicts a {wanted}, but the labels of {shown} are of another kind"
         )
-    if manifest.layout == "sparse" and not model.takes_sparse:
+    if manifest.layout == "sparse" and not estimator.takes_sparse:
         raise DataError(
-            f"{shown}: expected dense rows, since {config.plan.model} takes no others, found "
-            f"sparse ones"
+            f"{shown}: expected dense rows, since {fitted.name} takes no others, found sparse ones"
         )
-    completed = checkpoint.latest(run)
-    execution.check_places(run.path, data.absolute(), out)
-    return completed
+    execution.check_places(fitted.path, data.absolute(), out)
 
 
 @contextlib.contextmanager
@@ -81,13 +78,6 @@ def scratch(place: AnyPath, runner: str) -> Iterator[AnyPath]:
         remote.rmtree()
 
 
-def trained_on(run: RunDir) -> TrainedOn:
-    """The data that the model of a run was trained on."""
-    config = run.config
-    known = config.plan.data, config.shape, config.classes, config.columns
-    return TrainedOn(config.data, *known, recipe=lambda: run.recipe)
-
-
 def executor_of(
     execution: Execution, *paths: AnyPath, tasks: int = 0, reducers: int = 0
 ) -> Executor:
@@ -98,12 +88,10 @@ def executor_of(
 
 
 class Inference(Predictor):
-    """A predictor of a run's model, and data to use it on."""
+    """A predictor, and data to use it on."""
 
-    def __init__(
-        self, run: RunDir, data: AnyPath, params: Array, device: str | None = None
-    ) -> None:
-        super().__init__(run.config, params, device)
+    def __init__(self, fitted: FittedModel, data: AnyPath, device: str | None = None) -> None:
+        super().__init__(fitted, device)
         self.dataset = Dataset(data)
         self._place = 0, 0
 
@@ -111,9 +99,9 @@ class Inference(Predictor):
     def _label_map(self) -> Array | None:
         """From the index of a label in the data to its index in the model, if they differ."""
         classes = self.dataset.manifest.classes
-        if classes is None or classes == self.config.classes:
+        if classes is None or classes == self.fitted.data.classes:
             return None
-        places = {label: place for place, label in enumerate(self.config.classes)}
+        places = {label: place for place, label in enumerate(self.fitted.data.classes)}
         return np.array([places[label] for label in classes], np.int32)
 
     def batch(self, shard: int, start: int, stop: int) -> Batch:
@@ -144,39 +132,31 @@ class Inference(Predictor):
         return self.batch(*self.slices.place(number))
 
 
-def _content(run: RunDir, completed: int, data: AnyPath) -> str:
-    """Digest of a run's checkpoint after some rounds, and of a dataset."""
-    content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
-    # Without a marker, the tasks report what is wrong with the checkpoint.
-    content.append(checkpoint.marker_of(run, completed))
-    return hashlib.sha256(b"".join(content)).hexdigest()
-
-
 @dataclass(frozen=True)
 class ModelProgram(Program):
-    """A program that uses a checkpoint's model on a dataset.
+    """A program that uses a fitted model on a dataset.
 
-    ``run`` and ``data`` are their folders, ``completed`` the rounds at the checkpoint, and
+    ``model`` and ``data`` are where they lie, ``completed`` the rounds of the model, and
     ``content`` is a digest of what these name.
     """
 
-    run: str
+    model: str
     completed: int
     data: str
     device: str
     content: str
 
     @classmethod
-    def of(cls, run: RunDir, completed: int, data: AnyPath, device: str, **more: Any) -> Self:
-        content = _content(run, completed, data)
-        return cls(str(run.path), completed, str(data), device, content, **more)
+    def of(cls, fitted: FittedModel, data: AnyPath, device: str, **more: Any) -> Self:
+        content = fitted.sha256 + Dataset(data).manifest.sha256
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return cls(str(fitted.path), fitted.completed, str(data), device, digest, **more)
 
     @cached_property
     def inference(self) -> Inference:
         """The model and the data."""
-        run = RunDir(path_of(self.run))
-        params = checkpoint.load(run, run.config.plan.create_model(), self.completed).params
-        return Inference(run, path_of(self.data), params, self.device)
+        fitted = opened(self.model, self.completed)
+        return Inference(fitted, path_of(self.data), self.device)
 
     @cached_property
     def dataset(self) -> Dataset:

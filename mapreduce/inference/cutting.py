@@ -26,7 +26,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import outputs, raw
 from mapreduce.inference.base import scratch
 from mapreduce.inference.predictor import NOTHING, Extras
-from mapreduce.runs.directory import RunDir
+from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
 from mapreduce.support.suggest import did_you_mean
@@ -84,7 +84,7 @@ class TableFile:
 
 
 def cut(
-    run: RunDir,
+    fitted: FittedModel,
     data: AnyPath,
     execution: Execution,
     given: Mapping[str, Any],
@@ -106,7 +106,7 @@ def cut(
         raw.refuse(data, {name: value for name, value in given.items() if name not in form})
     else:
         raw.refuse(data, form, "files of libsvm's format")
-    found = _cut(run, data, execution, given, extras)
+    found = _cut(fitted, data, execution, given, extras)
     if found is None and opening.is_sparse(data) and data.is_file():
         raise UsageError(
             f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
@@ -127,16 +127,20 @@ def cut(
 
 
 def _cut(
-    run: RunDir, data: AnyPath, execution: Execution, given: Mapping[str, Any], extras: Extras
+    fitted: FittedModel,
+    data: AnyPath,
+    execution: Execution,
+    given: Mapping[str, Any],
+    extras: Extras,
 ) -> TableFile | None:
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
     if opening.is_sparse(data):
-        return _cut_lines(run, data, given, extras)
+        return _cut_lines(fitted, data, given, extras)
     is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
-    like, kind = raw.recipe_of(run, data, come_here=not is_there), opening.format_of([data])
+    like, kind = raw.recipe_of(fitted, data, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
     _, recipe = opening.request([data], {**given, "labelled": False}, like, kind)
@@ -159,24 +163,26 @@ def _cut(
     (stamp,) = reading.stamps
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
     if is_there:
-        parts, listed = _counted_there(run, Reading(table, recipe, like), execution, digest)
+        parts, listed = _counted_there(fitted, Reading(table, recipe, like), execution, digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
     return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, extras, digest)
 
 
-def _cut_lines(run: RunDir, data: AnyPath, given: Mapping[str, Any], extras: Extras) -> TableFile:
+def _cut_lines(
+    fitted: FittedModel, data: AnyPath, given: Mapping[str, Any], extras: Extras
+) -> TableFile:
     """A file of libsvm's lines, cut into parts."""
     unfinished.files_of([data], come_here=True)
     check_sources([data], "the libsvm file")
-    plan = run.config.plan
-    if not plan.create_model().takes_sparse or run.recipe or plan.data.standardised:
+    if not fitted.about.takes_sparse or fitted.recipe or fitted.data.standardised:
         raise UsageError(
             f"{data}: expected a run of a model of sparse rows, trained on such rows as they stand "
-            f"in libsvm's files; {run.path} is another one. Name a file or a dataset like its own"
+            f"in libsvm's files; {fitted.path} is another one. Name a file or a dataset like its "
+            f"own"
         )
     base = int(not given.get("zero_based"))
-    form = Form(None, given.get("dtype") or "float32", plan.data.features, base)
+    form = Form(None, given.get("dtype") or "float32", fitted.data.features, base)
     lines = Lines(data, form)
     (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
@@ -248,7 +254,7 @@ def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch]
 
 
 def _counted_there(
-    run: RunDir, reading: Reading, execution: Execution, digest: Any
+    fitted: FittedModel, reading: Reading, execution: Execution, digest: Any
 ) -> tuple[list[Stretch], ListedIds | None]:
     """The same as :func:`_counted`, by jobs."""
     leaves, survey = surveyed(reading, execution, digested=True)
@@ -260,7 +266,7 @@ def _counted_there(
     ]
     if reading.roles.id is None:
         return parts, None
-    with scratch(run.path / "data", execution.runner) as place:
+    with scratch(fitted.folder / "data", execution.runner) as place:
         place.mkdir()
         return parts, shuffle.name_rows(reading, leaves, survey, place, execution)
 

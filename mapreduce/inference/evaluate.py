@@ -14,9 +14,10 @@ from mapreduce.engine.program import Line, Pair
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import NonFiniteError
 from mapreduce.inference.base import Inference
-from mapreduce.models.base import Model
+from mapreduce.models.gradient import GradientModel
 from mapreduce.models.layers.stages import Stage
 from mapreduce.reduction.message import Message
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated
 
@@ -38,9 +39,9 @@ class Score:
             self.loss + other.loss,
         )
 
-    def evaluated(self, completed: int, model: Model) -> Evaluated:
-        """The sums, divided once, of a model after some rounds."""
-        accuracy = None if model.regression else self.correct / self.rows
+    def evaluated(self, completed: int, regression: bool) -> Evaluated:
+        """The sums, divided once, of a model after some rounds; ``regression`` has no accuracy."""
+        accuracy = None if regression else self.correct / self.rows
         return Evaluated(completed, self.rows, accuracy, self.loss / self.weight)
 
 
@@ -60,7 +61,7 @@ SCORES = Monoid("the score", Score.__add__, to_message, from_message)
 def score_of(inference: Inference, batch: Batch) -> Score:
     """The score of some rows of the data."""
     with np.errstate(all="ignore"), inference.errors():
-        loss, correct = inference.model.score(inference.params, batch, inference.context)
+        loss, correct = inference.estimator.score(batch)
     return Score(batch.rows, correct, batch.weight, loss)
 
 
@@ -79,7 +80,13 @@ class Evaluate(Sum):
         """The data, and the model or what this task has of it."""
         run = RunDir(path_of(self.run))
         assert run.config.evaluation is not None
-        return Inference(run, path_of(run.config.evaluation), np.empty(0))
+        return Inference(checkpoint.untrained(run), path_of(run.config.evaluation))
+
+    @property
+    def _network(self) -> GradientModel:
+        estimator = self.inference.estimator
+        assert isinstance(estimator, GradientModel), "a training has no others"
+        return estimator
 
     def units(self, completed: int) -> int:
         return self.inference.leaves
@@ -90,15 +97,15 @@ class Evaluate(Sum):
 
     def split(self, stage: Stage, line: Line) -> None:
         vars(self).update(_stage=stage, _line=line)
-        self.inference.model = stage.network
+        self._network.model = stage.network
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
-        inference = self.inference
-        inference.params = self.state.vector(part.completed, "params")
+        inference, estimator = self.inference, self._network
+        estimator.params = self.state.vector(part.completed, "params")
         stage, line = vars(self).get("_stage"), vars(self).get("_line")
         if stage is None or line is None:
             return super().map(part)
-        network: Any = inference.model
+        network: Any = estimator.model
         if stage.number:
             network.source = lambda: line.swap(-1, None, True).arrays["outputs"]
         if stage.number == stage.count - 1:
@@ -106,7 +113,7 @@ class Evaluate(Sum):
         # Only the last one scores what becomes of the rows.
         for unit in range(part.start, part.stop):
             rows = inference.leaf(unit)
-            for _, going in network.passes(inference.params, rows, inference.context):
+            for _, going in network.passes(estimator.params, rows, estimator.context):
                 line.swap(1, Message({}, {"outputs": going.outputs}), False)
         return iter(())
 

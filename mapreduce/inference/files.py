@@ -30,9 +30,9 @@ from mapreduce.inference.cutting import AGAIN, TableFile
 from mapreduce.inference.outputs import Tell
 from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
 from mapreduce.inference.unit_files import UnitFiles
+from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.jsonfiles import build
 from mapreduce.tables.tables import TableProgram, described_by
@@ -51,13 +51,13 @@ class PredictFile(UnitFiles, TableProgram):
 
     Columns: see :class:`mapreduce.inference.predict.Predict`.
 
-    ``run``, ``completed``, ``device``: The model, and where it computes.
+    ``model``, ``completed``, ``device``: Where the model lies, its rounds, where it computes.
     ``parts``, ``ids``, ``keep``, ``extras``: See :class:`TableFile`.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``made_from``: Digest of the model and the file.
     """
 
-    run: str
+    model: str
     completed: int
     device: str
     parts: tuple[Stretch, ...]
@@ -75,8 +75,7 @@ class PredictFile(UnitFiles, TableProgram):
     @classmethod
     def of(
         cls,
-        run: RunDir,
-        completed: int,
+        fitted: FittedModel,
         file: TableFile,
         device: str,
         out: AnyPath | str,
@@ -84,8 +83,8 @@ class PredictFile(UnitFiles, TableProgram):
     ) -> Self:
         return cls(
             **described_by(file.reading),
-            run=str(run.path),
-            completed=completed,
+            model=str(fitted.path),
+            completed=fitted.completed,
             device=device,
             parts=file.parts,
             ids=file.ids,
@@ -139,22 +138,16 @@ class PredictFile(UnitFiles, TableProgram):
             )
         return Message({"rows": rows, "counts": counts})
 
-    @cached_property
-    def _run(self) -> RunDir:
-        return RunDir(path_of(self.run))
-
     def _load(self) -> object:
         return self._predictor
 
     @cached_property
     def _predictor(self) -> Predictor:
-        config = self._run.config
-        params = checkpoint.load(self._run, config.plan.create_model(), self.completed).params
-        return Predictor(config, params, self.device)
+        return Predictor(checkpoint.opened(self.model, self.completed), self.device)
 
     @cached_property
     def _like(self) -> FittedRecipe:
-        found = self._run.recipe
+        found = self._predictor.fitted.recipe
         assert found is not None, "the file was cut by it"
         return found
 
@@ -216,7 +209,7 @@ class PredictFile(UnitFiles, TableProgram):
             kind = pa.int64() if self.ids == "integer" else pa.string()
             named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
         named |= {name: column.take(pa.array(places)) for name, column in rows.kept.items()}
-        return table_of(self._predictor.config, named, arrays, self.extras)
+        return table_of(self._predictor.fitted.data.classes, named, arrays, self.extras)
 
     def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
         try:
@@ -269,14 +262,12 @@ def _any_row(rows: Rows, block: Block) -> Rows:
     return Rows(one, None, None, named, np.zeros(1, np.int64), kept)
 
 
-def predict_here(
-    run: RunDir, completed: int, predictor: Predictor, file: TableFile
-) -> tuple[Any, list[str]]:
+def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]:
     """Predict a file in this process, by a model that is loaded; nothing is written.
 
     Returns the table of predictions, and what a user should know about the file.
     """
-    program = PredictFile.of(run, completed, file, "cpu", "", "")
+    program = PredictFile.of(predictor.fitted, file, "cpu", "", "")
     # What it would load itself.
     vars(program)["_predictor"] = predictor
     found = [table for at in range(len(file.parts)) for table in program.tables(at, file.reading)]
@@ -284,7 +275,7 @@ def predict_here(
 
 
 def predict(
-    run: RunDir,
+    fitted: FittedModel,
     file: TableFile,
     out: AnyPath,
     execution: Execution,
@@ -296,14 +287,13 @@ def predict(
     Returns the rows, and what a user should know about the file. Parts of an attempt that was
     stopped are kept. ``tell`` is called now and then with how far it is, and when it is stopped.
     """
-    run.config.plan.create_model(device)
-    completed = checkpoint.latest(run)
-    execution.check_places(run.path, file.path, out)
-    made_from = outputs.made_from(run, completed, file.sha256, device, file.extras)
+    fitted.estimator(device)
+    execution.check_places(fitted.path, file.path, out)
+    made_from = outputs.made_from(fitted, file.sha256, device, file.extras)
     with outputs.begun(out, made_from, len(file.parts), tell) as parts:
         digest = outputs.digest_of(made_from)
-        program = PredictFile.of(run, completed, file, device, parts or out, digest)
-        paths = run.path, file.path, parts or out
+        program = PredictFile.of(fitted, file, device, parts or out, digest)
+        paths = fitted.path, file.path, parts or out
         executor = executor_of(execution, *paths, tasks=len(file.parts))
         found = unit_files.advance(program, executor, tell).blocks
         return concluded(program, file, found)

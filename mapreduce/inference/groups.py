@@ -32,8 +32,8 @@ from mapreduce.inference.base import ModelProgram, executor_of, scratch
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.inference.report import Tally
+from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message, decode, encode
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tables.tables import changed
@@ -121,7 +121,7 @@ class Groups:
     def added(
         self,
         found: Report,
-        run: RunDir,
+        fitted: FittedModel,
         folder: AnyPath,
         execution: Execution,
         device: str = "cpu",
@@ -132,13 +132,13 @@ class Groups:
         """
         if stamp_of(self.data) != self.stamp:
             raise changed(str(self.data), "Evaluate it again")
-        program = GroupTallies.of(run, found.completed, folder, device, codes=str(self.codes))
-        executor = executor_of(execution, run.path, folder, self.codes)
+        program = GroupTallies.of(fitted, folder, device, codes=str(self.codes))
+        executor = executor_of(execution, fitted.path, folder, self.codes)
         tallies: Tallies = total(program, executor)
         is_weighted = Dataset(folder).manifest.weighted
         # Of rows without any weight, nothing is known.
         reports = {
-            self.values[number]: report.reported(tally, found.completed, run, is_weighted)
+            self.values[number]: report.reported(tally, fitted, is_weighted)
             for number, tally in tallies.items()
             if tally.score.weight
         }
@@ -148,7 +148,7 @@ class Groups:
 
 @contextlib.contextmanager
 def of_file(
-    run: RunDir, data: AnyPath, column: str, given: Mapping[str, Any], execution: Execution
+    fitted: FittedModel, data: AnyPath, column: str, given: Mapping[str, Any], execution: Execution
 ) -> Iterator[Groups]:
     """The values of a column of a table's file, which this process reads.
 
@@ -167,7 +167,7 @@ def of_file(
             f"--by {column}: expected the file of a table, CSV or Parquet, which has the columns "
             f"as they were; {data} is another one. Name the file that it was imported from"
         )
-    like, stamp = raw.recipe_of(run, data), stamp_of(data)
+    like, stamp = raw.recipe_of(fitted, data), stamp_of(data)
     _, recipe = opening.request([data], given, like, kind)
     table = opening.open_table([data], kind, recipe, like)
     fit_names(table, recipe, like)
@@ -184,7 +184,7 @@ def of_file(
     # Features, labels and weights are read in any case, and others left out where some are named.
     is_known = like.recipe.only or column in (one.name for one in like.columns)
     drop = () if is_known else (column,)
-    with scratch(run.path / "data", execution.runner) as place:
+    with scratch(fitted.folder / "data", execution.runner) as place:
         place.mkdir()
         put_if_absent(place / "codes", *(part.tobytes() for part in codes))
         yield Groups(column, tuple(numbers), place / "codes", drop, data, stamp)

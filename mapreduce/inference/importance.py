@@ -22,9 +22,9 @@ from mapreduce.inference.base import ModelProgram, executor_of
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.report import moments_of
+from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.moments import merge
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
 REPEATS, MOST_REPEATS = 5, 100
@@ -71,7 +71,7 @@ class Permute(ModelProgram, Sum):
     def lift(self, completed: int, unit: int) -> Permuted:
         rows, labels = self.inference.leaf(unit), (0.0, 0.0, 0.0)
         sums = np.zeros((len(self.ranges), self.repeats, 3))
-        if self.inference.model.regression:
+        if self.inference.estimator.regression:
             labels = tuple(self._moments(rows)[:3].tolist())
         for column, (start, stop) in enumerate(self.ranges):
             for repeat in range(self.repeats):
@@ -84,14 +84,14 @@ class Permute(ModelProgram, Sum):
 
     def _sums(self, rows: Batch) -> tuple[float, float, float]:
         score = score_of(self.inference, rows)
-        squares = self._moments(rows)[3] if self.inference.model.regression else 0.0
+        squares = self._moments(rows)[3] if self.inference.estimator.regression else 0.0
         return score.correct, score.loss, squares
 
     def _moments(self, rows: Batch) -> Array:
         labels = np.asarray(rows.labels, np.float64)
         weights = np.ones(rows.rows) if rows.weights is None else rows.weights
         with np.errstate(all="ignore"), self.inference.errors():
-            errors = labels - self.inference.logits(rows)[:, 0].astype(np.float64)
+            errors = labels - self.inference.estimator.logits(rows)[:, 0].astype(np.float64)
         return moments_of(labels, errors, weights)
 
 
@@ -124,7 +124,7 @@ def settings(wanted: bool, repeats: int | None, seed: int | None) -> tuple[int, 
 
 def added(
     found: Report,
-    run: RunDir,
+    fitted: FittedModel,
     data: AnyPath,
     execution: Execution,
     device: str = "cpu",
@@ -155,8 +155,8 @@ def added(
             "imported with --split-by have labels in order. Import it without"
         )
     ranges, how = recipe.ranges, {"repeats": repeats, "seed": seed}
-    program = Permute.of(run, found.completed, data, device, ranges=tuple(ranges.values()), **how)
-    permuted: Permuted = total(program, executor_of(execution, run.path, data))
+    program = Permute.of(fitted, data, device, ranges=tuple(ranges.values()), **how)
+    permuted: Permuted = total(program, executor_of(execution, fitted.path, data))
     correct, losses, squares = np.moveaxis(permuted.sums, 2, 0)
     check_finite(Score(0, 0, 0.0, float(losses.sum())), found.completed, data)
     if found.accuracy is not None:

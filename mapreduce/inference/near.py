@@ -1,8 +1,9 @@
 """Rows in memory, predicted in this process by a model that stays loaded."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,55 +12,48 @@ from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import lists, memory
 from mapreduce.errors import BadRowError, MemberError
-from mapreduce.inference.base import trained_on
 from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
+from mapreduce.models.fitted import FittedModel
 from mapreduce.plan.fitting import check_fits
-from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
 
 #: What errors call the rows.
 _SHOWN = "the data"
 
 
-class Loaded(NamedTuple):
-    """The checkpoint of a run after some rounds, which the folder held when it was read."""
-
-    run: RunDir
-    completed: int
-    predictor: Predictor
-
-
 class Near:
-    """A run's last checkpoint, which each thread keeps for its next calls."""
+    """The last model that was used, and each thread's predictor of it, for the next calls."""
 
     def __init__(self) -> None:
-        self._kept = threading.local()
+        self._last: tuple[object, FittedModel] | None = None
+        self._own = threading.local()
 
     def __reduce__(self) -> tuple[type["Near"], tuple[()]]:
         return Near, ()
 
-    def loaded(self, run: RunDir, device: str) -> Loaded:
-        """The model of the last checkpoint."""
-        # What another program goes on with, or makes anew at this path, is another model.
-        sign = checkpoint.sign(run), device
-        if getattr(self._kept, "sign", None) != sign:
-            completed = checkpoint.latest(run)
-            params = checkpoint.load(run, run.config.plan.create_model(), completed).params
-            self._kept.loaded = Loaded(run, completed, Predictor(run.config, params, device))
-            self._kept.sign = sign
-        found: Loaded = self._kept.loaded
+    def fitted(self, sign: object, read: Callable[[], FittedModel]) -> FittedModel:
+        """The model of a ``sign``, which ``read`` reads if the last one was another."""
+        if self._last is None or self._last[0] != sign:
+            self._last = sign, read()
+        return self._last[1]
+
+    def predictor(self, fitted: FittedModel, device: str) -> Predictor:
+        """The calling thread's predictor of a model."""
+        key = fitted, device
+        if getattr(self._own, "key", None) != key:
+            self._own.predictor, self._own.key = Predictor(fitted, device), key
+        found: Predictor = self._own.predictor
         return found
 
 
-def predict(kept: Loaded, data: Any, extras: Extras) -> Any:
+def predict(predictor: Predictor, data: Any, extras: Extras) -> Any:
     """The columns of predictions of an array, in its order, as a job gives them: a table.
 
     :func:`mapreduce.data.readers.memory.table` says what ``data`` may be; labels are not looked
     at.
     """
-    config = kept.run.config
+    fitted = predictor.fitted
     rows = memory.table(data)["X"].combine_chunks()
-    dtype = np.dtype(config.plan.dtype)
+    dtype = predictor.estimator.dtype
     features = lists.arrays(rows, dtype, Path(_SHOWN), 0, "X")
     shape = memory.shape(data)[1:]
     described = Manifest(
@@ -73,13 +67,13 @@ def predict(kept: Loaded, data: Any, extras: Extras) -> Any:
         source={},
         shards=(),
     )
-    check_fits(described, Path(_SHOWN), trained_on(kept.run), _SHOWN, takes_files=True)
+    check_fits(described, Path(_SHOWN), fitted.data, _SHOWN, takes_files=True)
     found = []
     for start in range(0, len(features), SLICE_ROWS):
         batch = Batch(np.ascontiguousarray(features[start : start + SLICE_ROWS]), None)
         try:
-            predicted = kept.predictor.predict(batch, extras.layer)
-            found.append(table_of(config, {}, predicted, extras))
+            predicted = predictor.predict(batch, extras.layer)
+            found.append(table_of(fitted.data.classes, {}, predicted, extras))
         except BadRowError as error:
             row = start + error.row + 1
             raise MemberError(f"{error}, for row {row} of the data") from error

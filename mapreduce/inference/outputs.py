@@ -23,8 +23,8 @@ from mapreduce.data import ipc
 from mapreduce.data.readers.parquet import opened
 from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.inference.predictor import NOTHING, Extras, plain
-from mapreduce.runs import checkpoint, lease
-from mapreduce.runs.directory import RunDir
+from mapreduce.models.fitted import FittedModel
+from mapreduce.runs import lease
 from mapreduce.support.commands import command
 
 Tell = Callable[[str], None]
@@ -83,12 +83,10 @@ def id_name(name: str | None, extras: Extras) -> str:
 
 
 def made_from(
-    run: RunDir, completed: int, sha256: str, device: str, extras: Extras = NOTHING
+    fitted: FittedModel, sha256: str, device: str, extras: Extras = NOTHING
 ) -> dict[str, str]:
-    """What predictions are made from: the model after some rounds, and data of this digest."""
-    model = run.config.plan.create_model()
-    params = checkpoint.load(run, model, completed).params
-    found = {"model_sha256": checkpoint.model_sha256(model.named(params)), "data_sha256": sha256}
+    """What predictions are made from: the model, and data of this digest."""
+    found = {"model_sha256": fitted.model_sha256, "data_sha256": sha256}
     more = {"device": "" if device == "cpu" else device, "layer": extras.layer}
     more["probability_of"] = json.dumps(extras.classes) if extras.classes else ""
     return found | {name: value for name, value in more.items() if value}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import SUCCESS, create
 from mapreduce.data import ids
 from mapreduce.data.batch import Array
@@ -30,8 +30,8 @@ from mapreduce.inference.base import ModelProgram, executor_of
 from mapreduce.inference.outputs import Tell
 from mapreduce.inference.predictor import NOTHING, SLICE_ROWS, Extras, table_of
 from mapreduce.inference.unit_files import UnitFiles
+from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message, encode_parts, read_message
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
 #: Bytes of predictions at once, of a process that makes the parts of all pieces.
@@ -175,7 +175,7 @@ class Predict(ModelProgram, UnitFiles):
         found = {name: array for name, array in arrays.items() if name != "row"}
         named = ids.of_rows(self.dataset.folder, self.dataset.manifest, rows)
         first = {"row": rows} | ({} if named is None else {self.id_name: named})
-        return table_of(RunDir(path_of(self.run)).config, first, found, self.extras)
+        return table_of(self.inference.fitted.data.classes, first, found, self.extras)
 
 
 def _at(arrays: Mapping[str, Array], places: Array | slice) -> dict[str, Array]:
@@ -189,8 +189,7 @@ def first_rows(manifest: Manifest) -> list[int]:
 
 
 def begin(
-    run: RunDir,
-    completed: int,
+    fitted: FittedModel,
     data: AnyPath,
     out: AnyPath,
     id_name: str | None = None,
@@ -203,17 +202,16 @@ def begin(
     ``extras`` stand beside the predictions.
     """
     manifest = Dataset(data).manifest
-    made_from = outputs.made_from(run, completed, manifest.sha256, device, extras)
+    made_from = outputs.made_from(fitted, manifest.sha256, device, extras)
     recipe = fitted_of(data, manifest)
     name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None), extras)
     digest = outputs.digest_of(made_from)
     more = {"out": str(out), "id_name": name, "made_from": digest, "extras": extras}
-    return Predict.of(run, completed, data, device, **more), made_from
+    return Predict.of(fitted, data, device, **more), made_from
 
 
 def predict(
-    run: RunDir,
-    completed: int,
+    fitted: FittedModel,
     data: AnyPath,
     out: AnyPath,
     execution: Execution,
@@ -229,12 +227,12 @@ def predict(
     OutputError.
     ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
     """
-    program, made_from = begin(run, completed, data, out, id_name, device, extras)
+    program, made_from = begin(fitted, data, out, id_name, device, extras)
     with outputs.begun(out, made_from, len(program.starts), tell) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))
             reducers = min(execution.workers, len(program.starts))
-            tasks, paths = program.units(0), (run.path, data, parts)
+            tasks, paths = program.units(0), (fitted.path, data, parts)
             executor = executor_of(execution, *paths, tasks=tasks, reducers=reducers)
             unit_files.advance(program, executor, tell)
     return program.dataset.manifest.rows

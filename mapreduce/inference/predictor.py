@@ -1,4 +1,4 @@
-"""A trained model: rows in, predictions out."""
+"""A fitted model: rows in, predictions out."""
 
 import contextlib
 import json
@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kernels import arrays
 from mapreduce.data.batch import Array, Batch
 from mapreduce.errors import UsageError
-from mapreduce.models.base import Model, device_errors
-from mapreduce.models.context import Context, Workspace
-from mapreduce.runs.directory import RunConfig
+from mapreduce.models.base import device_errors
+from mapreduce.models.fitted import FittedModel
 from mapreduce.support import blas
 from mapreduce.support.suggest import did_you_mean
 
@@ -46,63 +44,21 @@ NOTHING = Extras()
 
 
 class Predictor:
-    """The model of a run with parameters (size,), which may be replaced.
-
-    It needs no folder and no data. An instance belongs to one thread.
+    """A fitted model that predicts batches of rows. An instance belongs to one thread.
 
     ``device``: Where it computes; by default where it was trained.
     """
 
-    def __init__(self, config: RunConfig, params: Array, device: str | None = None) -> None:
+    def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
         # Only single-threaded products have reproducible bits.
         blas.limit()
-        self.config = config
-        self.model = config.plan.create_model(device)
-        device = self.model.device if self.model.stays_on_device else "cpu"
-        self._device, self.context = device, Context(Workspace(device))
-        self.params = params
-
-    @property
-    def model(self) -> Model:
-        """The model, or a part of it, as the plan has it compute."""
-        return self._model
-
-    @model.setter
-    def model(self, model: Model) -> None:
-        self._model = model.batch_invariant() if self.config.plan.batch_invariant else model
-
-    @property
-    def params(self) -> Array:
-        """The parameters, where the model keeps its arrays."""
-        return self._params
-
-    @params.setter
-    def params(self, params: Array) -> None:
-        with device_errors(self.model.device):
-            self._params: Array = arrays.to_device(params, self._device)
-        self.model.hold(self._params)
-
-    def logits(self, batch: Batch) -> Array:
-        """Logits (rows, classes) of a batch, which the next call may overwrite."""
-        found: Array = arrays.values(self.model.logits(self.params, batch, self.context))
-        return found
-
-    def probabilities(self, batch: Batch) -> Array:
-        """Probabilities (rows, classes) of a batch, which the next call may overwrite."""
-        found: Array = arrays.values(self.model.probabilities(self.params, batch, self.context))
-        return found
+        self.fitted, self.estimator = fitted, fitted.estimator(device)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """Errors of the device."""
-        with device_errors(self.model.device):
+        with device_errors(self.estimator.device):
             yield
-
-    def layer_outputs(self, batch: Batch, layer: str) -> Array:
-        """Outputs (rows, n) of a layer for a batch, which the next call may overwrite."""
-        found = self.model.layer_outputs(self.params, batch, self.context, layer)
-        values: Array = arrays.values(found)
-        return values
 
     def predict(self, batch: Batch, layer: str = "") -> dict[str, Array]:
         """What the model says of some rows, and their labels if they have any.
@@ -112,20 +68,26 @@ class Predictor:
         Raises DeviceError, and BadRowError (a model of one's own cannot take a row).
         """
         found = {} if batch.labels is None else {"label": batch.labels}
+        estimator = self.estimator
         with self.errors():
-            if self.model.regression:
-                found["prediction"] = self.logits(batch)[:, 0].copy()
+            if estimator.regression:
+                found["prediction"] = estimator.logits(batch)[:, 0].copy()
             else:
-                found["probabilities"] = self.probabilities(batch).copy()
+                found["probabilities"] = estimator.probabilities(batch).copy()
             if layer:
-                found["features"] = self.layer_outputs(batch, layer).copy()
+                found["features"] = estimator.layer_outputs(batch, layer).copy()
         return found
 
 
 def table_of(
-    config: RunConfig, first: Mapping[str, Any], predicted: dict[str, Array], extras: Extras
+    names: tuple[int | str, ...],
+    first: Mapping[str, Any],
+    predicted: dict[str, Array],
+    extras: Extras,
 ) -> Any:
     """The table of what :meth:`Predictor.predict` gives, behind its ``first`` columns.
+
+    ``names``: Those of the classes.
 
     ``label`` if there are any, ``prediction``, of a classifier ``probability``, those of some
     classes, and ``probabilities``, and ``features`` if there are any.
@@ -133,16 +95,16 @@ def table_of(
     found: dict[str, Any] = {**first, **predicted}
     metadata = {}
     if "probabilities" in predicted:
-        classes, values = pa.array(config.classes), predicted["probabilities"]
+        classes, values = pa.array(names), predicted["probabilities"]
         best = values.argmax(axis=1)
         if "label" in predicted:
             found["label"] = classes.take(pa.array(predicted["label"]))
         found["prediction"] = classes.take(pa.array(best))
         found["probability"] = values[np.arange(len(best)), best]
         for name, column in zip(extras.classes, extras.columns, strict=True):
-            found[column] = values[:, config.classes.index(name)]
+            found[column] = values[:, names.index(name)]
         found["probabilities"] = _lists(found.pop("probabilities"))
-        metadata[CLASSES] = json.dumps(config.classes, ensure_ascii=False)
+        metadata[CLASSES] = json.dumps(names, ensure_ascii=False)
     if "features" in predicted:
         found["features"] = _lists(found.pop("features"))
     return pa.table(found, metadata=metadata)
@@ -160,13 +122,13 @@ def _lists(values: Array) -> Any:
 
 
 def extras_of(
-    config: RunConfig, layer: str | None = None, classes: Iterable[object] = ()
+    fitted: FittedModel, layer: str | None = None, classes: Iterable[object] = ()
 ) -> Extras:
-    """What is to stand beside the predictions of a run's model.
+    """What is to stand beside the predictions of a model.
 
     Raises UsageError (there is no such layer, or class).
     """
-    known = {str(name): name for name in config.classes}
+    known = {str(name): name for name in fitted.data.classes}
     has = ", ".join([*known][:_MOST_LISTED]) + ", ..." * (len(known) > _MOST_LISTED)
     for name in (wanted := [str(one) for one in classes]):
         if name not in known:
@@ -174,11 +136,11 @@ def extras_of(
                 f"--probability-of {name}: the model has no such class; it "
                 f"{f'has {has}' if has else 'predicts numbers'}.{did_you_mean(name, known)}"
             )
-    return Extras(layer_of(config, layer), tuple(known[name] for name in dict.fromkeys(wanted)))
+    return Extras(layer_of(fitted, layer), tuple(known[name] for name in dict.fromkeys(wanted)))
 
 
-def layer_of(config: RunConfig, name: str | None, option: str = "") -> str:
-    """The name of a layer of a run's model as the model has it; empty for None.
+def layer_of(fitted: FittedModel, name: str | None, option: str = "") -> str:
+    """The name of a layer of a model as the model has it; empty for None.
 
     ``name`` may count from the end: -1 is the last layer. ``option`` begins the message instead of
     ``--layer``. Raises UsageError (there is none).
@@ -186,11 +148,10 @@ def layer_of(config: RunConfig, name: str | None, option: str = "") -> str:
     if name is None:
         return ""
     option = option or f"--layer {name}"
-    model, spec = config.plan.create_model(), config.plan.model
-    known = model.named_layers()
+    known = fitted.about.named_layers()
     if not known:
         raise UsageError(
-            f"{option}: {spec:.60} has no layers with names. Expected a run of a network of "
+            f"{option}: {fitted.name:.60} has no layers with names. Expected a run of a network of "
             f"layers, such as --model dense:64,relu, of mlp, or of a PyTorch module"
         )
     # Those within another layer, as in a residual block, are not counted.

@@ -11,7 +11,7 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference.base import scratch
-from mapreduce.runs.directory import RunDir
+from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
 from mapreduce.tables import shuffle
@@ -19,7 +19,7 @@ from mapreduce.tables import shuffle
 
 @contextlib.contextmanager
 def imported(
-    run: RunDir,
+    fitted: FittedModel,
     data: AnyPath,
     warn: Callable[[str], None],
     execution: Execution,
@@ -37,8 +37,8 @@ def imported(
         refuse(data, given)
         yield data
         return
-    with scratch(run.path / "data", execution.runner) as out:
-        make(run, data, out, warn, execution, labelled, given)
+    with scratch(fitted.folder / "data", execution.runner) as out:
+        make(fitted, data, out, warn, execution, labelled, given)
         yield out
 
 
@@ -55,19 +55,19 @@ def is_read_there(data: AnyPath, execution: Execution) -> bool:
     return isinstance(data, RemotePath) and not execution.traits.is_here
 
 
-def recipe_of(run: RunDir, data: AnyPath, *, come_here: bool = True) -> FittedRecipe:
+def recipe_of(fitted: FittedModel, data: AnyPath, *, come_here: bool = True) -> FittedRecipe:
     """The recipe by which a file is read; see :func:`mapreduce.support.unfinished.files_of`."""
     unfinished.files_of([data], come_here=come_here)
-    if run.recipe is None:
+    if fitted.recipe is None:
         raise UsageError(
-            f"{data} is a file, and {run.path} was not trained on a table that was imported from "
-            f"one: name the folder of a dataset"
+            f"{data} is a file, and {fitted.path} was not trained on a table that was imported "
+            f"from one: name the folder of a dataset"
         )
-    return run.recipe
+    return fitted.recipe
 
 
 def make(
-    run: RunDir,
+    fitted: FittedModel,
     data: AnyPath,
     out: AnyPath,
     warn: Callable[[str], None],
@@ -75,12 +75,12 @@ def make(
     labelled: bool,
     given: Mapping[str, Any],
 ) -> None:
-    """Import a file of a table by the recipe of a run; see :func:`imported`."""
+    """Import a file of a table by the recipe of a model; see :func:`imported`."""
     is_there = is_read_there(data, execution) and isinstance(out, RemotePath)
-    recipe = recipe_of(run, data, come_here=not is_there)
+    recipe = recipe_of(fitted, data, come_here=not is_there)
     asked = {**given, "labelled": None if labelled else False}
     kind, wanted = opening.request([data], asked, recipe)
-    classes = run.config.classes or None
+    classes = fitted.data.classes or None
     if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
         shuffle.import_table(reading, out, 0, execution, classes)

@@ -23,11 +23,9 @@ from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
 from mapreduce.inference.metrics import BINS, Report
-from mapreduce.models import MODELS
-from mapreduce.models.base import Model
+from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.moments import merge
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
 #: Most bins of all curves together, and the bits that are dropped at a time to have no more.
@@ -149,13 +147,13 @@ TALLIES = Monoid("the report", Tally.__add__, to_message, from_message)
 
 def tally_of(inference: Inference, batch: Batch) -> Tally:
     """The tally of some rows of the data."""
-    model = inference.model
+    estimator = inference.estimator
     score = score_of(inference, batch)
     with np.errstate(all="ignore"), inference.errors():
-        logits = inference.logits(batch)
+        logits = estimator.logits(batch)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
-        labels = np.asarray(batch.labels, np.float64 if model.regression else np.int64)
-        if model.regression:
+        labels = np.asarray(batch.labels, np.float64 if estimator.regression else np.int64)
+        if estimator.regression:
             errors = labels - logits[:, 0].astype(np.float64)
             nothing = Histogram(np.empty(0, np.int64), np.empty((0, 3)))
             moments = moments_of(labels, errors, weights)
@@ -164,7 +162,7 @@ def tally_of(inference: Inference, batch: Batch) -> Tally:
         keys = labels * classes + predictions
         pairs = Histogram.of(keys, np.stack([np.ones(batch.rows), weights], axis=1))
         margins = logits[:, 1:2] - logits[:, :1]
-        chances = inference.probabilities(batch)
+        chances = estimator.probabilities(batch)
         bins = _bins(chances, labels, predictions, weights)
         if classes == 2:
             scores, first = margins, 1
@@ -227,28 +225,26 @@ class Tallies(ModelProgram, Sum):
         return tally_of(self.inference, self.inference.leaf(unit))
 
 
-def report(
-    run: RunDir, completed: int, data: AnyPath, execution: Execution, device: str = "cpu"
-) -> Report:
-    """Report on the checkpoint after ``completed`` rounds, on a dataset with labels.
+def report(fitted: FittedModel, data: AnyPath, execution: Execution, device: str = "cpu") -> Report:
+    """Report on a model, on a dataset with labels.
 
     Raises
     ------
     NonFiniteError
         The sum of the losses is NaN or infinite.
     """
-    program = Tallies.of(run, completed, data, device)
-    tally: Tally = total(program, executor_of(execution, run.path, data))
-    check_finite(tally.score, completed, data)
-    return reported(tally, completed, run, Dataset(data).manifest.weighted)
+    program = Tallies.of(fitted, data, device)
+    tally: Tally = total(program, executor_of(execution, fitted.path, data))
+    check_finite(tally.score, fitted.completed, data)
+    return reported(tally, fitted, Dataset(data).manifest.weighted)
 
 
-def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Report:
+def reported(tally: Tally, fitted: FittedModel, is_weighted: bool) -> Report:
     """The report that follows from the sums over all rows."""
-    model, classes = run.config.plan.create_model(), run.config.classes
+    estimator, classes = fitted.about, fitted.data.classes
     weights = {"weight": tally.score.weight, "is_weighted": is_weighted}
-    common = {**vars(tally.score.evaluated(completed, model)), **weights}
-    if model.regression:
+    common = {**vars(tally.score.evaluated(fitted.completed, estimator.regression)), **weights}
+    if estimator.regression:
         found: dict[str, Any] = metrics.regression(tally.moments)
         return Report(**common, **found)
     keys = tally.pairs.keys
@@ -262,19 +258,15 @@ def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Re
         areas.append(metrics.area(tally.curves.keys[own], tally.curves.sums[own]))
     known = [area for area in areas if area is not None]
     auc, error = np.mean(known, axis=0).tolist() if known else (None, None)
-    if known and tally.bits == 32 and model.dtype == np.float32:
+    if known and tally.bits == 32 and estimator.dtype == np.float32:
         error = 0.0
     bins = tally.bins.sums
     squares = float(bins[:, 3].sum()) / (2 if len(classes) == 2 else 1)
-    is_log = getattr(model, "loss", "logistic") == "logistic"
-    if MODELS.split(run.config.plan.model)[0] not in MODELS:
-        # One of somebody's own may have any loss.
-        is_log = type(model).score is Model.score
     return Report(
         **common,
         classes=classes,
         cells=tuple(cells),
-        log_loss=common["loss"] if is_log else None,
+        log_loss=common["loss"] if estimator.is_log_loss else None,
         roc_auc=auc,
         roc_auc_error=error,
         brier_score=squares / tally.score.weight,

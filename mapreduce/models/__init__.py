@@ -102,6 +102,14 @@ MODELS = _Models(
     carriers=(_TORCH,),
 )
 
+#: The kinds of fitted models: what computes with the arrays of each.
+ESTIMATORS = Registry(
+    "model",
+    "gradreduce.estimators",
+    {"gradient": "mapreduce.models.gradient:GradientModel"},
+    base="mapreduce.models.fitted:Estimator",
+)
+
 
 def parse(spec: str) -> tuple[str, tuple[int, ...] | str]:
     """Name and arguments of a specification like ``mlp:256,128``, or a UsageError.

@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from kernels import dispatch
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.errors import DeviceError, UsageError
+from mapreduce.errors import DataError, DeviceError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.reduction.vectors import Vector
 
@@ -39,6 +41,21 @@ def _translated(device: str) -> Iterator[None]:
         yield
     except CudaError as error:
         raise DeviceError(f"--device {device}: {error}") from error
+
+
+def model_sha256(params: Mapping[str, Array]) -> str:
+    """Digest of a model's parameters, and of nothing else.
+
+    It covers the list of (name, dtype, shape), sorted by name, as JSON, and then the arrays' bytes
+    in that order, little-endian and C-contiguous.
+    """
+    arrays = dict(sorted(params.items()))
+    entries = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
+    digest = hashlib.sha256(json.dumps(entries).encode())
+    for array in arrays.values():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(little.data if little.size else b"")
+    return digest.hexdigest()
 
 
 class Parameter(NamedTuple):
@@ -318,6 +335,34 @@ class Model(ABC):
         """The flat vector's parts by name; no copies."""
         names = (parameter.name for parameter in self.parameters)
         return dict(zip(names, self.views(flat), strict=True))
+
+    def flat(self, named: Mapping[str, Array], source: object) -> Array:
+        """Named parameters as a flat vector (size,), in the model's dtype.
+
+        Raises
+        ------
+        DataError
+            Names or shapes of ``source`` are not those of the model, or a number is not finite.
+        """
+        params = np.empty(self.size, self.dtype)
+        views = self.named(params)
+        expected = {name: view.shape for name, view in views.items()}
+        found = {name: array.shape for name, array in named.items()}
+        if found != expected:
+            raise DataError(
+                f"{source} does not hold the parameters of the model: expected "
+                f"{dict(sorted(expected.items() - found.items()))}, found "
+                f"{dict(sorted(found.items() - expected.items()))}. Take the model, and data with "
+                f"the features, that they were trained with"
+            )
+        for name, view in views.items():
+            with np.errstate(over="ignore"):
+                view[...] = named[name]
+            if not np.isfinite(view).all():
+                raise DataError(
+                    f"{source}: {name} has elements that are not finite as {self.dtype}"
+                )
+        return params
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[Parameter, slice, slice]]:
         """The parameters in a part of the flat vector.

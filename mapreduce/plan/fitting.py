@@ -1,35 +1,19 @@
 """Whether data fit those that a model was trained on; if not, where they differ first."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.data.columns import Columns, misfit
+from mapreduce.data.columns import misfit
 from mapreduce.data.manifest import Listed, Manifest, Standardised
 from mapreduce.errors import DataError
-from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.models.fitted import TrainedOn
+from mapreduce.plan.plan import Plan
 from mapreduce.support.commands import command
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
-
-
-@dataclass(frozen=True)
-class TrainedOn:
-    """The data that a model was trained on, as far as others must agree with them.
-
-    :class:`mapreduce.data.manifest.Manifest` has ``classes`` and ``columns``; the folder,
-    ``place``, is for messages. ``recipe`` reads how the columns of a table became features.
-    """
-
-    place: str
-    reference: DataReference
-    shape: tuple[int, ...]
-    classes: tuple[int | str, ...]
-    columns: Columns | None
-    recipe: "Callable[[], FittedRecipe | None]"
 
 
 def check_evaluation(
@@ -40,10 +24,14 @@ def check_evaluation(
     classes = training.classes or ()
     trained_on = TrainedOn(
         str(place),
-        plan.data,
+        str(place),
+        plan.data.features,
         training.shape,
         classes,
+        plan.data.shape,
         training.columns,
+        plan.data.standardised,
+        plan.data.recipe,
         lambda: _recipe(place, training),
     )
     check_fits(data, folder, trained_on, where)
@@ -77,8 +65,11 @@ def _other_features(
     data: Manifest, folder: AnyPath, trained_on: TrainedOn, takes_files: bool
 ) -> str | None:
     """How the features are others than those of the training data, by name or by origin."""
-    place, recipe = trained_on.place, trained_on.reference.recipe
-    alike = f"Import the table with {command('--like', place)}" + ", or name its file" * takes_files
+    place, recipe = trained_on.place, trained_on.recipe_sha256
+    alike = "Name the file of a table with the same columns"
+    if trained_on.folder is not None:
+        alike = f"Import the table with {command('--like', trained_on.folder)}"
+        alike += ", or name its file" * takes_files
     if wrong := misfit(data.columns, trained_on.columns):
         pairs = zip_longest(data.columns or (), trained_on.columns or ())
         number, (found, expected) = next(
@@ -96,13 +87,13 @@ def _other_features(
     theirs, ours = _recipe(folder, data), trained_on.recipe()
     if ours is None:
         return (
-            f"expected {trained_on.reference.features} features of no table, as in the training "
+            f"expected {trained_on.features} features of no table, as in the training "
             f"data {place}, found {data.features} that a recipe has made of one. Import both in "
             f"the same way"
         )
     if theirs is None:
         return (
-            f"expected {trained_on.reference.features} features that the recipe of the training "
+            f"expected {trained_on.features} features that the recipe of the training "
             f"data {place} has made of a table, found {data.features} of none. {alike}"
         )
     return (
@@ -113,14 +104,13 @@ def _other_features(
 
 def _other_rows(data: Manifest, trained_on: TrainedOn) -> str | None:
     """How shapes or classes are others than those of the training data."""
-    reference, place = trained_on.reference, trained_on.place
-    if data.features != reference.features:
+    place, shape = trained_on.place, trained_on.image
+    if data.features != trained_on.features:
         return (
-            f"expected {reference.features} features, as in the training data {place} (examples "
+            f"expected {trained_on.features} features, as in the training data {place} (examples "
             f"of the shape {trained_on.shape}), found {data.features} (shape {data.shape}). Import "
             f"the same features"
         )
-    shape = reference.shape
     if shape is not None and len(data.shape) > 1 and _image(data.shape) != _image(shape):
         return (
             f"expected rows of the shape {shape}, channels first, as in the training data {place}, "
@@ -142,7 +132,7 @@ def _other_rows(data: Manifest, trained_on: TrainedOn) -> str | None:
 
 def _other_scales(data: Manifest, trained_on: TrainedOn) -> str | None:
     """How the features were standardised otherwise than those of the training data."""
-    place, expected = trained_on.place, trained_on.reference.standardised
+    place, expected = trained_on.place, trained_on.standardised
     if digest(data.standardised) == expected:
         return None
     if expected is None:
@@ -151,9 +141,12 @@ def _other_scales(data: Manifest, trained_on: TrainedOn) -> str | None:
             f"standardised ones. Name the data that they were made of"
         )
     found = "others" if data.standardised else "none"
+    advice = "Name data that were standardised like them"
+    if trained_on.folder is not None:
+        like = command("--like", trained_on.folder)
+        advice = f"Use 'gradreduce data standardise DATA OUT {like}'"
     return (
-        f"expected the means and deviations of the training data {place}, found {found}. Use "
-        f"'gradreduce data standardise DATA OUT {command('--like', place)}'"
+        f"expected the means and deviations of the training data {place}, found {found}. {advice}"
     )
 
 

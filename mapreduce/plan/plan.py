@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mapreduce import models, optim
+from mapreduce import optim
 from mapreduce.data import order
 from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
 from mapreduce.models.context import Key
+from mapreduce.models.specification import Specification, Trunk
 from mapreduce.plan import augmentation, strategies
 from mapreduce.reduction import compression
 
@@ -66,31 +67,6 @@ class DataReference:
     standardised: str | None = None
     shape: tuple[int, ...] | None = None
     recipe: str | None = None
-
-
-@dataclass(frozen=True)
-class Trunk:
-    """The model of another run, of which a layer gives the features that the plan's model takes.
-
-    Attributes
-    ----------
-    model : str
-        Its specification.
-    classes : int
-        Those that it knows; 0 if it predicts numbers.
-    layer : str
-        The layer, as :meth:`mapreduce.models.base.Model.named_layers` has it.
-    outputs : int
-        Numbers that the layer gives for a row.
-    model_sha256 : str
-        Digest of its parameters when the plan was made. They are in the initial parameters.
-    """
-
-    model: str
-    classes: int
-    layer: str
-    outputs: int
-    model_sha256: str
 
 
 @dataclass(frozen=True)
@@ -257,16 +233,20 @@ class Plan:
 
     def create_model(self, device: str | None = None) -> Model:
         """The model, for the shape of the data, on the plan's device or another."""
-        shape = self.data.shape or self.data.features
-        device, classes, trunk = device or self.device, self.data.classes, self.trunk
-        if trunk is None:
-            return models.create(self.model, shape, classes, self.dtype, device)
-        # Only these plans load it.
-        from mapreduce.models.fed import Fed
+        return self.specification.create(device)
 
-        below = models.create(trunk.model, shape, trunk.classes, self.dtype, device)
-        head = models.create(self.model, trunk.outputs, classes, self.dtype, device)
-        return Fed(below, trunk.layer, head)
+    @property
+    def specification(self) -> Specification:
+        """All that decides the functions of the model."""
+        return Specification(
+            model=self.model,
+            shape=self.data.shape or (self.data.features,),
+            classes=self.data.classes,
+            dtype=self.dtype,
+            device=self.device,
+            batch_invariant=self.batch_invariant,
+            trunk=self.trunk,
+        )
 
     def create_schedule(self, factor: float = 1.0) -> optim.Schedule:
         """From the round to its learning rate; from the step, if a round has several."""

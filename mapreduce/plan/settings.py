@@ -12,12 +12,13 @@ from mapreduce import models, optim
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, MemberError, UntrustedError, UsageError
 from mapreduce.models.base import Model
+from mapreduce.models.specification import Trunk
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listed
 from mapreduce.plan.flags import CONVEX, PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
-from mapreduce.plan.plan import DataReference, Plan, Trunk
+from mapreduce.plan.plan import DataReference, Plan
 from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.registry import Registry

@@ -15,18 +15,20 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from dataclasses import asdict, replace
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.models.base import Model
+from mapreduce.models.base import model_sha256 as model_sha256
+from mapreduce.models.fitted import FittedModel, TrainedOn
+from mapreduce.models.gradient import KIND
 from mapreduce.runs import lease
 from mapreduce.runs.directory import INITIAL, RunDir
 from mapreduce.runs.events import RunEnded
@@ -38,21 +40,6 @@ MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkp
 
 _NAME = re.compile("[0-9]{8}")
 _GONE = (FileNotFoundError, NotADirectoryError)
-
-
-def model_sha256(params: Mapping[str, Array]) -> str:
-    """Digest of a model's parameters, and of nothing else.
-
-    It covers the list of (name, dtype, shape), sorted by name, as JSON, and then the arrays' bytes
-    in that order, little-endian and C-contiguous.
-    """
-    arrays = dict(sorted(params.items()))
-    entries = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
-    digest = hashlib.sha256(json.dumps(entries).encode())
-    for array in arrays.values():
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(little.data if little.size else b"")
-    return digest.hexdigest()
 
 
 def save(run: RunDir, model: Model, position: Position) -> str:
@@ -123,38 +110,11 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
         raise DataError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
     if any(array.dtype != model.dtype for array in named.values()):
         raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
-    params = flat(model, named, folder / MODEL)
+    params = model.flat(named, folder / MODEL)
     try:
         return Position.of(completed, {**state, "params": params}, run.config.plan)
     except DataError as error:
         raise DataError(f"{folder / OPTIMIZER}: {error}") from error
-
-
-def flat(model: Model, named: Mapping[str, Array], source: object) -> Array:
-    """Named parameters as the flat vector (size,) of a model, in its dtype.
-
-    Raises
-    ------
-    DataError
-        Names or shapes of ``source`` are not those of the model, or a number is not finite.
-    """
-    params = np.empty(model.size, model.dtype)
-    views = model.named(params)
-    expected = {name: view.shape for name, view in views.items()}
-    found = {name: array.shape for name, array in named.items()}
-    if found != expected:
-        raise DataError(
-            f"{source} does not hold the parameters of the model: expected "
-            f"{dict(sorted(expected.items() - found.items()))}, found "
-            f"{dict(sorted(found.items() - expected.items()))}. Take the model, and data with the "
-            f"features, that they were trained with"
-        )
-    for name, view in views.items():
-        with np.errstate(over="ignore"):
-            view[...] = named[name]
-        if not np.isfinite(view).all():
-            raise DataError(f"{source}: {name} has elements that are not finite as {model.dtype}")
-    return params
 
 
 def load_file(path: AnyPath) -> dict[str, Array]:
@@ -186,7 +146,7 @@ def first(run: RunDir) -> Position:
     if plan.initial_sha256 is None:
         return Position.first(plan)
     model = plan.create_model()
-    params = flat(model, load_file(run.path / INITIAL), run.path / INITIAL)
+    params = model.flat(load_file(run.path / INITIAL), run.path / INITIAL)
     if (digest := model_sha256(model.named(params))) != plan.initial_sha256:
         raise DataError(
             f"{run.path / INITIAL} is damaged: its parameters have the sha256 {digest[:16]}…, the "
@@ -209,13 +169,15 @@ def sign(run: RunDir) -> tuple[bytes, ...]:
     """What differs if :func:`latest` would find another model: the run, and its last checkpoint."""
     result, known = run.result(), saved(run)
     completed = [result.completed] if result else known[-1:]
-    return run.config.to_bytes(), *(marker_of(run, number) for number in completed)
+    files = [run.path / name for name in ("run.json", "moved.json")]
+    files += [run.checkpoints / f"{number:08d}" / MARKER for number in completed]
+    return tuple(map(_content, files))
 
 
-def marker_of(run: RunDir, completed: int) -> bytes:
-    """What tells a checkpoint from others: its marker; empty if that cannot be read."""
+def _content(path: AnyPath) -> bytes:
+    """The content of a file; empty if it cannot be read."""
     with contextlib.suppress(OSError, StorageError):
-        return (run.checkpoints / f"{completed:08d}" / MARKER).read_bytes()
+        return path.read_bytes()
     return b""
 
 
@@ -229,20 +191,58 @@ def latest(run: RunDir) -> int:
     DataError
         It is damaged.
     """
+    return fitted(run).completed
+
+
+def fitted(run: RunDir, completed: int | None = None) -> FittedModel:
+    """The model of a checkpoint, by default of :func:`latest`, whose errors are these, too."""
+    model = run.config.plan.create_model()
+    if completed is not None:
+        return fitted_with(run, load(run, model, completed).params, completed)
     result, known = run.result(), saved(run)
     if result is None and not known:
         raise MissingInputError(
             f"{run.path} has no checkpoint yet. Continue with '{resume(run.path)}'"
         )
     completed = known[-1] if result is None else result.completed
-    model = run.config.plan.create_model()
     try:
         position = load(run, model, completed)
         if result is not None:
             check_result(model, position, result)
     except DataError as error:
         raise DataError(f"{error}. '{resume(run.path)}' computes it again") from error
-    return completed
+    return fitted_with(run, position.params, completed)
+
+
+def opened(place: str, completed: int) -> FittedModel:
+    """The model that lies in a run's folder, after some rounds."""
+    return fitted(RunDir(path_of(place)), completed)
+
+
+def fitted_with(run: RunDir, params: Array, completed: int = 0) -> FittedModel:
+    """The model of a run with parameters (size,)."""
+    arrays = run.config.plan.create_model().named(params)
+    return replace(untrained(run), arrays=arrays, completed=completed, model_sha256="")
+
+
+def untrained(run: RunDir) -> FittedModel:
+    """The model of a run without arrays."""
+    config, plan = run.config, run.config.plan
+    data = TrainedOn(
+        config.data,
+        config.data,
+        plan.data.features,
+        config.shape,
+        config.classes,
+        plan.data.shape,
+        config.columns,
+        plan.data.standardised,
+        plan.data.recipe,
+        lambda: run.recipe,
+    )
+    options = json.loads(json.dumps(asdict(plan.specification)))
+    profile = config.numeric_profile
+    return FittedModel(KIND, options, {}, data, plan.dtype, profile, path=run.path)
 
 
 def remove(run: RunDir, completed: int) -> None:

@@ -24,7 +24,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, ordered, path_of
 from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
-from mapreduce.data.manifest import load
+from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import CSV_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
@@ -36,6 +36,7 @@ from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.predictor import SLICE_ROWS, extras_of, plain
 from mapreduce.inference.report import report
+from mapreduce.models.fitted import FittedModel
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
@@ -82,80 +83,49 @@ _PATHS = (str, os.PathLike, RemotePath)
 _NUMBERS = ("learning_rate", "eval_accuracy", "eval_loss")
 
 
-class Run:
-    """A training in the folder ``path``: its model, its history, and how to go on with it."""
+class TrainedModel:
+    """A trained model, as :func:`load` reads it from a file: how to use it."""
 
-    @_in_python
-    def __init__(self, path: AnyPath) -> None:
-        self.path = path
-        self._kept = near.Near()
-        _ = self._run.config
+    def __init__(self, fitted: FittedModel) -> None:
+        self._model, self._near = fitted, near.Near()
 
     @property
-    def _run(self) -> RunDir:
-        # Made anew each time, since another program may have gone on with the run.
-        return RunDir(self.path)
+    def _fitted(self) -> FittedModel:
+        """The model."""
+        return self._model
 
     @property
-    def plan(self) -> Plan:
-        """Everything that decides the result."""
-        return self._run.config.plan
+    def _about(self) -> FittedModel:
+        """The model, of which no array is looked at."""
+        return self._model
 
     @property
     def classes(self) -> tuple[int | str, ...]:
         """The labels of a classifier, in the order of its probabilities."""
-        return self._run.config.classes
+        return self._about.data.classes
 
     @property
     def recipe(self) -> FittedRecipe | None:
         """What the columns of the training data became, if they were a table: ``columns`` has
         ``name``, ``kind``, ``features`` and ``note`` of each, ``left_out`` the others and why.
         """
-        return self._run.recipe
+        return self._about.recipe
 
     @property
     def model_sha256(self) -> str | None:
-        """Digest of the result, or of the last checkpoint; None before there is one."""
-        found: str | None = self._run.summary()["model_sha256"]
-        return found
+        """Digest of the model's parameters."""
+        return self._fitted.model_sha256
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """The model's parameters by name, arrays of the plan's dtype.
+        """The model's parameters by name, arrays of its dtype.
 
         Raises
         ------
         MissingInputError, DataError
             There is no checkpoint yet, or it is damaged.
         """
-        run, model = self._run, self.plan.create_model()
-        return model.named(checkpoint.load(run, model, checkpoint.latest(run)).params)
-
-    @property
-    def history(self) -> Any:
-        """A ``pyarrow.Table`` with a row for each round.
-
-        Columns: ``round`` (int64, from 1), ``rows`` (int64), ``loss`` (float64, the mean before the
-        update; null if it was not finite), ``learning_rate`` (float64, null for L-BFGS),
-        ``eval_accuracy`` and ``eval_loss`` (float64, null where nothing was evaluated).
-        """
-        rounds, evaluated = self._recorded("RoundCompleted"), self._recorded("Evaluated")
-        has_rate = "learning_rate" in optim.find(self.plan.optimizer).takes
-        rate = self.plan.create_schedule() if has_rate else lambda step: None
-        steps = self.plan.steps_per_round
-        for at, event in rounds.items():
-            scores = {f"eval_{name}": value for name, value in evaluated.get(at, {}).items()}
-            event |= {"learning_rate": rate((at - 1) * steps), **scores}
-        return _table(rounds, "loss", *_NUMBERS)
-
-    @property
-    def evaluations(self) -> Any:
-        """A ``pyarrow.Table`` of evaluations: ``round``, ``rows``, ``accuracy`` and ``loss``."""
-        return _table(self._recorded("Evaluated"), "accuracy", "loss")
-
-    def _recorded(self, kind: str) -> dict[int, dict[str, Any]]:
-        recorded = events.read(self.path / "events.jsonl")
-        return {event["completed"]: event for event in recorded if event["event"] == kind}
+        return dict(self._fitted.arrays)
 
     @_in_python
     def evaluate(
@@ -197,27 +167,25 @@ class Run:
         given = {"label": label, "weights": weights, **_reading(options, "missing_label")}
         permutations = permuting.settings(importance, repeats, seed)
         with self._at_work(options) as (how, device, place), contextlib.ExitStack() as stack:
-            grouped, shown = None, _shown_as(data)
+            fitted, grouped, shown = self._fitted, None, _shown_as(data)
             if by is not None:
                 if memory.is_table(data):
                     data = stack.enter_context(_as_file(memory.table(data), "the table"))
                 elif not isinstance(data, _PATHS):
                     raise UsageError(f"by={by!r}: expected a table, or the file of one")
-                grouped = stack.enter_context(
-                    groups.of_file(self._run, _path(data), by, given, how)
-                )
+                grouped = stack.enter_context(groups.of_file(fitted, _path(data), by, given, how))
                 given["drop"] = (*given.get("drop", ()), *grouped.drop)
             if memory.is_table(data) or _is_file(data):
                 # No report has ids.
                 given["id"] = ""
-            folder = self._imported(data, place, **given)
-            how = self._near(how, options, load(folder).rows)
-            completed = prepare(self._run, folder, how, True, shown=shown, device=device)
-            found = report(self._run, completed, folder, how, device)
+            folder = _imported_like(fitted, data, place, **given)
+            how = _near(fitted, how, options, read_manifest(folder).rows)
+            prepare(fitted, folder, how, True, shown=shown, device=device)
+            found = report(fitted, folder, how, device)
             if grouped is not None:
-                found = grouped.added(found, self._run, folder, how, device)
+                found = grouped.added(found, fitted, folder, how, device)
             if permutations is not None:
-                found = permuting.added(found, self._run, folder, how, device, *permutations)
+                found = permuting.added(found, fitted, folder, how, device, *permutations)
             return found
 
     @_in_python
@@ -278,10 +246,10 @@ class Run:
         DataError
             The data do not fit the model.
         """
-        run, is_array = self._run, not (isinstance(data, _PATHS) or memory.is_table(data))
-        reading, execution = _reading(options), options
-        if probabilities and not run.config.classes:
-            raise UsageError(f"probabilities: {run.config.plan.model} predicts numbers")
+        is_array = not (isinstance(data, _PATHS) or memory.is_table(data))
+        fitted, reading, execution = self._fitted, _reading(options), options
+        if probabilities and not fitted.data.classes:
+            raise UsageError(f"probabilities: {fitted.name} predicts numbers")
         of: Any = probability_of
         is_single = isinstance(of, str) or not isinstance(of, Iterable)
         of = (of,) if is_single else tuple(of)
@@ -290,7 +258,7 @@ class Run:
         asked = [name for name, is_asked in arrays.items() if is_asked]
         if (is_array or probabilities) and len(asked) > 1:
             raise UsageError(f"{' and '.join(asked)}: each is an array. Ask for one of them")
-        wanted = extras_of(run.config, None if layer is None else str(layer), of)
+        wanted = extras_of(fitted, None if layer is None else str(layer), of)
         array: str | list[str] = "probabilities" if probabilities else ""
         if is_array and not probabilities:
             array = "features" if wanted.layer else wanted.columns or "prediction"
@@ -304,24 +272,22 @@ class Run:
             data = memory.table(data)
         is_near = here or (not execution and not isinstance(data, _PATHS) and near.is_small(data))
         # What was used in this process may not be forked after it.
-        is_near = is_near and models.find(self.plan.model).forks_after_gradient
-        if is_near and is_array and id is None and not (keep or reading) and run.recipe is None:
+        is_near = is_near and fitted.about.forks_after_use
+        if is_near and is_array and id is None and not (keep or reading) and fitted.recipe is None:
             # Nothing is written, not even a temporary folder.
-            with _quiet(run.config.numeric_profile), signals.interrupting():
+            with _quiet(fitted.numeric_profile), signals.interrupting():
                 given = _checked(execution, (flags.DEVICE,))
                 device = plan_settings.device_of(given.get("device", flags.DEVICE.default))
-                found = near.predict(self._kept.loaded(run, device), data, wanted)
+                found = near.predict(self._near.predictor(fitted, device), data, wanted)
             return _returned(found, array)
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             if here:
                 how = replace(how, executor="here")
-            loaded = self._kept.loaded(run, device) if is_near else None
-            run = run if loaded is None else loaded.run
             out = place / "out"
             path: AnyPath | None = None
-            if run.recipe is not None and memory.is_table(data):
+            if fitted.recipe is not None and memory.is_table(data):
                 path = stack.enter_context(_as_file(data, "the table"))
-            elif run.recipe is not None and _is_file(data):
+            elif fitted.recipe is not None and _is_file(data):
                 path = _path(data)
             keep = (keep,) if isinstance(keep, str) else tuple(keep)
             if keep and path is None:
@@ -329,21 +295,23 @@ class Run:
                     "keep is for tables and their files, by a run that learned from one"
                 )
             named = {"id": id, "keep": keep, **reading}
-            file = None if path is None else cutting.cut(run, path, how, named, wanted)
+            file = None if path is None else cutting.cut(fitted, path, how, named, wanted)
             notes: list[str] = []
-            if file is not None and loaded is not None:
-                found, notes = files.predict_here(*loaded, file)
+            if file is not None and is_near:
+                predictor = self._near.predictor(fitted, device)
+                found, notes = files.predict_here(predictor, file)
             elif file is not None:
-                how = self._near(how, execution, file.rows)
-                notes = files.predict(run, file, out, how, device)[1]
+                how = _near(fitted, how, execution, file.rows)
+                notes = files.predict(fitted, file, out, how, device)[1]
             else:
-                folder = self._imported(data, place, labelled=False, id=id, **reading)
-                shown, how = _shown_as(data), self._near(how, execution, load(folder).rows)
-                completed = prepare(run, folder, how, False, out, shown, device)
-                prediction_job.predict(run, completed, folder, out, how, id, device, wanted)
+                folder = _imported_like(fitted, data, place, labelled=False, id=id, **reading)
+                shown = _shown_as(data)
+                how = _near(fitted, how, execution, read_manifest(folder).rows)
+                prepare(fitted, folder, how, False, out, shown, device)
+                prediction_job.predict(fitted, folder, out, how, id, device, wanted)
             for note in notes:
                 warnings.warn(in_python(note, _KEYWORDS), stacklevel=2)
-            if loaded is None or file is None:
+            if not is_near or file is None:
                 parts = map(pq.read_table, ordered(out.glob("part-*.parquet")))
                 found = plain(pa.concat_tables(parts))
         return _returned(found, array)
@@ -351,22 +319,73 @@ class Run:
     @contextlib.contextmanager
     def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, str, Path]]:
         """How to run a job on the model, on which device, and a temporary folder."""
-        with _quiet(self._run.config.numeric_profile), signals.interrupting():
+        with _quiet(self._about.numeric_profile), signals.interrupting():
             given = _checked(execution, flags.RUNNER, (flags.DEVICE,))
             device = plan_settings.device_of(given.pop("device", flags.DEVICE.default))
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
                 yield flags.execution(given), device, Path(place)
 
-    def _near(self, how: Execution, execution: Mapping[str, Any], rows: int) -> Execution:
-        """The same without a job for one slice of rows, where a user has not asked for one."""
-        kind = models.find(self.plan.model)
-        is_small = kind.forks_after_gradient and rows <= SLICE_ROWS
-        return how if execution or not is_small else replace(how, executor="here")
 
-    def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:
-        config = self._run.config
-        like = _Like(config.classes or None, self._run.recipe)
-        return _imported(data, place, config.plan.model, config.plan.dtype, like, **options)
+class Run(TrainedModel):
+    """A training in the folder ``path``: its model, its history, and how to go on with it."""
+
+    @_in_python
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        self._near = near.Near()
+        _ = self._run.config
+
+    @property
+    def _run(self) -> RunDir:
+        # Made anew each time, since another program may have gone on with the run.
+        return RunDir(self.path)
+
+    @property
+    def _fitted(self) -> FittedModel:
+        # What another program goes on with, or makes anew at this path, is another model.
+        run = self._run
+        return self._near.fitted(checkpoint.sign(run), lambda: checkpoint.fitted(run))
+
+    @property
+    def _about(self) -> FittedModel:
+        return checkpoint.untrained(self._run)
+
+    @property
+    def plan(self) -> Plan:
+        """Everything that decides the result."""
+        return self._run.config.plan
+
+    @property
+    def model_sha256(self) -> str | None:
+        """Digest of the result, or of the last checkpoint; None before there is one."""
+        found: str | None = self._run.summary()["model_sha256"]
+        return found
+
+    @property
+    def history(self) -> Any:
+        """A ``pyarrow.Table`` with a row for each round.
+
+        Columns: ``round`` (int64, from 1), ``rows`` (int64), ``loss`` (float64, the mean before the
+        update; null if it was not finite), ``learning_rate`` (float64, null for L-BFGS),
+        ``eval_accuracy`` and ``eval_loss`` (float64, null where nothing was evaluated).
+        """
+        rounds, evaluated = self._recorded("RoundCompleted"), self._recorded("Evaluated")
+        has_rate = "learning_rate" in optim.find(self.plan.optimizer).takes
+        rate = self.plan.create_schedule() if has_rate else lambda step: None
+        steps = self.plan.steps_per_round
+        for at, event in rounds.items():
+            scores = {f"eval_{name}": value for name, value in evaluated.get(at, {}).items()}
+            event |= {"learning_rate": rate((at - 1) * steps), **scores}
+        return _table(rounds, "loss", *_NUMBERS)
+
+    @property
+    def evaluations(self) -> Any:
+        """A ``pyarrow.Table`` of evaluations: ``round``, ``rows``, ``accuracy`` and ``loss``."""
+        return _table(self._recorded("Evaluated"), "accuracy", "loss")
+
+    def _recorded(self, kind: str) -> dict[int, dict[str, Any]]:
+        recorded = events.read(self.path / "events.jsonl")
+        return {event["completed"]: event for event in recorded if event["event"] == kind}
 
     @_in_python
     def resume(
@@ -583,7 +602,7 @@ def train(
             named["recipe"] = path_of(str(recipe))
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
-            manifest = load(values["data"])
+            manifest = read_manifest(values["data"])
             like = _Like(manifest.classes, opening.fitted_of(values["data"], manifest))
             with _named("evaluation"):
                 values["evaluation"] = _imported(evaluation, *how, like)
@@ -637,6 +656,20 @@ def predict(
 ) -> Any:
     """:meth:`Run.predict` of the run in a folder, which :func:`open_run` opens."""
     return open_run(run, trust=trust).predict(data, **options)
+
+
+def _near(
+    fitted: FittedModel, how: Execution, execution: Mapping[str, Any], rows: int
+) -> Execution:
+    """The same without a job for one slice of rows, where a user has not asked for one."""
+    is_small = fitted.about.forks_after_use and rows <= SLICE_ROWS
+    return how if execution or not is_small else replace(how, executor="here")
+
+
+def _imported_like(fitted: FittedModel, data: Any, place: Path, **options: Any) -> AnyPath:
+    """The folder of a dataset, which data for a model become in ``place``."""
+    like = _Like(fitted.data.classes or None, fitted.recipe)
+    return _imported(data, place, fitted.name, fitted.dtype, like, **options)
 
 
 def _returned(found: Any, column: str | list[str]) -> Any:

@@ -60,9 +60,7 @@ def _planned(
     if source.is_dir():
         before = RunDir(source.absolute())
         _check_same_meaning(before.config, training, source)
-        theirs = before.config.plan.create_model()
-        position = checkpoint.load(before, theirs, checkpoint.latest(before))
-        found = theirs.named(position.params)
+        found = dict(checkpoint.fitted(before).arrays)
     else:
         found = checkpoint.load_file(source)
     return _starting(made, model, model.of_state(found), f"--init-from {source}")
@@ -82,7 +80,7 @@ def _starting(
     made: Plan, model: Model, found: Mapping[str, Array], where: str
 ) -> tuple[Plan, bytes]:
     """The plan of a training that starts from some parameters, and their file."""
-    named = model.named(checkpoint.flat(model, found, where))
+    named = model.named(model.flat(found, where))
     return replace(made, initial_sha256=checkpoint.model_sha256(named)), save_tensors(named)
 
 

@@ -18,6 +18,7 @@ from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context
 from mapreduce.plan.plan import Plan, Slice
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunConfig, RunDir
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import slopes
@@ -249,7 +250,7 @@ def never_predicted(run: RunDir, params: Array) -> str | None:
     # A process that has started CUDA cannot be forked.
     if config.evaluation is None or not config.classes or config.plan.device != "cpu":
         return None
-    inference = Inference(run, path_of(config.evaluation), params)
+    inference = Inference(checkpoint.fitted_with(run, params), path_of(config.evaluation))
     count = len(inference.dataset.manifest.classes or ())
     occurring = np.zeros(len(config.classes), np.int64)
     predicted = np.zeros(len(config.classes), bool)
@@ -258,7 +259,7 @@ def never_predicted(run: RunDir, params: Array) -> str | None:
         assert batch.labels is not None
         occurring += np.bincount(batch.labels, minlength=len(occurring))
         with np.errstate(all="ignore"), inference.errors():
-            logits = inference.logits(batch)
+            logits = inference.estimator.logits(batch)
         predicted[logits.argmax(axis=1)] = True
         if predicted.sum() >= count and not (occurring > 0)[~predicted].any():
             return None

@@ -65,7 +65,7 @@ def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
     """
     config = run.config
     plan, model = config.plan, config.plan.create_model()
-    found = model.state(checkpoint.load(run, model, checkpoint.latest(run)).params)
+    found = checkpoint.fitted(run).about.state()
     is_linear = isinstance(model, LinearModel | Softmax) and found.keys() == {"weight", "bias"}
     if config.classes:
         found["classes_"] = np.array(config.classes)

@@ -8,13 +8,12 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, UsageError
-from mapreduce.inference.base import trained_on
 from mapreduce.inference.predictor import layer_of
 from mapreduce.models import MODELS
 from mapreduce.models.context import Context
 from mapreduce.models.fed import TRUNK
+from mapreduce.models.specification import Trunk
 from mapreduce.plan.fitting import check_fits
-from mapreduce.plan.plan import Trunk
 from mapreduce.plan.settings import Settings, device_of
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -69,24 +68,26 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
             f"dense:64,relu, or mlp. Or write the outputs by 'gradreduce predict --layer' and "
             f"train on them"
         )
-    layer = layer_of(run.config, layer, where)
+    fitted = checkpoint.fitted(run)
+    layer = layer_of(fitted, layer, where)
     if data.layout == "sparse":
         raise DataError(
             f"{where}: {plan.model:.60} takes only dense rows, the training data {folder} are "
             f"sparse. Import the table with --layout dense"
         )
     # What it knew need not be what is learned.
-    known = replace(trained_on(run), classes=data.classes or ())
+    known = replace(fitted.data, classes=data.classes or ())
     check_fits(data, folder, known, where)
     model = plan.create_model("cpu")
-    params = checkpoint.load(run, model, checkpoint.latest(run)).params
-    named, row = model.named(params), Batch(np.zeros((1, model.features), model.dtype), None)
+    named = dict(fitted.arrays)
+    params = model.flat(named, run.path)
+    row = Batch(np.zeros((1, model.features), model.dtype), None)
     trunk = Trunk(
         model=plan.model,
         classes=plan.data.classes,
         layer=layer,
         outputs=model.layer_outputs(params, row, Context(), layer).shape[1],
-        model_sha256=checkpoint.model_sha256(named),
+        model_sha256=fitted.model_sha256,
     )
     return Feeding(trunk, plan.data.shape, {TRUNK + one: named[one] for one in named})
 

@@ -118,7 +118,7 @@ class Teller:
             return False
         if completed not in self.evaluated:
             self.evaluated.add(completed)
-            self._events.emit(Score(**found).evaluated(completed, self._model))
+            self._events.emit(Score(**found).evaluated(completed, self._model.regression))
         return True
 
     def traffic(self, completed: int) -> None:

@@ -29,8 +29,7 @@ from mapreduce.inference.predictor import NOTHING, Extras
 from mapreduce.inference.swarm import leases, worker
 from mapreduce.inference.swarm.worker import Done
 from mapreduce.inference.unit_files import UnitFiles
-from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
+from mapreduce.models.fitted import FittedModel
 from mapreduce.support import numeric, parents, signals
 from mapreduce.support.jsonfiles import build
 
@@ -44,7 +43,7 @@ Made = TypeVar("Made")
 
 def make(
     program: UnitFiles,
-    run: RunDir,
+    fitted: FittedModel,
     made_from: dict[str, str],
     conclude: Callable[[], Made],
     *,
@@ -66,7 +65,7 @@ def make(
     out = program.place
     is_new = not out.exists()
     outputs.make_folder(out)
-    is_first = _join(run, out, program.made_from, tell)
+    is_first = _join(fitted, out, program.made_from, tell)
     try:
         outputs.claim(out, made_from, for_swarm=True)
     except OutputError:
@@ -96,26 +95,24 @@ def make(
 
 
 def predict_file(
-    run: RunDir, file: TableFile, out: AnyPath, *, device: str = "cpu", **swarm: Any
+    fitted: FittedModel, file: TableFile, out: AnyPath, *, device: str = "cpu", **swarm: Any
 ) -> tuple[int, list[str]]:
     """Predict a file into a folder, as :func:`make` does, which takes the other options.
 
     Returns the rows of all, and what a user should know about the file.
     """
-    completed = checkpoint.latest(run)
-    made_from = outputs.made_from(run, completed, file.sha256, device, file.extras)
+    made_from = outputs.made_from(fitted, file.sha256, device, file.extras)
     digest = outputs.digest_of(made_from)
-    program = PredictFile.of(run, completed, file, device, out.absolute(), digest)
+    program = PredictFile.of(fitted, file, device, out.absolute(), digest)
 
     def conclude() -> tuple[int, list[str]]:
         return concluded(program, file, map(program.receipt, range(len(file.parts))))
 
-    return make(program, run, made_from, conclude, **swarm)
+    return make(program, fitted, made_from, conclude, **swarm)
 
 
 def predict_dataset(
-    run: RunDir,
-    completed: int,
+    fitted: FittedModel,
     data: AnyPath,
     out: AnyPath,
     *,
@@ -124,22 +121,21 @@ def predict_dataset(
     **swarm: Any,
 ) -> int:
     """Predict a dataset into a folder, as :func:`make` does; returns the rows."""
-    program, made_from = predict.begin(run, completed, data, out, device=device, extras=extras)
-    return make(program, run, made_from, program.join, **swarm)
+    program, made_from = predict.begin(fitted, data, out, device=device, extras=extras)
+    return make(program, fitted, made_from, program.join, **swarm)
 
 
-def _join(run: RunDir, out: AnyPath, digest: str, tell: Tell) -> bool:
+def _join(fitted: FittedModel, out: AnyPath, digest: str, tell: Tell) -> bool:
     """Begin a swarm in a folder, or see that the one there does the same in the same way.
 
     Returns whether it is the first there.
     """
-    config = run.config
     own = {"gradreduce": _version(), "pyarrow": pa.__version__}
     profile = numeric.describe()
     # No byte depends on Python itself.
     del profile["python"]
     versions = {**own, **{name: profile.pop(name) for name in ("numpy", "numba")}}
-    versions |= config.plan.create_model().libraries
+    versions |= fitted.about.libraries
     ours = {"content": digest, "versions": versions, "profile": profile}
     with contextlib.suppress(ConflictError):
         return put_if_absent(out / outputs.SWARM, json.dumps(ours).encode(), sync=True)
@@ -147,7 +143,7 @@ def _join(run: RunDir, out: AnyPath, digest: str, tell: Tell) -> bool:
         theirs = json.loads((out / outputs.SWARM).read_bytes())
         found = theirs["content"], theirs["versions"], theirs["profile"]
         differences = numeric.difference(found[1], versions)
-        mixed = numeric.mixed([found[2], profile], config.numeric_profile == "portable")
+        mixed = numeric.mixed([found[2], profile], fitted.numeric_profile == "portable")
     except FileNotFoundError:
         # It has ended just now.
         return False

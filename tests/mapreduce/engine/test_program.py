@@ -34,6 +34,7 @@ from mapreduce.inference.predictor import NOTHING
 from mapreduce.inference.report import Tallies
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
@@ -75,7 +76,7 @@ def programs(tmp_path_factory):
     data = datasets.blobs(folder / "data", (900, 700, 1300))
     run = creating.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
     driver.train(run, Execution("inline"), 1, Events())
-    of_a_model = run, 2, data.folder, "cpu"
+    of_a_model = checkpoint.fitted(run, 2), data.folder, "cpu"
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")
     (folder / "out").mkdir()
@@ -95,7 +96,7 @@ def programs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
         patch.setattr(cutting, "_PART_BYTES", 1 << 15)
-        of_a_table = RunDir(learned.path)
+        of_a_table = checkpoint.fitted(RunDir(learned.path))
         file = cutting.cut(of_a_table, path, Execution("inline"), {})
         assert file is not None
         patch.setattr(csv, "PIECE_BYTES", 1 << 16)
@@ -110,7 +111,7 @@ def programs(tmp_path_factory):
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
             Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", extras=NOTHING),
-            PredictFile.of(of_a_table, 1, file, "cpu", folder / "of-a-table", "content"),
+            PredictFile.of(of_a_table, file, "cpu", folder / "of-a-table", "content"),
             Tallies.of(*of_a_model),
             GroupTallies.of(*of_a_model, codes=str(folder / "codes")),
             Permute.of(*of_a_model, ranges=((0, 2), (2, 3)), repeats=2, seed=4),

@@ -85,11 +85,15 @@ def source(tmp_path):
     return path
 
 
+def model_in(run):
+    return checkpoint.fitted(RunDir(run))
+
+
 def predicted(run, path, out, execution=INLINE, **given):
     """What is predicted of a file: the rows, the notes, and the tables of the parts."""
-    directory = RunDir(run)
-    file = cutting.cut(directory, path, execution, given)
-    found = files.predict(directory, file, out, execution)
+    model = model_in(run)
+    file = cutting.cut(model, path, execution, given)
+    found = files.predict(model, file, out, execution)
     parts = () if out.is_file() else sorted(out.glob("part-*.parquet"))
     return *found, [pq.read_table(part) for part in parts]
 
@@ -119,8 +123,8 @@ def test_folders_whose_names_are_not_unicode(trained, tmp_path, source, out):
     predicted(trained / "run", source, tmp_path / out)
     there = folder / source.name
     there.write_bytes(source.read_bytes())
-    run = RunDir(trained / "run")
-    files.predict(run, cutting.cut(run, there, INLINE, {}), folder / out, INLINE)
+    model = model_in(trained / "run")
+    files.predict(model, cutting.cut(model, there, INLINE, {}), folder / out, INLINE)
     here, there = ((root / out) for root in (tmp_path, folder))
     if here.is_dir():
         here, there = here / "part-00000.parquet", there / "part-00000.parquet"
@@ -236,10 +240,9 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
     """The same is refused, and another one has a folder of its own."""
     other, out = tmp_path / "other.csv", tmp_path / "out.csv"
     pyarrow.csv.write_csv(table_of(1500, 9), other)
-    directory = RunDir(trained / "run")
-    file = cutting.cut(directory, source, INLINE, {})
-    completed = checkpoint.latest(directory)
-    made_from = outputs.made_from(directory, completed, file.sha256, "cpu")
+    model = model_in(trained / "run")
+    file = cutting.cut(model, source, INLINE, {})
+    made_from = outputs.made_from(model, file.sha256, "cpu")
     with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
         (parts / "part-00000.parquet").write_bytes(b"")
         with pytest.raises(LeaseError, match=r"parts is in use by process \d+ on this machine"):
@@ -254,11 +257,13 @@ def test_hidden_parts_of_other_commands_are_named_with_what_removes_them(
     trained, tmp_path, source, small_parts, monkeypatch
 ):
     """As of another model, or of a file that has changed since."""
-    run, told, out = RunDir(trained / "run"), [], tmp_path / "out [1].csv"
+    model, told, out = model_in(trained / "run"), [], tmp_path / "out [1].csv"
 
     def predict(**given):
         told.clear()
-        files.predict(run, cutting.cut(run, source, INLINE, given), out, INLINE, tell=told.append)
+        files.predict(
+            model, cutting.cut(model, source, INLINE, given), out, INLINE, tell=told.append
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(outputs, "_join", lambda *_: 1 / 0)
@@ -308,22 +313,21 @@ def test_what_a_killed_command_of_another_machine_has_left_is_gone_on_with(
     trained, tmp_path, source, small_parts, theirs
 ):
     """As a container has another name when it starts again. Its parts are whole."""
-    run, out = RunDir(trained / "run"), tmp_path / "out.csv"
-    file = cutting.cut(run, source, INLINE, {})
-    completed = checkpoint.latest(run)
-    made_from = outputs.made_from(run, completed, file.sha256, "cpu")
+    model, out = model_in(trained / "run"), tmp_path / "out.csv"
+    file = cutting.cut(model, source, INLINE, {})
+    made_from = outputs.made_from(model, file.sha256, "cpu")
     with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
-        program = PredictFile.of(run, completed, file, "cpu", parts, outputs.digest_of(made_from))
+        program = PredictFile.of(model, file, "cpu", parts, outputs.digest_of(made_from))
         program.make(3)
         times = outputs.part_path(parts, 3).stat().st_mtime_ns
         raise Interrupted(9)
     (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(outputs, "_join", lambda *_: 1 / 0)
-        files.predict(run, file, out, INLINE)
+        files.predict(model, file, out, INLINE)
     assert outputs.part_path(parts, 3).stat().st_mtime_ns == times
     (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
-    files.predict(run, file, out, INLINE)
+    files.predict(model, file, out, INLINE)
     assert len(out.read_bytes().splitlines()) == 2001
     assert not parts.exists()
 
@@ -429,33 +433,33 @@ def test_a_bad_row_takes_one_line(trained, tmp_path, source, runner):
 
 
 def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, monkeypatch):
-    directory = RunDir(trained / "run")
-    file = cutting.cut(directory, source, INLINE, {})
+    model = model_in(trained / "run")
+    file = cutting.cut(model, source, INLINE, {})
     text = source.read_text()
     lines = text.splitlines(keepends=True)
     source.write_text("".join([*lines[:500], *lines[501:]]))
     with pytest.raises(DataError, match=r"new.csv changed while it was read"):
-        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+        files.predict(model, file, tmp_path / "out.csv", INLINE)
     # Another file of the same name and size.
     (tmp_path / "moved.csv").write_text(text)
     (tmp_path / "moved.csv").rename(source)
     with pytest.raises(DataError, match=r"new.csv changed while it was read"):
-        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+        files.predict(model, file, tmp_path / "out.csv", INLINE)
     source.unlink()
     with pytest.raises(StorageError, match=r"cannot read .*new.csv: No such file"):
-        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+        files.predict(model, file, tmp_path / "out.csv", INLINE)
     # Where no stamp tells it, the number of rows does.
     for module in (cutting, reading, tables):
         monkeypatch.setattr(module, "stamp_of", lambda path: "the same")
     source.write_text(text)
-    file = cutting.cut(directory, source, INLINE, {})
+    file = cutting.cut(model, source, INLINE, {})
     lines[500] = "\n" * len(lines[500])
     source.write_text("".join(lines))
     changed = (
         r"new.csv changed while it was read: it had \d+ rows from row \d+ on, and has \d+ there"
     )
     with pytest.raises(DataError, match=changed):
-        files.predict(directory, file, tmp_path / "out.csv", INLINE)
+        files.predict(model, file, tmp_path / "out.csv", INLINE)
 
 
 def test_files_of_other_filesystems(trained, tmp_path, source, root, small_parts):
@@ -647,14 +651,14 @@ def test_columns_that_are_kept_stand_as_they_are_in_the_file(trained, tmp_path, 
 
 
 def test_columns_that_cannot_be_kept(trained, tmp_path, source):
-    run = RunDir(trained / "run")
+    model = model_in(trained / "run")
     for keep, expected in (("nope", "no such column"), ("prediction", "of this name themselves")):
         table = table_of(20, 1).rename_columns(["key", "size", "town", "prediction"])
         pyarrow.csv.write_csv(table, tmp_path / "odd.csv")
         with pytest.raises(UsageError, match=expected):
-            cutting.cut(run, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
+            cutting.cut(model, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
     with pytest.raises(UsageError, match="since a dataset has features alone"):
-        cutting.cut(run, tmp_path, INLINE, {"keep": ("size",)})
+        cutting.cut(model, tmp_path, INLINE, {"keep": ("size",)})
     predicted(trained / "run", source, tmp_path / "out")
     with pytest.raises(OutputError, match="of another model or of other data"):
         predicted(trained / "run", source, tmp_path / "out", keep=("size",))

@@ -12,6 +12,7 @@ from pyarrow.csv import write_csv
 import mapreduce
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import base, groups, metrics, raw, report
+from mapreduce.runs import checkpoint
 from mapreduce.runs.execution import Execution
 from programs import gradreduce, succeed
 
@@ -190,12 +191,13 @@ def test_bad_input(trained, folder):
     ):
         done = gradreduce("evaluate", run.path, data, "--by", "town")
         assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+    model = checkpoint.fitted(run._run)
     with (
-        groups.of_file(run._run, folder / "b.csv", "town", {}, Execution("inline")) as found,
-        raw.imported(run._run, folder / "b.csv", print, Execution("inline"), labelled=True) as made,
+        groups.of_file(model, folder / "b.csv", "town", {}, Execution("inline")) as found,
+        raw.imported(model, folder / "b.csv", print, Execution("inline"), labelled=True) as made,
     ):
-        completed = base.prepare(run._run, made, Execution("inline"), labelled=True)
-        whole = report.report(run._run, completed, made, Execution("inline"))
+        base.prepare(model, made, Execution("inline"), labelled=True)
+        whole = report.report(model, made, Execution("inline"))
         write_csv(rows.slice(1), folder / "b.csv")
         with pytest.raises(DataError, match="changed while it was read"):
-            found.added(whole, run._run, made, Execution("inline"))
+            found.added(whole, model, made, Execution("inline"))

@@ -150,7 +150,7 @@ def test_what_cannot_be_had(trained, tmp_path):
     run = mapreduce.open_run(trained / "images")
     for asked, meant in (("conv:4x3", "0 (conv:4x3:padding=1)"), ("dense-2", "4 (dense:7)")):
         with pytest.raises(UsageError, match=re.escape(f"-1 is the last. Did you mean {meant}?")):
-            layer_of(run._run.config, asked)
+            layer_of(run._fitted, asked)
     with pytest.raises(UsageError, match="Ask for one of them"):
         run.predict(images, layer=0, probabilities=True)
     text = [trained / "run", trained / "new.csv", tmp_path / "out.csv"]

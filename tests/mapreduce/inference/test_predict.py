@@ -13,6 +13,8 @@ from mapreduce.errors import OutputError
 from mapreduce.inference import outputs
 from mapreduce.inference.predict import Predict, predict
 from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
@@ -50,8 +52,8 @@ def folder(values, tmp_path_factory):
 
 
 def predicted(folder, name, out, execution=INLINE, run=None):
-    run = driver.RunDir(run or folder / "run")
-    assert predict(run, run.config.plan.rounds, folder / name, out, execution) == ROWS
+    model = checkpoint.fitted(RunDir(run or folder / "run"))
+    assert predict(model, folder / name, out, execution) == ROWS
     return [pq.read_table(path) for path in sorted(out.glob("part-*.parquet"))]
 
 

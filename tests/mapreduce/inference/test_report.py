@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mapreduce
+from builders import trained
 from datasets import blobs
 from mapreduce.errors import DataError
 from mapreduce.inference import base, metrics, report
@@ -17,6 +18,7 @@ from mapreduce.inference.base import Inference
 from mapreduce.inference.evaluate import Score
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
+from mapreduce.runs import checkpoint
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating
 from programs import gradreduce, succeed
@@ -274,9 +276,8 @@ def test_more_scores_than_bins_are_counted_by_their_leading_bits(monkeypatch):
 def test_tasks_and_runners_give_the_same_bits(folder):
     data = blobs(folder / "data")
     run = creating.create(folder / "run", Settings("softmax"), data.folder, None)
-    inference = Inference(
-        run, data.folder, np.random.default_rng(0).normal(size=39).astype(np.float32)
-    )
+    params = np.random.default_rng(0).normal(size=39).astype(np.float32)
+    inference = Inference(checkpoint.fitted_with(run, params), data.folder)
     leaves, bits = inference.leaves, []
     for cuts in ([0, leaves], [0, 1, 5, leaves], range(leaves + 1)):
         fold = report.TALLIES.fold(leaves)
@@ -311,9 +312,9 @@ def test_the_command_on_every_runner(folder):
 
 def test_without_labels(folder):
     data = blobs(folder / "data")
-    run = creating.create(folder / "run", Settings("softmax"), data.folder, None)
+    run = trained(folder / "run", data.folder, Settings("softmax", rounds=1))
     manifest = replace(data.manifest, target=None, classes=None, class_rows=None)
     (folder / "data" / "manifest.json").write_text(manifest.to_json())
     with pytest.raises(DataError, match="expected labels to compare"):
-        base.prepare(run, data.folder, Execution("inline"), labelled=True)
+        base.prepare(checkpoint.fitted(run), data.folder, Execution("inline"), labelled=True)
     assert gradreduce("evaluate", "run", "data", cwd=folder).returncode == 65

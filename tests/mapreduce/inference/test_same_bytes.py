@@ -20,6 +20,7 @@ from mapreduce.inference.base import Inference
 from mapreduce.inference.predictor import Predictor
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context, Workspace
+from mapreduce.runs import checkpoint
 from programs import succeed
 from quick import first_of
 from wide_tables import TRAINED, table_of
@@ -192,7 +193,7 @@ def everywhere(seed, folder, monkeypatch, spec=None):
     values = np.array([said[row] for row in range(rows)], np.float32).reshape(rows, -1)
     scored = np.frombuffer(expected, np.float32).reshape(rows, -1)
     assert values.tobytes() == scored[:, : values.shape[1]].tobytes(), (seed, "job")
-    evaluated = Inference(run._run, folder / "data", flat_of(run))
+    evaluated = Inference(checkpoint.fitted(run._run), folder / "data")
     pieces = []
     for leaf in range(evaluated.leaves):
         shard, start, stop = evaluated.slices.place(leaf)
@@ -201,10 +202,6 @@ def everywhere(seed, folder, monkeypatch, spec=None):
         pieces += zip(evaluated.dataset.shard(shard).source_rows(start, stop), values, strict=True)
     scores = np.array([score for _, score in sorted(pieces, key=lambda piece: piece[0])])
     assert scores[np.argsort(order)].tobytes() == expected, (seed, "evaluate")
-
-
-def flat_of(run):
-    return np.concatenate([array.ravel() for array in run.parameters.values()])
 
 
 def test_bytes_are_the_same_on_all_ways(tmp_path, monkeypatch):
@@ -225,14 +222,13 @@ def test_runs_of_earlier_versions_compute_as_they_did(tmp_path):
     chance = np.random.default_rng(0)
     rows, labels = chance.normal(size=(60, 100)).astype(np.float32), np.arange(60) % 3
     options = {"run": tmp_path / "run", "rounds": 2, "progress": False, "runner": "inline"}
-    config = mapreduce.train((rows, labels), "mlp:70", **options)._run.config
-    earlier = replace(config, plan=replace(config.plan, batch_invariant=False))
-    model, batch = config.plan.create_model(), Batch(rows, labels.astype(np.int32))
+    fitted = checkpoint.fitted(mapreduce.train((rows, labels), "mlp:70", **options)._run)
+    del fitted.options["batch_invariant"]
+    model, batch = fitted.about.model, Batch(rows, labels.astype(np.int32))
     params = chance.normal(0, 0.3, model.size).astype(np.float32)
     expected = model.probabilities(params, batch, Context(Workspace()))
-    assert (
-        Predictor(earlier, params).predict(batch)["probabilities"].tobytes() == expected.tobytes()
-    )
+    earlier = Predictor(replace(fitted, arrays=model.named(params), model_sha256=""))
+    assert earlier.predict(batch)["probabilities"].tobytes() == expected.tobytes()
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.table import Stretch
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import cutting, files
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
@@ -55,11 +56,15 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(cutting, "_PART_BYTES", 700)
 
 
+def model_in(run):
+    return checkpoint.fitted(RunDir(run))
+
+
 def predicted(run, path, out, execution=INLINE, **given):
     """What is predicted of a file, and how many parts that are."""
-    directory = RunDir(run)
-    file = cutting.cut(directory, path, execution, given)
-    files.predict(directory, file, out, execution)
+    model = model_in(run)
+    file = cutting.cut(model, path, execution, given)
+    files.predict(model, file, out, execution)
     parts = sorted(out.glob("part-*.parquet"))
     return pa.concat_tables(map(pq.read_table, parts)), len(parts)
 
@@ -94,7 +99,7 @@ def test_zero_based_files_and_those_of_other_numbers(trained, tmp_path, small_pa
     other.write_text("1 0:0.1 29:2\n0 2:7.123456789\n")
     found, _ = predicted(trained / "run", path, tmp_path / "a")
     assert found == predicted(trained / "run", other, tmp_path / "b", zero_based=True)[0]
-    wide = cutting.cut(RunDir(trained / "run"), path, INLINE, {"dtype": "float64"})
+    wide = cutting.cut(model_in(trained / "run"), path, INLINE, {"dtype": "float64"})
     (rows,) = wide.reading.part(wide.parts[0], 0, 0)
     assert rows.features.values.tolist() == [0.1, 2.0, 7.123456789]
 
@@ -148,7 +153,12 @@ def test_runners_that_cannot(trained, tmp_path):
 def test_options_that_are_for_lines_alone(trained, tmp_path, name):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is for .*libsvm.*a.csv is"):
-        cutting.cut(RunDir(trained / "run"), tmp_path / "a.csv", INLINE, {name: "float32"})
+        cutting.cut(
+            model_in(trained / "run"),
+            tmp_path / "a.csv",
+            INLINE,
+            {name: "float32"},
+        )
 
 
 def test_a_file_that_changes_meanwhile(tmp_path):

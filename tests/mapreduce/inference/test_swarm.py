@@ -27,6 +27,7 @@ from mapreduce.inference.predict import Predict, begin, predict
 from mapreduce.inference.swarm import driver, leases
 from mapreduce.inference.swarm.leases import Lease, Leases
 from mapreduce.inference.swarm.worker import Done, main, work
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from programs import gradreduce, succeed
@@ -48,13 +49,13 @@ def trained(tmp_path_factory):
     pyarrow.csv.write_csv(table_of(1500, 1, False), folder / "new.csv")
     with pytest.MonkeyPatch.context() as patch:
         small_parts(patch)
-        files.predict(RunDir(folder / "run"), file_of(folder), folder / "expected", INLINE)
+        files.predict(model_in(folder), file_of(folder), folder / "expected", INLINE)
         patch.setattr(shards, "ROW_UNIT", 64)
         patch.setattr(shards, "BATCH_BYTES", 8)
         patch.setattr(shards, "SHARD_BYTES", 8)
         place = folder / "new.csv", folder / "data"
-        raw.make(RunDir(folder / "run"), *place, print, INLINE, labelled=False, given={})
-    predict(RunDir(folder / "run"), 3, folder / "data", folder / "expected-of-data", INLINE)
+        raw.make(model_in(folder), *place, print, INLINE, labelled=False, given={})
+    predict(model_in(folder), folder / "data", folder / "expected-of-data", INLINE)
     return folder
 
 
@@ -69,14 +70,18 @@ def file(trained, monkeypatch):
     return file_of(trained)
 
 
+def model_in(folder):
+    return checkpoint.fitted(RunDir(folder / "run"))
+
+
 def file_of(folder, data="new.csv"):
-    return cutting.cut(RunDir(folder / "run"), folder / data, INLINE, {})
+    return cutting.cut(model_in(folder), folder / data, INLINE, {})
 
 
 def swarm(trained, file, out, workers=2, patience=PATIENCE):
     told = []
     options = {"workers": workers, "patience": patience, "tell": told.append}
-    return driver.predict_file(RunDir(trained / "run"), file, out, **options), told
+    return driver.predict_file(model_in(trained), file, out, **options), told
 
 
 def content(folder):
@@ -126,16 +131,16 @@ class OfDataset:
     expected, unit = "expected-of-data", (Predict, "_predict")
 
     def __init__(self, trained):
-        self.run, self.data = RunDir(trained / "run"), trained / "data"
+        self.model, self.data = model_in(trained), trained / "data"
 
     def program(self, out):
-        program, made_from = begin(self.run, 3, self.data, out)
+        program, made_from = begin(self.model, self.data, out)
         outputs.claim(out, made_from)
         return program
 
     def finish(self, out, workers=1):
         how = {"workers": workers, "patience": PATIENCE}
-        assert driver.predict_dataset(self.run, 3, self.data, out, **how) == 1500
+        assert driver.predict_dataset(self.model, self.data, out, **how) == 1500
 
 
 class Herd:
@@ -171,10 +176,10 @@ class Herd:
 
 
 def program_of(trained, file, out):
-    run = RunDir(trained / "run")
-    outputs.claim(out, outputs.made_from(run, 3, file.sha256, "cpu"))
-    content = outputs.digest_of(outputs.made_from(run, 3, file.sha256, "cpu"))
-    return PredictFile.of(run, 3, file, "cpu", out, content)
+    model = model_in(trained)
+    outputs.claim(out, outputs.made_from(model, file.sha256, "cpu"))
+    content = outputs.digest_of(outputs.made_from(model, file.sha256, "cpu"))
+    return PredictFile.of(model, file, "cpu", out, content)
 
 
 def kills(seed, trained, work, out, folder, monkeypatch, patience=PATIENCE):
@@ -239,7 +244,7 @@ def test_a_swarm_on_a_dataset(trained, works, tmp_path, monkeypatch):
     # Whoever comes later finds it done, and so does one that ended before it had tidied up.
     outputs.piece_path(out, 3).write_bytes(b"left")
     work.finish(out)
-    predict(work.run, 3, work.data, out, INLINE)
+    predict(work.model, work.data, out, INLINE)
     assert content(out) == content(trained / work.expected)
     # As many parts at once as fit, and those that are there already.
     monkeypatch.setattr(predict_module, "_JOIN_BYTES", 10_000)
@@ -262,7 +267,7 @@ def test_predict_goes_on_with_shards_that_a_swarm_has_predicted(
     )
     asked, before = [], Predict._predict
     monkeypatch.setattr(Predict, "_predict", lambda self, at: asked.append(at) or before(self, at))
-    predict(work.run, 3, work.data, out, INLINE)
+    predict(work.model, work.data, out, INLINE)
     assert asked == [0]
     assert content(out) == content(trained / work.expected)
 
@@ -285,11 +290,11 @@ def test_pieces_of_others_and_damaged_ones_are_refused(works, tmp_path):
     program = work.program(out)
     replace(program, made_from="other").make(3)
     with pytest.raises(DataError, match=r"\.piece-00003 holds predictions of another model"):
-        predict(work.run, 3, work.data, out, INLINE)
+        predict(work.model, work.data, out, INLINE)
     piece = outputs.piece_path(out, 3)
     whole = piece.read_bytes()
     piece.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    for command in (work.finish, lambda out: predict(work.run, 3, work.data, out, INLINE)):
+    for command in (work.finish, lambda out: predict(work.model, work.data, out, INLINE)):
         with pytest.raises(DataError, match=r"\.piece-00003 is damaged.*Remove it, then run"):
             command(out)
     piece.unlink()
@@ -353,7 +358,7 @@ def test_who_does_not_fit_is_refused(trained, file, tmp_path):
     assert [*content(tmp_path / "mine")] == ["a.txt"]
     out = tmp_path / "out"
     out.mkdir()
-    driver._join(RunDir(trained / "run"), out, "other", print)
+    driver._join(model_in(trained), out, "other", print)
     before = content(out)
     with pytest.raises(OutputError, match="predicts other data, or by another model"):
         swarm(trained, file, out)
@@ -361,7 +366,7 @@ def test_who_does_not_fit_is_refused(trained, file, tmp_path):
     told["versions"]["gradreduce"] = "0.0.1"
     (out / "_swarm.json").write_text(json.dumps(told))
     with pytest.raises(UsageError, match=r"workers of one version.*gradreduce: 0\.0\.1, now"):
-        driver._join(RunDir(trained / "run"), out, "other", print)
+        driver._join(model_in(trained), out, "other", print)
     (out / "_swarm.json").write_text("{")
     with pytest.raises(DataError, match=r"_swarm\.json is damaged"):
         swarm(trained, file, out)
@@ -378,22 +383,22 @@ def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
     pyarrow.csv.write_csv(
         pa.table({**table, "x03": [*map(str, table["x03"])]}), tmp_path / "bad.csv"
     )
-    bad = cutting.cut(RunDir(trained / "run"), tmp_path / "bad.csv", INLINE, {})
+    bad = cutting.cut(model_in(trained), tmp_path / "bad.csv", INLINE, {})
     with pytest.raises(DataError, match="row 3"):
         swarm(trained, bad, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file, tmp_path):
-    out, run = tmp_path / "out", RunDir(trained / "run")
+    out, model = tmp_path / "out", model_in(trained)
     program = program_of(trained, file, out)
-    driver._join(run, out, program.made_from, print)
+    driver._join(model, out, program.made_from, print)
     [*program.map(LeafRange(0, 0, 2))]
     (out / Lease(5, 1).name).write_text("gone 3")
     # One of another model keeps away.
     with pytest.raises(OutputError, match="of another model or of other data"):
         outputs.claim(out, {"model_sha256": "other"})
-    files.predict(run, file, out, INLINE)
+    files.predict(model, file, out, INLINE)
     assert content(out) == content(trained / "expected")
 
 
@@ -403,7 +408,7 @@ def test_parts_of_others_are_seen(trained, file, tmp_path):
     [*other.map(LeafRange(0, 1, 2))]
     with pytest.raises(DataError, match=r"part-00001.parquet holds predictions of another model"):
         swarm(trained, file, tmp_path / "out")
-    made_from = outputs.made_from(RunDir(trained / "run"), 3, file.sha256, "cpu")
+    made_from = outputs.made_from(model_in(trained), file.sha256, "cpu")
     (tmp_path / "out" / "_prediction.json").write_text("{}")
     with pytest.raises(OutputError, match="at the same time"):
         outputs.finish(tmp_path / "out", made_from)
@@ -426,10 +431,10 @@ def test_workers_that_all_end_too_early(trained, file, tmp_path, monkeypatch):
     (tmp_path / "ended.py").write_text(code)
     monkeypatch.setattr(driver.worker, "__name__", "ended")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    told, run = [], RunDir(trained / "run")
+    told, model = [], model_in(trained)
     with pytest.raises(GradreduceError, match="exit codes -9, -9") as caught:
         driver.predict_file(
-            run, file, tmp_path / "out", workers=2, patience=PATIENCE, tell=told.append
+            model, file, tmp_path / "out", workers=2, patience=PATIENCE, tell=told.append
         )
     assert "0 of" in str(caught.value)
     assert sum(line.endswith("the others go on") for line in told) == 1

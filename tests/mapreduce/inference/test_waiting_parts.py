@@ -16,6 +16,7 @@ from mapreduce.inference import cutting, files, outputs, raw
 from mapreduce.inference.predict import predict
 from mapreduce.inference.swarm import driver
 from mapreduce.inference.swarm.worker import Done, work
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from wide_tables import table_of
@@ -41,7 +42,7 @@ def commands(tmp_path_factory):
     options = {"label": "label", "rounds": 3, "progress": False, "runner": "inline"}
     mapreduce.train(table_of(100, 0, False), "logistic", run=folder / "run", **options)
     pa.csv.write_csv(table_of(400, 1, False), folder / "new.csv")
-    run, how = RunDir(folder / "run"), {"workers": 1, "patience": 9.0}
+    model, how = checkpoint.fitted(RunDir(folder / "run")), {"workers": 1, "patience": 9.0}
     with pytest.MonkeyPatch.context() as patch:
         # A worker of a swarm is this process.
         by_itself = lambda workers: work(workers._program, "worker", 9.0, Done())  # noqa: E731
@@ -51,13 +52,13 @@ def commands(tmp_path_factory):
             *((shards, "ROW_UNIT", 64), (shards, "BATCH_BYTES", 8), (shards, "SHARD_BYTES", 8)),
         ):
             patch.setattr(module, name, value)
-        file, data = cutting.cut(run, folder / "new.csv", HERE, {}), folder / "data"
-        raw.make(run, folder / "new.csv", data, print, HERE, labelled=False, given={})
+        file, data = cutting.cut(model, folder / "new.csv", HERE, {}), folder / "data"
+        raw.make(model, folder / "new.csv", data, print, HERE, labelled=False, given={})
         yield {
-            ("file", "predict"): lambda out: files.predict(run, file, out, HERE),
-            ("file", "swarm"): lambda out: driver.predict_file(run, file, out, **how),
-            ("data", "predict"): lambda out: predict(run, 3, data, out, HERE),
-            ("data", "swarm"): lambda out: driver.predict_dataset(run, 3, data, out, **how),
+            ("file", "predict"): lambda out: files.predict(model, file, out, HERE),
+            ("file", "swarm"): lambda out: driver.predict_file(model, file, out, **how),
+            ("data", "predict"): lambda out: predict(model, data, out, HERE),
+            ("data", "swarm"): lambda out: driver.predict_dataset(model, data, out, **how),
         }
 
 

@@ -1,0 +1,239 @@
+"""A fitted model: what was learned, as a value that predicts without the run that learned it.
+
+Its estimator computes. That need not be a model that a gradient has trained: trees, centroids or
+counts are arrays by name, too. :class:`mapreduce.models.gradient.GradientModel` is the estimator of
+all models that a gradient has trained.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath
+from kernels import dispatch
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.columns import Columns
+from mapreduce.models import ESTIMATORS
+from mapreduce.models.base import model_sha256
+
+if TYPE_CHECKING:
+    from mapreduce.data.recipes.fitted import FittedRecipe
+
+
+def no_recipe() -> None:
+    """The recipe of data that were no table."""
+    return
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """The data that a model was trained on, as far as others must agree with them.
+
+    ``place``: For messages. ``folder``: Of the data, or None where nobody knows it any more.
+    ``features``: How many. ``shape``: Of an example. ``image``: The same, if the model or its
+    augmentation uses it. ``classes``, ``columns``: See :class:`mapreduce.data.manifest.Manifest`.
+    ``standardised``, ``recipe_sha256``: Digests of the statistics by which features were
+    standardised, and of the recipe by which the columns of a table became features, which
+    ``recipe`` reads.
+    """
+
+    place: str
+    folder: str | None
+    features: int
+    shape: tuple[int, ...]
+    classes: tuple[int | str, ...]
+    image: tuple[int, ...] | None = None
+    columns: Columns | None = None
+    standardised: str | None = None
+    recipe_sha256: str | None = None
+    recipe: "Callable[[], FittedRecipe | None]" = no_recipe
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What was learned, and all that it takes to predict.
+
+    Attributes
+    ----------
+    kind : str
+        The estimator: a name of :data:`mapreduce.models.ESTIMATORS`, or ``MODULE:NAME``.
+    options : dict
+        Those of the estimator, of what JSON can say.
+    arrays : dict of str to array
+        What was learned.
+    data : TrainedOn
+    dtype : {"float32", "float64"}
+        Of the features that the estimator takes.
+    numeric_profile : str
+    completed : int
+        Rounds of the training, if it had any.
+    path : path
+        Where it lies: the folder of a run, or a file.
+    scale : float or None
+        Of stored features, if it is known; see :class:`mapreduce.data.manifest.Manifest`.
+    mean, deviation : array (features,), float64, or None
+        What standardised the features, if they were and if it is known.
+    model_sha256 : str
+        Digest of the parameters alone, by default that of ``arrays``.
+    """
+
+    kind: str
+    options: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    data: TrainedOn
+    dtype: str = "float32"
+    numeric_profile: str = "native"
+    completed: int = 0
+    path: AnyPath = Path()
+    scale: float | None = None
+    mean: Array | None = field(default=None, repr=False)
+    deviation: Array | None = field(default=None, repr=False)
+    model_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.model_sha256:
+            vars(self).update(model_sha256=model_sha256(self.arrays))
+
+    @property
+    def name(self) -> str:
+        """The model, for messages."""
+        return str(self.options.get("model", self.kind))
+
+    @property
+    def task(self) -> str:
+        """What is predicted."""
+        return "classification" if self.data.classes else "regression"
+
+    @cached_property
+    def recipe(self) -> "FittedRecipe | None":
+        """How the columns of a table became features; None if the data were none.
+
+        Raises MissingInputError, DataError (it is gone or damaged).
+        """
+        return self.data.recipe()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it lies in a file of its own."""
+        return self.data.folder is None
+
+    @property
+    def folder(self) -> AnyPath:
+        """Where tasks may have a temporary folder: that of the run, or of the file."""
+        return self.path.parent if self.is_file else self.path
+
+    def estimator(self, device: str | None = None) -> "Estimator":
+        """The model in use, for one thread; by default where it was trained.
+
+        Raises UsageError, UntrustedError, MemberError (its code does not fit, or is not trusted).
+        """
+        found: Estimator = ESTIMATORS.find(ESTIMATORS.split(self.kind)[0])(self, device)
+        return found
+
+    @cached_property
+    def about(self) -> "Estimator":
+        """An estimator that tells its attributes, and computes nothing."""
+        return self.estimator()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of all that decides predictions."""
+        data = {n: v for n, v in vars(self.data).items() if n not in ("place", "folder", "recipe")}
+        content = (
+            *(self.kind, dict(self.options), data, self.dtype, self.numeric_profile),
+            *(self.model_sha256, self.completed),
+        )
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class Estimator(ABC):
+    """Computes with the arrays of a fitted model. An instance belongs to one thread.
+
+    To make one loads no device; only its methods do.
+
+    Attributes
+    ----------
+    fitted : FittedModel
+    device : str
+        Where it computes.
+    regression : bool
+        Whether it predicts a number, not a class.
+    dtype : dtype
+        Of the features that it takes.
+    takes_sparse : bool
+        Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
+    forks_after_use : bool
+        Whether a process may be forked after a method was called in it.
+    """
+
+    takes_sparse: bool = False
+    forks_after_use: bool = True
+
+    def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
+        self.fitted, self.device = fitted, device or "cpu"
+        self.regression = not fitted.data.classes
+        self.dtype = np.dtype(fitted.dtype)
+
+    # The method that a subclass must have
+
+    @abstractmethod
+    def logits(self, batch: Batch) -> Array:
+        """Logits (rows, classes) of a batch, or numbers (rows, 1), which the next call overwrites.
+
+        The softmax of logits are the probabilities: logarithms of probabilities are logits.
+        """
+
+    # Methods that a subclass may have
+
+    def inputs(self, batch: Batch) -> Array:
+        """The dense features (rows, features) of a batch, scaled, in :attr:`dtype`."""
+        features: Array = np.asarray(batch.features, self.dtype)
+        return features if batch.scale == 1.0 else features * self.dtype.type(batch.scale)
+
+    def probabilities(self, batch: Batch) -> Array:
+        """Probabilities (rows, classes) of a batch, which the next call may overwrite."""
+        found: Array = dispatch.get("softmax", "cpu")(self.logits(batch))
+        return found
+
+    def score(self, batch: Batch) -> tuple[float, int]:
+        """Sum of the losses of a batch, and number of rows that are classified correctly.
+
+        By default cross-entropies in nats; of numbers, half of the squared errors, and 0.
+        """
+        found = self.logits(batch)
+        if self.regression:
+            # The kernel overwrites them.
+            scores = found[:, 0].copy()
+            loss = dispatch.get("linear_loss", "cpu")
+            return loss("squared", scores, batch.labels, batch.weights), 0
+        result: tuple[float, int] = dispatch.get("score", "cpu")(found, batch.labels, batch.weights)
+        return result
+
+    def named_layers(self) -> dict[str, str]:
+        """The layers whose outputs :meth:`layer_outputs` gives, in order: by name, what each is."""
+        return {}
+
+    def layer_outputs(self, batch: Batch, layer: str) -> Array:
+        """Outputs (rows, n) of a layer for a batch, which the next call may overwrite."""
+        raise NotImplementedError(f"{type(self).__name__} has no layer {layer}")
+
+    @property
+    def is_log_loss(self) -> bool:
+        """Whether :meth:`score` adds up cross-entropies."""
+        return True
+
+    def state(self) -> dict[str, Array]:
+        """The arrays by name, as files of fitted models and other programs have them."""
+        return dict(self.fitted.arrays)
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """Versions of libraries that the numbers depend on, beside those of the toolkit."""
+        return {}
