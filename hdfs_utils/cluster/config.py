@@ -225,9 +225,6 @@ def yarn(cluster: Cluster) -> dict[str, object]:
         f"{manager}.webapp.rest-csrf.enabled": True,
         # Jobs outlive a resource manager that is killed and started again.
         f"{manager}.recovery.enabled": True,
-        f"{manager}.store.class": (
-            "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
-        ),
         f"{manager}.fs.state-store.uri": (cluster.folder / "tmp" / "resourcemanager").as_uri(),
         # A node is lost after 8 seconds, with its containers. An application master that
         # was killed is noticed at once; one may need long to start on a busy machine.

@@ -5,14 +5,10 @@ from mapreduce.errors import GradreduceError
 
 
 class LostPeerError(GradreduceError):
-    """Another rank ended: a new generation can go on without this rank being restarted.
+    """Another rank ended: a new generation can go on without this rank being restarted."""
 
-    ``peer``: The number of the other rank, if it is known.
-    """
-
-    def __init__(self, message: str, peer: int | None = None) -> None:
-        super().__init__(message)
-        self.peer = peer
+    #: The number of the other rank, if it is known.
+    peer: int | None = None
 
 
 class NewerGenerationError(LostPeerError):

@@ -17,8 +17,8 @@ from mapreduce.support.periodic import every
 #: Seconds between two looks at what the ranks have published.
 _SECONDS = 0.02
 
-#: Seconds between two looks for ranks that were lost.
-_LOSS_SECONDS = 1.0
+#: Seconds between two looks at which ranks are there.
+_RANK_SECONDS = 1.0
 
 
 @dataclass
@@ -68,10 +68,9 @@ class Follower:
 
     def look(self, *, is_last: bool = False) -> None:
         """Settle what is published and due, tell of the rest, and delete what is not needed."""
-        self._compare_profiles()
         if is_last or time.monotonic() >= self._look_at:
-            self._warn_of_losses(is_last)
-            self._look_at = time.monotonic() + _LOSS_SECONDS
+            self._look_at_ranks(is_last)
+            self._look_at = time.monotonic() + _RANK_SECONDS
         rounds = self.files.complete()
         newest = max(rounds, default=0)
         for completed, blocks in rounds.items():
@@ -89,28 +88,26 @@ class Follower:
         if newest > self._settled:
             self.hooks.news(newest, rounds[newest])
 
-    def _compare_profiles(self) -> None:
-        profiles = None if self._compared else self.meeting.profiles(self.ranks)
-        if profiles is not None:
+    def _look_at_ranks(self, is_last: bool) -> None:
+        """Compare profiles; warn of lost ranks, once it is clear which, and of their return."""
+        numbers = self.meeting.generations()
+        number = max(numbers, default=1)
+        present = numbers.get(number, set())
+        missing = _names(set(range(self.ranks)) - present)
+        is_clear = number == self._seen or is_last or not missing
+        self._seen = number
+        if not self._compared and not missing:
             self._compared = True
-            self.hooks.profiles(profiles)
-
-    def _warn_of_losses(self, is_last: bool) -> None:
-        """Warn of lost ranks, once it is clear which, and say when all are there again."""
-        latest = self.meeting.latest()
-        if latest is None:
-            return
-        missing = sorted(set(range(self.ranks)) - latest.present)
-        is_clear = latest.number == self._seen or is_last or not missing
-        self._seen = latest.number
-        if latest.number > self._warned and is_clear:
-            self._warned, self._waits = latest.number, bool(missing)
-            start = latest.start
+            ranks = self.meeting.announced(number, range(self.ranks))
+            self.hooks.profiles([one.profile for one in ranks])
+        if number > self._warned and is_clear:
+            self._warned, self._waits = number, bool(missing)
+            lost, start = self.meeting.losses(numbers)
             self.hooks.warn(
-                f"the gang lost {_names(latest.lost) or 'a rank'}. All go on after "
+                f"the gang lost {_names(lost) or 'a rank'}. All go on after "
                 f"{'the last published round' if start is None else f'round {start:,}'}, as "
-                f"generation {latest.number}: {len(latest.present)} of {self.ranks} ranks are there"
-                + (f", and wait up to {self.wait:g} s for {_names(missing)}" if missing else "")
+                f"generation {number}: {len(present)} of {self.ranks} ranks are there"
+                + (f", and wait up to {self.wait:g} s for {missing}" if missing else "")
             )
         elif self._waits and not missing:
             self._waits = False

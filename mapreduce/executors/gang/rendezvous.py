@@ -24,7 +24,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from hdfs_utils.errors import StorageError
@@ -62,18 +62,6 @@ class Announcement:
     is_concluded: bool = False
     left: int = 0
     lost: int | None = None
-
-
-class Generation(NamedTuple):
-    """A generation: the ranks that have come, those that were lost before, the round to start from.
-
-    ``start`` is None until rank 0 has come.
-    """
-
-    number: int
-    present: set[int]
-    lost: set[int]
-    start: int | None
 
 
 class Meeting:
@@ -147,7 +135,7 @@ class Meeting:
         while True:
             present = self.look(generation).get(generation, set())
             if len(present) == ranks:
-                return self.announced(generation, ranks)
+                return self.announced(generation, range(ranks))
             if time.monotonic() - started > seconds:
                 missing = sorted(set(range(ranks)) - present)
                 raise TooSmallError(
@@ -172,34 +160,28 @@ class Meeting:
             raise NewerGenerationError(f"generation {generation} is over")
         return numbers
 
-    def announced(self, generation: int, ranks: int) -> list[Announcement]:
-        """What the ranks of a complete generation published about themselves."""
-        return [self._announced(generation, rank) for rank in range(ranks)]
+    def announced(self, generation: int, ranks: Iterable[int]) -> list[Announcement]:
+        """What some ranks of a generation, which are there, published about themselves."""
+        paths = [self._path(f"{generation:05d}.{rank:05d}.json") for rank in ranks]
+        return [Announcement(**json.loads(path.read_bytes())) for path in paths]
 
-    def _announced(self, generation: int, rank: int) -> Announcement:
-        path = self._path(f"{generation:05d}.{rank:05d}.json")
-        return Announcement(**json.loads(path.read_bytes()))
+    def generations(self) -> dict[int, set[int]]:
+        """The ranks that have come, by generation."""
+        return _generations(self._names())
 
-    def latest(self) -> Generation | None:
-        """The latest generation, unless it is the first one."""
-        numbers = _generations(self._names())
-        number = max(numbers, default=1)
-        if number == 1:
-            return None
-        present = {rank: self._announced(number, rank) for rank in numbers.pop(number)}
-        # A rank that has seen another one leave, which had lost a third, names the wrong one.
-        survivors = {rank for rank, one in present.items() if one.left}
-        replaced = present.keys() & set().union(*numbers.values())
+    def losses(self, numbers: dict[int, set[int]]) -> tuple[set[int], int | None]:
+        """The ranks whose loss has led to the latest generation, and its round, if that is known.
+
+        ``numbers`` are all generations.
+        """
+        latest = max(numbers)
+        ranks = numbers[latest]
+        present = dict(zip(ranks, self.announced(latest, ranks), strict=True))
         named = {one.lost for one in present.values() if one.lost is not None}
-        start = present[0].start if 0 in present else None
-        return Generation(number, set(present), (named | replaced) - survivors, start)
-
-    def profiles(self, ranks: int) -> list[dict[str, Any]] | None:
-        """The numeric profiles of the first generation that is complete, or None."""
-        for generation, present in sorted(_generations(self._names()).items()):
-            if len(present) == ranks:
-                return [one.profile for one in self.announced(generation, ranks)]
-        return None
+        before = set().union(*(ranks for number, ranks in numbers.items() if number < latest))
+        # A rank that has seen another one leave, which had lost a third, names the wrong one.
+        lost = (named | present.keys() & before) - {at for at in present if present[at].left}
+        return lost, present[0].start if 0 in present else None
 
     # The end
 

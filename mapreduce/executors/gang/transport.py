@@ -305,7 +305,9 @@ def losing(peer: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LostPeerError(f"rank {peer} of the gang is gone: {error}", peer) from error
+        lost = LostPeerError(f"rank {peer} of the gang is gone: {error}")
+        lost.peer = peer
+        raise lost from error
 
 
 def events(reads: bool, writes: bool) -> int:

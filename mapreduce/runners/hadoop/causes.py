@@ -41,12 +41,11 @@ def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = (
                 f"YARN's resource manager does not answer: {error}. So how {application} ends is "
                 f"not known. Once it answers again: yarn application -status {application}"
             )
-        if error.status == 404 and not _is_in_history(yarn, application):
+        if error.status == 404 and "Task failed" not in said:
             return Failure(
                 f"YARN's resource manager was started anew while the job ran, and does not know "
-                f"{application} any more: all of the job has ended, and its output is not there. "
-                f"Run the command again. Where yarn.resourcemanager.recovery.enabled is true, "
-                f"jobs outlive their resource manager",
+                f"{application} any more: the job has ended without its output. Run the command "
+                f"again. Jobs outlive it where yarn.resourcemanager.recovery.enabled is true",
                 exit_code=AGAIN,
             )
     # The master may be gone already while the history does not have the job yet.
@@ -63,13 +62,6 @@ def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = (
     # Whoever killed it does not want it again.
     is_killed = "failed with state KILLED" in said
     return Failure(_why(said, arguments), final=is_killed)
-
-
-def _is_in_history(yarn: Yarn, application: str) -> bool:
-    try:
-        return bool(yarn.job(application))
-    except RestError:
-        return False
 
 
 def not_submitted(said: str, arguments: Sequence[str] = ()) -> Failure:

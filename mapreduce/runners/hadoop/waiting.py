@@ -4,7 +4,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mapreduce.runners.applications import tell_waiting
@@ -27,46 +26,17 @@ AGAIN = 75
 _OWN = {"memory-mb": "{:,} MB", "vcores": ""}
 
 
-@dataclass
-class _Wait:
-    """Something that a step waits for, and how long it has done so."""
-
-    since: float | None = None
-    _next: float = 0.0
-
-    def seconds(self) -> float:
-        """The seconds since the first call."""
-        now = time.monotonic()
-        if self.since is None:
-            self.since, self._next = now, _SAID[0]
-        return now - self.since
-
-    def is_due(self) -> bool:
-        """Whether it is to be said that the step waits."""
-        waited = self.seconds()
-        if waited < self._next:
-            return False
-        later = [seconds for seconds in _SAID if seconds > waited]
-        self._next = later[0] if later else waited + _SAID[-1]
-        return True
-
-    def end(self) -> bool:
-        """There is nothing to wait for; returns whether it was said that there is."""
-        is_said = self.since is not None and self._next > _SAID[0]
-        self.since = None
-        return is_said
-
-
 class Queue:
-    """What one step's applications wait for: room, at most ``limit`` seconds at a time, or YARN."""
+    """What one step waits for: room, at most ``limit`` seconds at a time, or YARN's answers."""
 
     def __init__(self, yarn: Yarn, what: str, limit: float | None) -> None:
         self._yarn, self._what, self._limit = yarn, what, limit
-        self._room, self._silence = _Wait(), _Wait()
+        #: What it waits for, since when, and after how many seconds it is said next.
+        self._kind, self._since, self._next = "", 0.0, 0.0
         self._is_guarded = False
 
     def look(self, application: str | None) -> Failure | None:
-        """Say so if an application waits; returns why it is to be ended, once it is.
+        """Say so if a step waits; returns why its application is to be ended, once it is.
 
         Before the step is submitted, there is no application.
         """
@@ -76,20 +46,19 @@ class Queue:
             found = _awaited(self._yarn, application)
         except (RestError, LookupError, TypeError) as error:
             if isinstance(error, RestError) and error.status is None:
-                self._say_silent(error)
+                waited = self._waited("YARN")
+                said = f"YARN's resource manager has not answered for {waited:.0f} s"
+                self._say(waited, f"{said}, and the step waits for it: {error}")
             # The interface is guarded, or another version's. Hadoop's own programs do not tell it.
             elif not isinstance(error, RestError) or error.status not in (404, 500, 503):
                 self._is_guarded = True
                 if self._limit is not None:
                     log.warning("--queue-wait cannot be kept: %r", error)
             return None
-        if self._silence.end():
-            log.info("%s: YARN's resource manager answers again", self._what)
+        waited = self._waited("room" if found else "")
         if found is None:
-            self._room.end()
             return None
         place, needs = found
-        waited = self._room.seconds()
         if self._limit is not None and waited >= self._limit:
             return Failure(
                 f"{application} found no room in {place} within {self._limit:g} s: it {needs}. "
@@ -98,20 +67,22 @@ class Queue:
                 exit_code=AGAIN,
                 final=True,
             )
-        if self._room.is_due():
-            said = f"waiting in {place} for {waited:.0f} s ({needs})"
-            log.info("%s: %s", self._what, said)
-            tell_waiting(f"{application}: {said}")
+        self._say(waited, f"waiting in {place} for {waited:.0f} s ({needs})", application)
         return None
 
-    def _say_silent(self, error: RestError) -> None:
-        if self._silence.is_due():
-            said = (
-                f"YARN's resource manager has not answered for {self._silence.seconds():.0f} s, "
-                f"and the step waits for it: {error}"
-            )
-            log.warning("%s: %s", self._what, said)
-            tell_waiting(f"{self._what}: {said}")
+    def _waited(self, kind: str) -> float:
+        """The seconds since the step waits for this, and for nothing else."""
+        now = time.monotonic()
+        if kind != self._kind:
+            self._kind, self._since, self._next = kind, now, _SAID[0]
+        return now - self._since
+
+    def _say(self, waited: float, said: str, application: str | None = None) -> None:
+        if waited >= self._next:
+            log.info("%s: %s", self._what, said)
+            tell_waiting(f"{application or self._what}: {said}")
+            later = [seconds for seconds in _SAID if seconds > waited]
+            self._next = later[0] if later else waited + _SAID[-1]
 
 
 def _awaited(yarn: Yarn, application: str | None) -> tuple[str, str] | None:
