@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 from test_readme import ROOT
 
-from mapreduce import parts
+import mapreduce
+from mapreduce import errors, job, parts, testing
 
 DOORS = {"mapreduce", *(f"mapreduce.{name}" for name in ("errors", "job", "parts", "testing"))}
 INNER = {path.stem for path in (ROOT / "mapreduce").iterdir()} - {
@@ -80,6 +82,18 @@ def test_pages_name_no_module_behind_a_door():
 )
 def test_what_lies_behind_a_door_is_seen(source, wrong):
     assert behind_doors(source) == wrong
+
+
+def test_every_name_has_one_door():
+    names = Counter([*mapreduce._LAZY, *job.__all__, *parts.__all__])
+    for door in (errors, testing):
+        names.update(name for name, it in vars(door).items() if home_of(it) == door.__name__)
+    assert len(names) > 100
+    assert [name for name, doors in names.items() if doors > 1] == []
+
+
+def home_of(it: object) -> str:
+    return getattr(it, "__module__", "") if callable(it) else ""
 
 
 def test_the_reference_names_all_parts():

@@ -27,6 +27,12 @@ def test_every_name_is_what_its_module_has():
     assert {*parts.__all__} <= {*dir(parts)}
 
 
+def test_all_names_at_once():
+    names = {}
+    exec("from mapreduce.parts import *", names)
+    assert names.keys() - {"__builtins__"} == {*parts.__all__}
+
+
 def test_one_list_for_python_and_for_type_checkers():
     """What ``__all__`` names is what is imported for type checkers, who find no other name."""
     nodes = ast.parse(inspect.getsource(parts)).body
