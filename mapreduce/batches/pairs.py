@@ -78,6 +78,13 @@ def is_keyed(function: Callable[..., Any]) -> bool:
     )
 
 
+def is_pickle(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` is that of mrjob's pickles."""
+    protocol: Any = type(getattr(function, "__self__", None))
+    theirs = PickleProtocol._loads, PickleProtocol._dumps
+    return is_keyed(function) and (protocol._loads, protocol._dumps) == theirs
+
+
 def is_text(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` is that of mrjob's text with a TAB between."""
     return getattr(function, "__func__", None) in (TextProtocol.read, TextProtocol.write)
@@ -145,10 +152,7 @@ def coder(write: Write) -> Coder | None:
     """How to write many keys and values, with the bytes of ``write``; None if only by lines."""
     if is_json(write):
         return Coder(_JSON_KINDS, to_json, lambda texts: texts)
-    protocol: Any = type(getattr(write, "__self__", None))
-    if is_keyed(write) and protocol._dumps is PickleProtocol._dumps:
-        return Coder({}, pickle.dumps, _escaped)
-    return None
+    return Coder({}, pickle.dumps, _escaped) if is_pickle(write) else None
 
 
 def _escaped(pickles: list[bytes]) -> list[str]:
@@ -158,6 +162,30 @@ def _escaped(pickles: list[bytes]) -> list[str]:
     if len(found) == len(texts):
         return found
     return [text.encode("unicode_escape").decode() for text in texts]
+
+
+#: What surrounds ASCII strings of one length in their escaped pickles.
+_around: dict[int, tuple[str, str]] = {}
+
+
+def pickled_strings(keys: list[str]) -> list[str]:
+    """The pickles of strings as mrjob's protocol writes them."""
+    joined, lengths = "".join(keys), list(map(len, keys))
+    is_plain = joined.isascii() and joined.isprintable() and "\\" not in joined
+    if not is_plain or max(lengths, default=0) >= _LONG_KEY:
+        return _escaped(list(map(pickle.dumps, keys)))
+    for length in set(lengths).difference(_around):
+        text = pickled("~" * length)
+        end = text.rfind("~") + 1 or len(text)
+        _around[length] = text[: end - length], text[end:]
+    around = list(map(_around.__getitem__, lengths))
+    parts = zip(map(itemgetter(0), around), keys, map(itemgetter(1), around), strict=True)
+    return list(map("".join, parts))
+
+
+def pickled(key: Any) -> str:
+    """A pickle as mrjob's protocol writes it."""
+    return _escaped([pickle.dumps(key)])[0]
 
 
 def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -265,6 +293,9 @@ def _literals(texts: list[str]) -> list[Any] | None:
 
 
 _TO_JSON = str.maketrans("'()", '"[]')
+
+#: Keys with so many characters are pickled one by one.
+_LONG_KEY = 256
 
 #: How pickles are parted while many are escaped together: they have no such character.
 _BETWEEN = "\\u0100"

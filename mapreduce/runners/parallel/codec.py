@@ -90,7 +90,9 @@ def _waiting(value: Any) -> Any:
 def _given_back(value: Any) -> Any:
     if type(value) is bytes:
         return marshal.loads(value)  # noqa: S302
-    return from_json(value[0].encode()) if type(value) is tuple else value
+    if type(value) is tuple and type(value[0]) is str:
+        return from_json(value[0].encode())
+    return value
 
 
 def given_back(values: list[Any]) -> Iterable[Any]:

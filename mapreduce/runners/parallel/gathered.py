@@ -7,6 +7,7 @@ done by functions of the interpreter.
 """
 
 import marshal
+import pickle
 import sys
 from bisect import bisect_right
 from collections import defaultdict, deque
@@ -14,9 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
 from operator import add, eq, itemgetter, ne
+from types import NoneType
 from typing import Any
 
-from mapreduce.batches.pairs import Coder, Write, encode_columns, from_json, is_columns, to_json
+from mapreduce.batches.pairs import (
+    Coder,
+    Write,
+    encode_columns,
+    from_json,
+    is_columns,
+    pickled,
+    pickled_strings,
+    to_json,
+)
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
@@ -74,6 +85,14 @@ class _Home:
         self.lists.clear()
 
 
+def _as_pickle(value: Any) -> tuple[bytes]:
+    return (pickle.dumps(value),)
+
+
+#: What is the same after pickling, and is part of no other object.
+_SAME = dict.fromkeys((int, float, bool, NoneType), PLAIN[bool])
+
+
 class Gathered:
     """Pairs by key, in their order; keys are equal if their JSON is: 1, 1.0 and True are three.
 
@@ -85,6 +104,8 @@ class Gathered:
     """
 
     _sort_values = False
+    _plain, _mutable = PLAIN, MUTABLE
+    _quoted, _int_text = staticmethod(quoted), staticmethod(int.__repr__)
 
     def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
         self._write = write
@@ -115,7 +136,8 @@ class Gathered:
         add_text, add_to_text = texts.keys.append, texts.values.append
         # Nothing is known while there are rows.
         known_string, known_text = strings.lists.get, texts.lists.get
-        dumps, int_text, one = marshal.dumps, int.__repr__, 1
+        dumps, int_text, one = marshal.dumps, self._int_text, 1
+        plain, mutable = self._plain, self._mutable
         used, most = 0, limit - self._bytes
         for pair in pairs:
             try:
@@ -136,8 +158,8 @@ class Gathered:
                 used += _FLOAT_BYTES
             elif value is not None and not (kind is int and -_LONG < value < _LONG):
                 try:
-                    value = PLAIN[kind](value)
-                    if kind in MUTABLE:
+                    value = plain[kind](value)
+                    if kind in mutable:
                         value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
                     (self._columns if is_columns(key) else self._add_by_text)(key, value)
@@ -197,12 +219,15 @@ class Gathered:
             if is_columns(key):
                 self._columns(key, value)
                 return
-            text = quote(key) if type(key) is str else to_json(key)
+            text = self._text_of(key)
         except (TypeError, ValueError, RecursionError):
             # Its error.
             self._write(key, None)
             raise
         self.add_text(text, value)
+
+    def _text_of(self, key: Any) -> str:
+        return quote(key) if type(key) is str else to_json(key)
 
     def _add_by_text(self, key: Any, value: Any) -> None:
         """Take in what only the protocol can write: its JSON is read again."""
@@ -232,7 +257,7 @@ class Gathered:
             [[*(home.keys if rows else home.lists)] for home in self._homes],
             [home.values if rows else home.lists.values() for home in self._homes],
         )
-        texts, values = [*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
+        texts, values = [*self._quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
         texts, values = in_order(texts, values)
         if self._sort_values and rows:
             _sort_equals(texts, values)
@@ -249,6 +274,28 @@ class Gathered:
         """As :meth:`take`, always with lists."""
         texts, values, rows = self.take()
         return grouped(texts, values) if rows else (texts, values)
+
+
+class GatheredPickles(Gathered):
+    """The same of pickles: keys are equal if these are; most values wait as theirs, in a tuple."""
+
+    _plain, _mutable = {**_SAME, **dict.fromkeys((*MUTABLE, str), _as_pickle)}, MUTABLE | {str}
+    _quoted, _int_text = staticmethod(pickled_strings), staticmethod(pickled)
+
+    def _text_of(self, key: Any) -> str:
+        return pickled(key)
+
+    def _add_by_text(self, key: Any, value: Any) -> None:
+        if is_columns(key):
+            lines = encode_columns(self._write, key, value).to_pylist()
+            self._add(map(self._write.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
+            return
+        waiting = marshal.dumps(_as_pickle(value), MARSHAL)
+        self._bytes += sys.getsizeof(waiting)
+        if type(key) is str and key.isascii():
+            self._strings.add(key, waiting)
+        else:
+            self._texts.add(pickled(key), waiting)
 
 
 class GatheredLines(Gathered):

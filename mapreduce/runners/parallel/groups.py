@@ -1,7 +1,10 @@
 """Groups of a combiner or reducer, as its method takes them, and where it is among them."""
 
+import contextlib
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import accumulate, chain, compress, groupby, islice, repeat
 from operator import eq, itemgetter, length_hint, not_
 from typing import Any
@@ -137,14 +140,6 @@ class Groups:
         decode: Any = Decoder(loads).__getitem__
         decode_all = decoded_json if is_ours else fast_decoder(read)
 
-        def keys_of(texts: list[str]) -> list[Any]:
-            if (decoded := decode_all(texts)) is not None:
-                return decoded
-            keys = []
-            for self._key in texts:
-                keys.append(loads(self._key.encode("latin-1")))
-            return keys
-
         def values_of(rests: Iterable[str]) -> Iterator[Any]:
             for rest in rests:
                 if not rest:
@@ -171,7 +166,41 @@ class Groups:
                 else:
                     yield Range(texts, list(cut(values, list(accumulate(map(len, lists))))))
 
+        keys_of = partial(self._keys_of, decode_all, loads)
         return self.of(chain.from_iterable(map(decoded, ranges)), keys_of)
+
+    def _keys_of(self, decode_all: Any, loads: Any, texts: list[str]) -> list[Any]:
+        if (decoded := decode_all(texts)) is not None:
+            return decoded  # type: ignore[no-any-return]
+        keys = []
+        for self._key in texts:
+            keys.append(loads(self._key.encode("latin-1")))
+        return keys
+
+    def of_pickles(self, ranges: Iterable[Range], read: Read) -> Iterator[Group]:
+        """Groups of pairs that were gathered by their pickles."""
+        protocol: Any = getattr(read, "__self__", None)
+
+        def unpickled(found: Range) -> Iterator[Range]:
+            texts, lists, is_streamed = found
+            values = None
+            if not is_streamed:
+                with contextlib.suppress(Exception):
+                    waiting = list(chain.from_iterable(lists))
+                    values = list(
+                        map(pickle.loads, chain.from_iterable(waiting))
+                        if set(map(type, waiting)) == {tuple}
+                        else map(_loaded, waiting)
+                    )
+            if values is not None:
+                yield Range(texts, list(cut(values, list(accumulate(map(len, lists))))))
+                return
+            # One by one: of an error, the key is known.
+            for text, some in zip(texts, lists, strict=True):
+                yield Range([text], [map(_loaded, some)], is_streamed=True)
+
+        keys_of = partial(self._keys_of, fast_decoder(read), protocol._loads)
+        return self.of(chain.from_iterable(map(unpickled, ranges)), keys_of)
 
     def pairs(self, lines: Iterable[bytes], read: Read) -> Iterator[Pair]:
         """Pairs of sorted lines."""
@@ -193,6 +222,11 @@ class Groups:
             values = map(itemgetter(1), group)
             yield key, iter(self._watched(values) if self._watched else values)
         self._key = None
+
+
+def _loaded(value: Any) -> Any:
+    """The object of a value that may wait as its pickle."""
+    return pickle.loads(*value) if type(value) is tuple else value  # noqa: S301
 
 
 def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:

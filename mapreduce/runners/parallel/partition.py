@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, count, repeat
 from operator import itemgetter, mod, mul
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from mapreduce.errors import UsageError
@@ -119,8 +120,8 @@ def partition_numbers(keys: list[str], how: "Partitioning") -> list[int]:
         find = partitioner(how)
         return [find(key.encode("latin-1")) for key in keys]
     divide = partial(_hash_partitions, partitions=how.partitions, start=int(how.fields is None))
-    if max(map(len, hashed)) <= _NARROW:
-        some = (hashed[at : at + _LANES] for at in range(0, len(hashed), _LANES))
+    some = [hashed[at : at + _LANES] for at in range(0, len(hashed), _LANES)]
+    if sum(max(map(len, one)) - len(_prefix(one)) for one in some) <= _NARROW * len(some):
         return list(chain.from_iterable(map(divide, some)))
     of_length: dict[int, list[int]] = defaultdict(list)
     deque(map(list.append, map(of_length.__getitem__, map(len, hashed)), count()), 0)
@@ -156,12 +157,21 @@ def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] 
 
 
 #: Fewer keys are hashed one by one; so many are hashed together at most; and keys of so many
-#: characters at most are, also if their lengths differ.
-_FEW, _LANES, _NARROW = 32, 1 << 12, 32
+#: characters at most are, also if their lengths differ; a longer common beginning is hashed once.
+_FEW, _LANES, _NARROW, _LONG_PREFIX = 32, 1 << 12, 32, 6
+
+
+def _prefix(keys: list[str]) -> str:
+    """The characters that sorted keys begin with: of pickles many."""
+    return commonprefix((keys[0], keys[-1]))  # noqa: RUF071  (these are no paths)
 
 
 def _hash_partitions(keys: list[str], partitions: int, start: int) -> Iterable[int]:
     """The partitions of keys of equal lengths, or of short ones; hashes start from 1 or 0."""
+    prefix = _prefix(keys)
+    if len(prefix) > _LONG_PREFIX and "\n".join(("", *keys)).count(f"\n{prefix}") == len(keys):
+        start = hash_of(prefix.encode("latin-1"), start)
+        keys = list(map(str.removeprefix, keys, repeat(prefix)))
     lengths = list(map(len, keys))
     longest, rows = max(lengths), len(keys)
     joined = "".join(map(str.rjust, keys, repeat(longest), repeat("\0"))).encode("latin-1")

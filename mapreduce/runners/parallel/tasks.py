@@ -20,6 +20,7 @@ from mapreduce.batches.pairs import (
     decode_lines,
     is_json,
     is_keyed,
+    is_pickle,
     is_text,
     read_lines,
 )
@@ -28,7 +29,12 @@ from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, GatheredTexts
+from mapreduce.runners.parallel.gathered import (
+    Gathered,
+    GatheredLines,
+    GatheredPickles,
+    GatheredTexts,
+)
 from mapreduce.runners.parallel.groups import Groups, lines_of
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range
@@ -139,7 +145,7 @@ class Task:
         if spec["frames"]:
             return self._map_frames(job, read, write)
         pairs = iter(self._watched(mapped(job, self._step, self._input(job, read))))
-        objects = spec["objects"] and self._is_plain(job, "reducer", write)
+        objects = spec["objects"] and self._is_plain(job, "reducer", write, is_json, is_pickle)
         writer = self._writer(write, objects)
         if spec["combiner"]:
             self._combine(job, pairs, writer, write)
@@ -218,20 +224,24 @@ class Task:
             return LineWriter(target, write, how, size)
         output = SegmentWriter(target, how.partitions)
         if objects:
-            return ColumnWriter(output, how, Gathered(write), size)
+            kind = Gathered if is_json(write) else GatheredPickles
+            return ColumnWriter(output, how, kind(write), size)
         if codes := coder(write):
             texts = GatheredTexts(write, codes, spec["sort_values"], how.key_fields)
             return ColumnWriter(output, how, texts, size)
         gathered = GatheredLines(how.key_fields, spec["sort_values"])
         return ColumnWriter(output, how, gathered, size, write)
 
-    def _is_plain(self, job: Any, mrc: str, write: Any) -> bool:
-        """Whether a combiner or reducer takes the objects that would come of mrjob's JSON."""
+    def _is_plain(self, job: Any, mrc: str, write: Any, *kinds: Callable[[Any], bool]) -> bool:
+        """Whether a combiner or reducer takes the objects that would come of mrjob's protocols.
+
+        ``kinds``: Of the protocols; JSON if there is none.
+        """
         read, _ = job.pick_protocols(self._step, mrc)
         if getattr(job._get_step(self._step, object), f"{mrc}_batch", None):
             return False
-        is_plain = is_json(write) and is_json(read) and not is_overridden(type(job), mrc)
-        return is_plain and not self._spec["sort_values"]
+        is_plain = any(kind(write) and kind(read) for kind in kinds or (is_json,))
+        return is_plain and not is_overridden(type(job), mrc) and not self._spec["sort_values"]
 
     def _combine(self, job: Any, pairs: Iterator[Pair], writer: Writer, write: Any) -> None:
         """Gather a mapper's pairs by key, and combine them before they are written."""
@@ -312,6 +322,8 @@ class Task:
             _, written = job.pick_protocols(self._step, "mapper")
             if self._is_plain(job, "reducer", written):
                 return call(job, "reducer", self._step, self._groups.of(found, decoded))
+            if self._is_plain(job, "reducer", written, is_pickle):
+                return call(job, "reducer", self._step, self._groups.of_pickles(found, read))
         return self._apply(job, "reducer", found, read)
 
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:

@@ -24,14 +24,20 @@ from mrjob.protocol import (
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
-from mapreduce.batches.pairs import coder
+from mapreduce.batches.pairs import coder, is_json, pickled_strings
 from mapreduce.runners.parallel import columns, gathered, merge
 from mapreduce.runners.parallel import groups as groups_module
 from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
 from mapreduce.runners.parallel.codec import packed as packed_values
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, GatheredTexts, key_of
+from mapreduce.runners.parallel.gathered import (
+    Gathered,
+    GatheredLines,
+    GatheredPickles,
+    GatheredTexts,
+    key_of,
+)
 from mapreduce.runners.parallel.groups import Groups
 from mapreduce.runners.parallel.lines import LineWriter
 from mapreduce.runners.parallel.merge import Merger, Range, fewer, ranges
@@ -205,7 +211,8 @@ def change(value):
 def packed(folder, pairs, how=Partitioning(1), limit=1 << 18, write=STANDARD):  # noqa: B008
     """The segments of some pairs, of the one partition or of each."""
     output = SegmentWriter(Target(str(folder / "out")), how.partitions)
-    writer = ColumnWriter(output, how, Gathered(write), limit)
+    kind = Gathered if is_json(write) else GatheredPickles
+    writer = ColumnWriter(output, how, kind(write), limit)
     try:
         writer.write_pairs(iter(pairs))
     finally:
@@ -231,14 +238,17 @@ small += [(columns, "_BLOCK_BYTES", 40), (columns, "_SMALLEST", 1)]
     st.booleans(),
     st.sampled_from([1, 400, 1 << 20]),
     st.sampled_from([0, 2000, 1 << 40]),
+    st.sampled_from([StandardJSONProtocol(), PickleProtocol()]),
 )
-def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, is_small, limit, memory):
+def test_groups_are_those_of_mrjobs_lines(
+    tmp_path_factory, pairs, is_small, limit, memory, protocol
+):
     pairs = [copy.deepcopy(pair) for pair in [*pairs, *pairs]]
-    protocol = StandardJSONProtocol()
     expected = defaultdict(list)
     for pair in pairs:
-        raw, _, value = protocol.write(*pair).partition(b"\t")
-        expected[raw.decode()].append(exactly(json.loads(value)))
+        raw = protocol.write(*pair)
+        key = raw.partition(b"\t")[0].decode()
+        expected[key].append(exactly(protocol.read(raw)[1]))
 
     def changing():
         for key, value in pairs:
@@ -249,15 +259,37 @@ def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, is_small, lim
     with contextlib.ExitStack() as stack:
         for place in small if is_small else []:
             stack.enter_context(mock.patch.object(*place))
-        parts = packed(tmp_path_factory.mktemp("out"), changing(), Partitioning(2), limit)
+        folder = tmp_path_factory.mktemp("out")
+        parts = packed(folder, changing(), Partitioning(2), limit, protocol.write)
         found = defaultdict(list)
         for number, segments in enumerate(parts):
             of_part = groups_of(segments, memory)
             assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
             assert all(hash_partition(key.encode(), 2) == number for key, _ in of_part)
             for key, values in of_part:
-                found[key] += map(exactly, values)
+                found[key] += map(exactly, map(groups_module._loaded, values))
     assert found == expected
+
+
+texts = st.text("aé~\\\"'\n\x8c 😀", max_size=9)
+
+
+@given(st.lists(texts | st.text("ab", min_size=240, max_size=270)))
+def test_strings_are_pickled_together_as_one_by_one(keys):
+    assert pickled_strings(keys) == [PickleProtocol()._dumps(key).decode() for key in keys]
+
+
+def test_a_pickle_gives_back_what_a_value_shares_and_no_more(tmp_path):
+    name = sys.intern("name")
+    pairs = [("a", [name, name]), ("a", name), ("a", (name,)), ("a", {name: 1})]
+    segments = packed(tmp_path, pairs, write=PickleProtocol().write)
+    parts = ranges(segments, 1 << 20, False)
+    groups = Groups().of_pickles(parts, PickleProtocol().read)
+    (((first, second), *others),) = [list(values) for _, values in groups]
+    assert first is second
+    strings = [first, others[0], *others[1], *others[2]]
+    assert len(set(map(id, strings))) == 4
+    assert set(strings) == {name}
 
 
 texts_and_lists = st.one_of(scalars, st.tuples(scalars), st.lists(scalars, max_size=3))
@@ -534,9 +566,13 @@ def test_what_was_merged_is_removed_when_it_has_been_read(tmp_path):
     st.lists(st.one_of(st.text(max_size=12), st.text("ab", max_size=3)), max_size=60),
     st.integers(1, 40),
     st.integers(2, 9),
+    st.sampled_from(["", "\x80 begins alike"]),
+    st.booleans(),
 )
-def test_partitions_of_many_keys_are_those_of_each(keys, times, partitions):
-    keys = [json.dumps(key) for key in keys * times] + ["é" * len(keys)]
+def test_partitions_of_many_keys_are_those_of_each(keys, times, partitions, prefix, is_sorted):
+    keys = [prefix + json.dumps(key) for key in keys * times] + ["é" * len(keys)] * (not prefix)
+    if is_sorted:
+        keys.sort()
     expected = [hash_partition(key.encode("latin-1"), partitions) for key in keys]
     assert partition_numbers(keys, Partitioning(partitions)) == expected
 
