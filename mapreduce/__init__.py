@@ -7,8 +7,8 @@ have a seed. ``mapreduce.job`` holds the class that jobs inherit from, and
 on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
 ``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
 ``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.open_run`` opens a
-training, and ``mapreduce.split`` divides a table. ``mapreduce.parts`` is the door for parts of
-one's own.
+training, ``mapreduce.load`` the file of a model, and ``mapreduce.split`` divides a table.
+``mapreduce.parts`` is the door for parts of one's own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from mapreduce.launch.run import Result as Result
     from mapreduce.launch.run import run as run
     from mapreduce.training.api import Run as Run
+    from mapreduce.training.api import TrainedModel as TrainedModel
     from mapreduce.training.api import evaluate as evaluate
+    from mapreduce.training.api import load as load
     from mapreduce.training.api import open_run as open_run
     from mapreduce.training.api import predict as predict
     from mapreduce.training.api import train as train
@@ -41,7 +43,10 @@ _LAZY = {
     "Result": "mapreduce.launch.run",
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),
     **dict.fromkeys(("check", "explain"), "mapreduce.checking.notebook"),
-    **dict.fromkeys(("train", "open_run", "evaluate", "predict", "Run"), "mapreduce.training.api"),
+    **dict.fromkeys(
+        ("train", "open_run", "load", "evaluate", "predict", "Run", "TrainedModel"),
+        "mapreduce.training.api",
+    ),
 }
 
 

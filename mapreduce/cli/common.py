@@ -283,12 +283,17 @@ def quiet_mrjob() -> None:
 
 
 def pin_profile(run: AnyPath) -> None:
-    """Set the numeric profile that a run was started with, before NumPy is loaded."""
-    from mapreduce.support import jsonfiles, numeric
+    """Set the numeric profile that a run, or a model, was trained with, before NumPy is loaded."""
+    from mapreduce.support import jsonfiles, numeric, tensorfiles
 
     try:
-        profile = (jsonfiles.read(run / "run.json") or {}).get("numeric_profile", "native")
-    except (StorageError, DataError):
+        if run.is_file():
+            text = tensorfiles.read_metadata(run).get("gradreduce.model", "{}")
+            content = json.loads(text)
+        else:
+            content = jsonfiles.read(run / "run.json") or {}
+        profile = dict(content).get("numeric_profile", "native")
+    except (StorageError, DataError, OSError, ValueError, TypeError):
         # The error is reported when the run is opened.
         return
     if profile in numeric.PROFILES:
@@ -308,15 +313,20 @@ def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, .
 
     trust.trust(*trusted)
     run = RunDir(path.absolute())
-    for name in changed_sources(run.config.plan):
-        echo(
-            f"warning: the code of {name} is not what it was when the run began: the same rounds "
-            f"may now have other results",
-            err=True,
-        )
+    warn_of_changes(changed_sources(run.config.plan), "the run began: the same rounds")
     if named is not None:
         require_named(run, named)
     return run
+
+
+def warn_of_changes(names: list[str], since: str) -> None:
+    """Warn of code of the user's own that has changed."""
+    for name in names:
+        echo(
+            f"warning: the code of {name} is not what it was when {since} may now have other "
+            f"results",
+            err=True,
+        )
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from mapreduce.cli.common import (
     remote_data_option,
     runner_options,
     trust_option,
+    warn_of_changes,
     with_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
@@ -100,8 +101,12 @@ def _given(values: dict[str, Any], *more: tuple[str, str, dict[str, Any]]) -> di
     return {name: values.pop(name) for name in names}
 
 
+#: Whose model a command uses: the folder of a run, or a file of its model.
+_MODEL = click.argument("run", type=LOCATION, metavar="MODEL")
+
+
 @click.command(cls=GroupedCommand)
-@click.argument("run", type=LOCATION)
+@_MODEL
 @click.argument("data", type=LOCATION, required=False)
 @click.option(
     "--data",
@@ -139,9 +144,10 @@ def evaluate(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Report on the model of RUN, on DATA with labels; by default the run's evaluation data.
+    """Report on MODEL, on DATA with labels; by default the evaluation data of the run.
 
-    DATA is a dataset, or a file of a table, which becomes features as the training data did.
+    MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
+    dataset, or a file of a table, which becomes features as the training data did.
 
     Of a classifier: accuracy, loss, ROC AUC, Brier score and calibration error, precision, recall
     and F1 of each class, and the confusion matrix, or of many classes the pairs that are most
@@ -180,7 +186,7 @@ def evaluate(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("run", type=LOCATION)
+@_MODEL
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @runner_options()
@@ -200,13 +206,14 @@ def predict(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Predict DATA with the model of RUN, and write the predictions to OUT.
+    """Predict DATA with MODEL, and write the predictions to OUT.
 
-    DATA is a dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends
-    in .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
+    MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
+    dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends in
+    .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
     example, in the order of the files that DATA comes from. The columns are row (the number of the
-    example, from 0), the id, under the name of its column (if DATA has ids), label (of a
-    dataset with labels), the columns of a file that --keep names, prediction, and for a classifier
+    example, from 0), the id, under the name of its column (if DATA has ids), label (of a dataset
+    with labels), the columns of a file that --keep names, prediction, and for a classifier
     probability and probabilities, a list for all classes, whose order the metadata of the file have
     as gradreduce.classes. A class has a column of its own with --probability-of, also in a text
     file, which holds no lists. The outputs of a --layer come last, as features.
@@ -253,7 +260,7 @@ def predict(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("run", type=LOCATION)
+@_MODEL
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @click.option(
@@ -286,13 +293,14 @@ def swarm(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Predict DATA with the model of RUN into the folder OUT, by workers that come and go.
+    """Predict DATA with MODEL into the folder OUT, by workers that come and go.
 
-    DATA is a dataset, a file of a table, or one of libsvm's format. The same command, on this
-    machine or on another that sees RUN, DATA and OUT, adds workers at any time. Each takes parts of
-    the file, or shards of the dataset, that nobody is at, and ends when there are none. A worker
-    may be killed: another takes its part. OUT is the same as that of gradreduce predict, to the
-    byte; either command goes on with what the other has begun.
+    MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
+    dataset, a file of a table, or one of libsvm's format. The same command, on this machine or on
+    another that sees MODEL, DATA and OUT, adds workers at any time. Each takes parts of the file,
+    or shards of the dataset, that nobody is at, and ends when there are none. A worker may be
+    killed: another takes its part. OUT is the same as that of gradreduce predict, to the byte;
+    either command goes on with what the other has begun.
     """
     pin_profile(run)
     from mapreduce.errors import MissingInputError, UsageError
@@ -338,23 +346,33 @@ def swarm(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("run", type=LOCATION)
+@_MODEL
 @click.option("--to", "out", type=LOCATION, required=True, help="File .npz or .safetensors.")
 @moved_data_option
 @remote_data_option
 @trust_option
 @json_option
 def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **values: Any) -> None:
-    """Write the parameters of RUN's model by name into a file, for other programs.
+    """Write MODEL, the folder of a run, into a file: its parameters by name, for other programs.
 
+    A file .safetensors is a model, too, which evaluate, predict and swarm take without the run.
     Of a linear model also coef_ and intercept_, as scikit-learn has them, for features as they were
     before they were standardised. Where there are any, classes_, feature_names, mean_ and scale_.
     """
     pin_profile(run)
+    from mapreduce.errors import UsageError
+    from mapreduce.runs.models import is_file
+    from mapreduce.training.export import described
     from mapreduce.training.export import export as write
 
-    directory = open_run(run, None if data else values["remote_data"], values["trust"])
-    arrays = write(directory, out.absolute(), data and data.absolute())
+    if is_file(run):
+        if data is not None:
+            raise UsageError(f"--data: {run} is the file of a model, which needs no data")
+        fitted = _opened(run, values)
+    else:
+        directory = open_run(run, None if data else values["remote_data"], values["trust"])
+        fitted = described(directory, data and data.absolute())
+    arrays = write(fitted, out.absolute())
     shapes = {name: list(array.shape) for name, array in arrays.items()}
     if as_json:
         print_json({"out": str(out), "shapes": shapes})
@@ -371,6 +389,7 @@ def _evaluated(
     from mapreduce.plan.fitting import check_fits
     from mapreduce.runs import checkpoint
     from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.models import is_file
     from mapreduce.training.creating import check_data
     from mapreduce.training.start import require_named
 
@@ -378,6 +397,8 @@ def _evaluated(
         if moved is not None:
             raise UsageError(f"{data} and --data {moved}: name data of your own, or moved ones")
         return data
+    if is_file(run):
+        raise UsageError(f"{run} is the file of a model, without data: name DATA to report on")
     directory = RunDir(run.absolute())
     config = directory.config
     if config.evaluation is None or config.plan.eval_sha256 is None:
@@ -422,10 +443,19 @@ def _warn(message: str) -> None:
 
 
 def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
+    from mapreduce.models.fitted import FittedModel
     from mapreduce.runs import checkpoint
+    from mapreduce.runs.models import is_file
+    from mapreduce.support import trust
 
     quiet_mrjob()
-    return checkpoint.fitted(open_run(run, None, values.pop("trust")))
+    trusted = values.pop("trust")
+    if not is_file(run):
+        return checkpoint.fitted(open_run(run, None, trusted))
+    trust.trust(*trusted)
+    fitted = FittedModel.load(run.absolute())
+    warn_of_changes(fitted.changed_sources(), "the model was trained: the same rows")
+    return fitted
 
 
 def _prepare(

@@ -1,7 +1,6 @@
 """The common part of programs that use a trained model."""
 
 import contextlib
-import hashlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +23,8 @@ from mapreduce.executors.here import InProcess
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan.fitting import check_fits
-from mapreduce.runs.checkpoint import opened
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.models import ModelPlace, place_of
 from mapreduce.support import traits
 
 
@@ -136,27 +135,23 @@ class Inference(Predictor):
 class ModelProgram(Program):
     """A program that uses a fitted model on a dataset.
 
-    ``model`` and ``data`` are where they lie, ``completed`` the rounds of the model, and
-    ``content`` is a digest of what these name.
+    ``model`` and ``data`` are where they lie, ``content`` is the digest of the data.
     """
 
-    model: str
-    completed: int
+    model: ModelPlace
     data: str
     device: str
     content: str
 
     @classmethod
     def of(cls, fitted: FittedModel, data: AnyPath, device: str, **more: Any) -> Self:
-        content = fitted.sha256 + Dataset(data).manifest.sha256
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        return cls(str(fitted.path), fitted.completed, str(data), device, digest, **more)
+        content = Dataset(data).manifest.sha256
+        return cls(place_of(fitted), str(data), device, content, **more)
 
     @cached_property
     def inference(self) -> Inference:
         """The model and the data."""
-        fitted = opened(self.model, self.completed)
-        return Inference(fitted, path_of(self.data), self.device)
+        return Inference(self.model.open(), path_of(self.data), self.device)
 
     @cached_property
     def dataset(self) -> Dataset:

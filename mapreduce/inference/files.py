@@ -32,8 +32,8 @@ from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_o
 from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
-from mapreduce.runs import checkpoint
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.models import ModelPlace, place_of
 from mapreduce.support.jsonfiles import build
 from mapreduce.tables.tables import TableProgram, described_by
 
@@ -51,14 +51,13 @@ class PredictFile(UnitFiles, TableProgram):
 
     Columns: see :class:`mapreduce.inference.predict.Predict`.
 
-    ``model``, ``completed``, ``device``: Where the model lies, its rounds, where it computes.
+    ``model``, ``device``: Where the model lies, and where it computes.
     ``parts``, ``ids``, ``keep``, ``extras``: See :class:`TableFile`.
     ``out``: Folder of the parts. ``id_name``: What the ids are called.
     ``made_from``: Digest of the model and the file.
     """
 
-    model: str
-    completed: int
+    model: ModelPlace
     device: str
     parts: tuple[Stretch, ...]
     ids: str
@@ -83,8 +82,7 @@ class PredictFile(UnitFiles, TableProgram):
     ) -> Self:
         return cls(
             **described_by(file.reading),
-            model=str(fitted.path),
-            completed=fitted.completed,
+            model=place_of(fitted),
             device=device,
             parts=file.parts,
             ids=file.ids,
@@ -143,7 +141,7 @@ class PredictFile(UnitFiles, TableProgram):
 
     @cached_property
     def _predictor(self) -> Predictor:
-        return Predictor(checkpoint.opened(self.model, self.completed), self.device)
+        return Predictor(self.model.open(), self.device)
 
     @cached_property
     def _like(self) -> FittedRecipe:

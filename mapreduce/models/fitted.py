@@ -7,24 +7,36 @@ all models that a gradient has trained.
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath
+from hdfs_utils.publish import put_if_absent
 from kernels import dispatch
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.columns import Columns
-from mapreduce.models import ESTIMATORS
+from mapreduce.data.columns import check as check_columns
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from mapreduce.models import ESTIMATORS, MODELS
 from mapreduce.models.base import model_sha256
+from mapreduce.support import numeric, tensorfiles
+from mapreduce.support.jsonfiles import build, checked, require_file
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
+
+#: The version of a file, and where its metadata have the model and the recipe, both JSON.
+FORMAT_VERSION = 1
+_MODEL, _RECIPE = "gradreduce.model", "gradreduce.recipe"
 
 
 def no_recipe() -> None:
@@ -82,6 +94,8 @@ class FittedModel:
         What standardised the features, if they were and if it is known.
     model_sha256 : str
         Digest of the parameters alone, by default that of ``arrays``.
+    sources : tuple of str
+        See :class:`mapreduce.plan.plan.Plan`.
     """
 
     kind: str
@@ -96,6 +110,7 @@ class FittedModel:
     mean: Array | None = field(default=None, repr=False)
     deviation: Array | None = field(default=None, repr=False)
     model_sha256: str = ""
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.model_sha256:
@@ -142,6 +157,12 @@ class FittedModel:
         """An estimator that tells its attributes, and computes nothing."""
         return self.estimator()
 
+    def changed_sources(self) -> list[str]:
+        """Code of somebody's own that has changed since the training."""
+        names = [source.partition("=")[0] for source in self.sources]
+        now = {f"{name}={MODELS.digest(name)}" for name in names}
+        return [source.partition("=")[0] for source in self.sources if source not in now]
+
     @cached_property
     def sha256(self) -> str:
         """Digest of all that decides predictions."""
@@ -151,6 +172,192 @@ class FittedModel:
             *(self.model_sha256, self.completed),
         )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    # As a file
+
+    def to_bytes(self, others: Mapping[str, Array] | None = None) -> bytes:
+        """The content of a file of the model, the same bytes for the same model.
+
+        ``others``: Arrays for other programs.
+
+        Raises DataError, MissingInputError (the recipe is damaged or gone).
+        """
+        own, data = self.about.state(), self.data
+        header = _Header(
+            format_version=FORMAT_VERSION,
+            kind=self.kind,
+            options=dict(self.options),
+            arrays=tuple(own),
+            dtype=self.dtype,
+            numeric_profile=self.numeric_profile,
+            completed=self.completed,
+            features=data.features,
+            shape=data.shape,
+            image=data.image,
+            standardised=data.standardised,
+            recipe_sha256=data.recipe_sha256,
+            scale=self.scale,
+            model_sha256=self.model_sha256,
+            sources=self.sources,
+        )
+        texts = {_MODEL: json.dumps(asdict(header), sort_keys=True, allow_nan=False)}
+        if data.classes:
+            texts["classes_"] = json.dumps(data.classes)
+        if data.columns is not None:
+            texts["feature_names"] = json.dumps(data.columns)
+        if self.recipe is not None:
+            texts[_RECIPE] = self.recipe.to_bytes().decode()
+        known = {"mean_": self.mean, "scale_": self.deviation, **(others or {})}
+        arrays = {name: array for name, array in known.items() if array is not None} | own
+        return tensorfiles.encode({n: np.asarray(a, order="C") for n, a in arrays.items()}, texts)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: AnyPath = Path("the model")) -> "FittedModel":
+        """The model of :meth:`to_bytes`; ``path`` is where the content was read.
+
+        No code is imported but what the user trusts.
+
+        Raises DataError (it is another file, damaged or of another version), UntrustedError.
+        """
+        found = tensorfiles.metadata_of(content, path)
+        if _MODEL not in found:
+            names = f" It has {', '.join(sorted(found))}." if found else ""
+            raise DataError(
+                f"{path} holds arrays alone, and lacks what predicts by them: its model, shapes "
+                f"and recipe.{names} An earlier version or another program wrote it. Write it "
+                f"anew: 'gradreduce export RUN --to {path.name}'"
+            )
+        version = _version(found[_MODEL])
+        if version != FORMAT_VERSION:
+            raise DataError(
+                f"{path} has format version {version}; this program reads version "
+                f"{FORMAT_VERSION}. Use the program that wrote it"
+            )
+        arrays, texts = tensorfiles.decode(content, path)
+        try:
+            fitted = cls._built(arrays, texts, path)
+            _ = fitted.about
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+            raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        except UsageError as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+        return fitted
+
+    @classmethod
+    def _built(
+        cls, arrays: dict[str, Array], texts: Mapping[str, str], path: AnyPath
+    ) -> "FittedModel":
+        header = build(_Header, json.loads(texts[_MODEL]))
+        classes = checked(tuple[int | str, ...], json.loads(texts.get("classes_", "[]")), "classes")
+        columns = json.loads(texts.get("feature_names", "null"))
+        columns = checked(tuple[str, ...] | None, columns, "feature_names")
+        check_columns(columns, header.features)
+        # A TypeError if there are both numbers and texts.
+        expect = {
+            "classes_: in order": sorted(set(classes)) == [*classes],
+            "shape: that of the features": math.prod(header.shape) == header.features >= 1,
+            "dtype: float32 or float64": header.dtype in ("float32", "float64"),
+            "numeric_profile": header.numeric_profile in numeric.PROFILES,
+            "completed: 0 or more": header.completed >= 0,
+        }
+        recipe = None
+        if _RECIPE in texts:
+            # Loads much of Arrow.
+            from mapreduce.data.recipes.fitted import FittedRecipe
+
+            recipe = FittedRecipe.from_bytes(texts[_RECIPE].encode())
+            expect["recipe: of the features"] = recipe.width == header.features
+        digest = recipe.sha256 if recipe else None
+        expect["recipe_sha256: that of the recipe"] = header.recipe_sha256 == digest
+        mean, deviation = arrays.get("mean_"), arrays.get("scale_")
+        for wrong in (name for name, is_true in expect.items() if not is_true):
+            raise ValueError(f"expected {wrong}")
+        data = TrainedOn(
+            f"of {path}",
+            None,
+            header.features,
+            header.shape,
+            classes,
+            header.image,
+            columns,
+            header.standardised,
+            header.recipe_sha256,
+            lambda: recipe,
+        )
+        return cls(
+            header.kind,
+            header.options,
+            {name: arrays[name] for name in header.arrays},
+            data,
+            header.dtype,
+            header.numeric_profile,
+            header.completed,
+            path,
+            header.scale,
+            mean,
+            deviation,
+            header.model_sha256,
+            header.sources,
+        )
+
+    def save(self, path: AnyPath, others: Mapping[str, Array] | None = None) -> None:
+        """Write the model to a file, from which :meth:`load` reads it; see :meth:`to_bytes`.
+
+        Raises OutputError (the file exists and has another content).
+        """
+        try:
+            put_if_absent(path, self.to_bytes(others), sync=True)
+        except ConflictError:
+            raise OutputError(f"{path} exists already. Name another file") from None
+
+    @classmethod
+    def load(cls, path: AnyPath) -> "FittedModel":
+        """The model in a file, on this machine or in another filesystem; see :meth:`from_bytes`.
+
+        Raises MissingInputError (there is none), DataError (it is a folder).
+        """
+        with storage_errors("read", path):
+            try:
+                require_file(path)
+                content = path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                raise MissingInputError(
+                    f"{path} does not exist: expected the file of a model"
+                ) from None
+        return cls.from_bytes(content, path)
+
+    def __reduce__(self) -> Any:
+        # As bytes: tasks on other machines have neither the run nor the file.
+        return FittedModel.from_bytes, (self.to_bytes(), self.path)
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a file says of its model in JSON; see :class:`FittedModel` and :class:`TrainedOn`."""
+
+    format_version: int
+    kind: str
+    options: dict[str, Any]
+    arrays: tuple[str, ...]
+    dtype: str
+    numeric_profile: str
+    completed: int
+    features: int
+    shape: tuple[int, ...]
+    image: tuple[int, ...] | None
+    standardised: str | None
+    recipe_sha256: str | None
+    scale: float | None
+    model_sha256: str
+    sources: tuple[str, ...]
+
+
+def _version(text: str) -> object:
+    """The version of a file, if it tells one."""
+    try:
+        return json.loads(text)["format_version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "none"
 
 
 class Estimator(ABC):

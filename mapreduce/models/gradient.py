@@ -29,6 +29,15 @@ class GradientModel(Estimator):
         self.regression, self.dtype = self.model.regression, self.model.dtype
         self.takes_sparse = self.model.takes_sparse
         self.forks_after_use = self.model.forks_after_gradient
+        if (self.model.features, self._specification.classes) != (
+            fitted.data.features,
+            len(fitted.data.classes),
+        ):
+            raise DataError(
+                f"{fitted.path} is damaged: its model takes {self.model.features} features, for "
+                f"{self._specification.classes} classes, and was trained on "
+                f"{fitted.data.features}, of {len(fitted.data.classes)}"
+            )
         self._place = self.device if self.model.stays_on_device else "cpu"
         self._params: Array | None = None
 

@@ -23,8 +23,9 @@ from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.models.base import model_sha256 as model_sha256
 from mapreduce.models.fitted import FittedModel, TrainedOn
@@ -214,11 +215,6 @@ def fitted(run: RunDir, completed: int | None = None) -> FittedModel:
     return fitted_with(run, position.params, completed)
 
 
-def opened(place: str, completed: int) -> FittedModel:
-    """The model that lies in a run's folder, after some rounds."""
-    return fitted(RunDir(path_of(place)), completed)
-
-
 def fitted_with(run: RunDir, params: Array, completed: int = 0) -> FittedModel:
     """The model of a run with parameters (size,)."""
     arrays = run.config.plan.create_model().named(params)
@@ -241,8 +237,18 @@ def untrained(run: RunDir) -> FittedModel:
         lambda: run.recipe,
     )
     options = json.loads(json.dumps(asdict(plan.specification)))
-    profile = config.numeric_profile
-    return FittedModel(KIND, options, {}, data, plan.dtype, profile, path=run.path)
+    own = f"{MODELS.code(plan.model)}="
+    sources = tuple(source for source in plan.sources if source.startswith(own))
+    return FittedModel(
+        KIND,
+        options,
+        {},
+        data,
+        plan.dtype,
+        config.numeric_profile,
+        path=run.path,
+        sources=sources,
+    )
 
 
 def remove(run: RunDir, completed: int) -> None:

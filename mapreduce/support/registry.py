@@ -91,9 +91,9 @@ class Registry:
             return self.builtin.get(name) or self._installed[name]
         if name not in trust.trusted():
             raise UntrustedError(
-                f"{name} is the {self.kind} of the run. Importing it can run any "
+                f"{name} is the {self.kind} of the run, or of the file. Importing it can run any "
                 f"program. If you trust it, add --trust {name}, "
-                f"or open_run(..., trust=[{name!r}]) in Python"
+                f"or open_run(..., trust=[{name!r}]) in Python, or load(..., trust=[{name!r}])"
             )
         return name
 

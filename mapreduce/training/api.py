@@ -44,11 +44,12 @@ from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.models import is_file
 from mapreduce.support import blas, numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.support.spelling import in_python, in_words_of_python
 from mapreduce.training import console, replaying, start
-from mapreduce.training.export import export
+from mapreduce.training.export import described, export
 from mapreduce.training.given import in_a_file, specification
 
 # After what makes mrjob import on Python 3.12 and later.
@@ -126,6 +127,15 @@ class TrainedModel:
             There is no checkpoint yet, or it is damaged.
         """
         return dict(self._fitted.arrays)
+
+    @_in_python
+    def export(self, path: Any) -> dict[str, Array]:
+        """Write the model to a file; see :func:`mapreduce.training.export.export`."""
+        return export(self._fitted, _path(path))
+
+    def __repr__(self) -> str:
+        fitted = self._fitted
+        return f"<TrainedModel {fitted.path}: {fitted.name}, model {fitted.model_sha256[:12]}>"
 
     @_in_python
     def evaluate(
@@ -450,8 +460,9 @@ class Run(TrainedModel):
 
     @_in_python
     def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
-        """Write the parameters to a file; see :func:`mapreduce.training.export.export`."""
-        return export(self._run, _path(path), None if data is None else _path(data))
+        """Write the model to a file; see :func:`mapreduce.training.export.described`."""
+        fitted = described(self._run, None if data is None else _path(data))
+        return export(fitted, _path(path))
 
     def plot(self, *others: "Run", against: str = "rounds") -> Any:
         """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
@@ -644,18 +655,70 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] 
     return Run(_path(path))
 
 
+@_in_python
+def load(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()) -> TrainedModel:
+    """The model in a file, which ``gradreduce export`` or :meth:`Run.export` has written.
+
+    Parameters
+    ----------
+    path : path
+        Of a file ``.safetensors``, on this machine, on HDFS or S3.
+    trust : iterable of str
+        ``MODULE:NAME`` of somebody's own model or PyTorch module, which the file names and this
+        process may import, as ``--trust``. No other code is imported.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        There is none; or it is damaged, of another version, or holds no model.
+    UntrustedError
+        It names code that is not trusted.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> run = train((X / 16, y), rounds=2, run=folder / "for-a-file", progress=False)
+    >>> arrays = run.export(folder / "digits.safetensors")
+    >>> model = load(folder / "digits.safetensors")
+    >>> bool((model.predict(X / 16) == run.predict(X / 16)).all())
+    True
+    """
+    trusted.trust(*trust)
+    place = _path(path)
+    if (place / "run.json").exists():
+        raise UsageError(
+            f"{place} is the folder of a run: expected the file of a model. Open it with "
+            f"mapreduce.open_run({str(path)!r})"
+        )
+    return TrainedModel(FittedModel.load(place))
+
+
+def _opened(path: str | os.PathLike[str], trust: Iterable[str]) -> TrainedModel:
+    """The model in a file, or the run in a folder."""
+    if is_file(_path(path)):
+        return load(path, trust=trust)
+    return open_run(path, trust=trust)
+
+
 def evaluate(
     run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
 ) -> Report:
-    """:meth:`Run.evaluate` of the run in a folder, which :func:`open_run` opens."""
-    return open_run(run, trust=trust).evaluate(data, **options)
+    """:meth:`TrainedModel.evaluate` of a model's file, or of the run in a folder.
+
+    :func:`load` and :func:`open_run` open them.
+    """
+    return _opened(run, trust).evaluate(data, **options)
 
 
 def predict(
     run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
 ) -> Any:
-    """:meth:`Run.predict` of the run in a folder, which :func:`open_run` opens."""
-    return open_run(run, trust=trust).predict(data, **options)
+    """:meth:`TrainedModel.predict` of a model's file, or of the run in a folder.
+
+    :func:`load` and :func:`open_run` open them.
+    """
+    return _opened(run, trust).predict(data, **options)
 
 
 def _near(

@@ -1,11 +1,10 @@
 """Parameters of a run for other programs, under scikit-learn's names where it has any."""
 
 import io
-import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath, path_of
@@ -13,6 +12,7 @@ from hdfs_utils.publish import put_if_absent
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array
 from mapreduce.errors import OutputError, UsageError
+from mapreduce.models.fitted import FittedModel
 from mapreduce.models.linear import LinearModel
 from mapreduce.models.softmax import Softmax
 from mapreduce.runs import checkpoint
@@ -43,11 +43,40 @@ def fold(weights: Array, bias: Array, mean: Array, scale: Array) -> tuple[Array,
     return folded, bias - mean @ folded
 
 
-def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
-    """What :func:`export` writes.
+def described(run: RunDir, data: AnyPath | None = None) -> FittedModel:
+    """The last model of a run, with what its training data know of their features.
 
     ``data`` is the folder of the training data, by default where the run says. Only their manifest
     and their statistics are read: for a linear model, or if they are standardised.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        There is no checkpoint, or the data are gone or not those of the run.
+    """
+    fitted = checkpoint.fitted(run)
+    if fitted.recipe is not None:
+        mean, deviation = fitted.recipe.standardisation()
+        return replace(fitted, scale=1.0, mean=mean, deviation=deviation)
+    if not (_is_linear(fitted) or fitted.data.standardised):
+        return fitted
+    folder = path_of(run.config.data) if data is None else data
+    manifest = check_data(str(folder), run.config.plan.data.sha256)
+    # A model sees the stored features times the manifest's scale.
+    fitted = replace(fitted, scale=manifest.scale)
+    if fitted.data.standardised is None:
+        return fitted
+    statistics = standardisation.load(folder, manifest)
+    return replace(fitted, mean=statistics.mean, deviation=statistics.scale)
+
+
+def _is_linear(fitted: FittedModel) -> bool:
+    model = getattr(fitted.about, "model", None)
+    return isinstance(model, LinearModel | Softmax) and fitted.arrays.keys() == {"weight", "bias"}
+
+
+def exported(fitted: FittedModel) -> dict[str, Array]:
+    """What :func:`export` writes.
 
     Returns
     -------
@@ -57,46 +86,30 @@ def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
         standardised. Of a linear model, for features as they were before that, float64: ``coef_``
         (classes, features), or (1, features) if it knows two classes, or (features,) if it predicts
         numbers, and ``intercept_`` likewise.
-
-    Raises
-    ------
-    MissingInputError, DataError
-        There is no checkpoint, or the data are gone or not those of the run.
     """
-    config = run.config
-    plan, model = config.plan, config.plan.create_model()
-    found = checkpoint.fitted(run).about.state()
-    is_linear = isinstance(model, LinearModel | Softmax) and found.keys() == {"weight", "bias"}
-    if config.classes:
-        found["classes_"] = np.array(config.classes)
-    if config.columns is not None:
-        found["feature_names"] = np.array(config.columns)
-    if not (is_linear or plan.data.standardised or plan.data.recipe):
-        return found
-    mean, scale, stored = np.zeros(model.features), np.ones(model.features), 1.0
-    if run.recipe is not None:
-        mean, scale = run.recipe.standardisation()
-    else:
-        folder = path_of(config.data) if data is None else data
-        manifest = check_data(str(folder), plan.data.sha256)
-        # A model sees the stored features times the manifest's scale.
-        stored = manifest.scale
-        if plan.data.standardised:
-            statistics = standardisation.load(folder, manifest)
-            mean, scale = statistics.mean, statistics.scale
-    if plan.data.standardised or run.recipe is not None:
+    found, classes, features = fitted.about.state(), fitted.data.classes, fitted.data.features
+    if classes:
+        found["classes_"] = np.array(classes)
+    if fitted.data.columns is not None:
+        found["feature_names"] = np.array(fitted.data.columns)
+    mean, scale = np.zeros(features), np.ones(features)
+    if fitted.mean is not None and fitted.deviation is not None:
+        mean, scale = fitted.mean, fitted.deviation
         found["mean_"], found["scale_"] = mean, scale
-    if is_linear:
-        weight, bias = fold(found["weight"], found["bias"], mean, scale / stored)
-        if model.regression:
+    if _is_linear(fitted):
+        weight, bias = fold(found["weight"], found["bias"], mean, scale / (fitted.scale or 1.0))
+        if not classes:
             bias = bias[0]
-        found["coef_"] = weight.T.reshape(1, -1) if model.binary else np.ascontiguousarray(weight.T)
+        is_binary = len(classes) == 2
+        found["coef_"] = weight.T.reshape(1, -1) if is_binary else np.ascontiguousarray(weight.T)
         found["intercept_"] = np.asarray(bias)
     return found
 
 
-def export(run: RunDir, out: AnyPath, data: AnyPath | None = None) -> dict[str, Array]:
+def export(fitted: FittedModel, out: AnyPath) -> dict[str, Array]:
     """Write :func:`exported` to a file ``.npz``, or ``.safetensors`` with texts in its metadata.
+
+    The second is the file of the model itself, too, which :func:`mapreduce.load` reads.
 
     Raises
     ------
@@ -108,19 +121,15 @@ def export(run: RunDir, out: AnyPath, data: AnyPath | None = None) -> dict[str, 
     suffix = next((one for one in FORMATS if out.name.endswith(one)), None)
     if suffix is None:
         raise UsageError(f"--to {out}: expected a name that ends with {' or '.join(FORMATS)}")
-    arrays = exported(run, data)
-    if suffix == ".npz":
-        sink = io.BytesIO()
-        named: dict[str, Any] = arrays
-        np.savez(sink, **named)
-        content = sink.getvalue()
-    else:
-        texts = {"classes_", "feature_names"} & arrays.keys()
-        metadata = {name: json.dumps(arrays[name].tolist()) for name in sorted(texts)}
-        numbers = {n: np.asarray(a, order="C") for n, a in arrays.items() if n not in metadata}
-        content = save_tensors(numbers, metadata)
+    arrays = exported(fitted)
+    if suffix == ".safetensors":
+        fitted.save(out, {n: arrays[n] for n in ("coef_", "intercept_") if n in arrays})
+        return arrays
+    sink = io.BytesIO()
+    named: dict[str, Any] = arrays
+    np.savez(sink, **named)
     try:
-        put_if_absent(out, content, sync=True)
+        put_if_absent(out, sink.getvalue(), sync=True)
     except ConflictError:
         raise OutputError(f"{out} exists already. Name another file") from None
     return arrays

@@ -43,9 +43,11 @@ def test_blocks_in_order(tmp_path, monkeypatch, capsys):
     assert training.args[0] == [*range(1, 73)]
     assert training.args[1][0] > training.args[1][-1]
     assert len(tested.args[1]) == 6
-    assert "'layers.0.weight': (64, 32)" in said[4]
-    assert said[4].splitlines()[1] == "1.0"
-    assert said[5] == f"{training.args[1][-3:]}\n"
+    assert said[3].startswith("<TrainedModel ")
+    assert f"mlp:32, model {namespace['run'].model_sha256[:12]}>" in said[3]
+    assert "'layers.0.weight': (64, 32)" in said[5]
+    assert said[5].splitlines()[1] == "1.0"
+    assert said[6] == f"{training.args[1][-3:]}\n"
     names = [name for name, _, _ in writer.found]
     assert [step for name, _, step in writer.found if name == "loss/train"] == [*range(1, 25)]
     assert names.count("loss/test") == names.count("accuracy/test") == 2

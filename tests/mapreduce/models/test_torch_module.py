@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -362,6 +363,26 @@ def test_code_is_imported_only_if_it_is_named(monkeypatch):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     with pytest.raises(UntrustedError, match="--trust torch_networks:plain"):
         make("plain")
+
+
+def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch):
+    options = {"rounds": 2, "progress": False, "runner": "inline", "run": tmp_path / "run"}
+    run = mapreduce.train(data, "torch:torch_networks:Tied", **options)
+    run.export(tmp_path / "a.safetensors")
+    expected, digest = run.predict(data), run.model_sha256
+    report = run.evaluate(data)
+    shutil.rmtree(tmp_path / "run")
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
+    with pytest.raises(UntrustedError, match="--trust torch_networks:Tied"):
+        mapreduce.load(tmp_path / "a.safetensors")
+    model = mapreduce.load(tmp_path / "a.safetensors", trust=["torch_networks:Tied"])
+    assert model.model_sha256 == digest
+    assert model.predict(data).equals(expected)
+    assert model.evaluate(data) == report
+    # The second names of tied parameters go along.
+    model.export(tmp_path / "b.safetensors")
+    written = (tmp_path / "a.safetensors").read_bytes()
+    assert (tmp_path / "b.safetensors").read_bytes() == written
 
 
 @pytest.fixture(scope="module")
