@@ -100,7 +100,7 @@ class Follower:
             self._compared = True
             ranks = self.meeting.announced(number, range(self.ranks))
             self.hooks.profiles([one.profile for one in ranks])
-        if number > self._warned and is_clear:
+        if number > self._warned and is_clear and self.meeting.error() is None:
             self._warned, self._waits = number, bool(missing)
             lost, start = self.meeting.losses(numbers)
             self.hooks.warn(

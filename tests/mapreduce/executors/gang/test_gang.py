@@ -163,6 +163,19 @@ def test_a_rank_that_comes_late_was_not_lost(follower):
     ]
 
 
+def test_a_rank_that_failed_is_not_told_as_lost(follower):
+    """The others may see it leave before it has published its error, which the job tells."""
+    follower, said = follower
+    for rank in range(4):
+        announce(follower.meeting, 1, rank)
+    announce(follower.meeting, 2, 0, left=1, lost=1)
+    follower.look()
+    follower.meeting.fail(ValueError("no gradient"), 1)
+    follower.look()
+    follower.look(is_last=True)
+    assert said == []
+
+
 def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
     """A rank that was killed when it had done all is started again."""
     gang = train(create(data, tmp_path / "run"), 2, 1)
