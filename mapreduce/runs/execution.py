@@ -88,7 +88,8 @@ class Execution:
 
         Clients of remote paths have threads, and so has a GPU that was used here.
         """
-        if any(isinstance(path, RemotePath) for path in paths) or forked.has_device_threads():
+        has_threads = any(isinstance(path, RemotePath) for path in paths)
+        if self.traits.forks and (has_threads or forked.has_device_threads()):
             return replace(self, start_method="forkserver")
         return self
 

@@ -356,7 +356,7 @@ class TestCommand:
         for path in (folder / "data").iterdir():
             (root / "data" / path.name).write_bytes(path.read_bytes())
         run = creating.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
-        driver.train(run, Execution(runner="inline"), 0, Events())
+        driver.train(run, Execution("inline", executor="here"), 0, Events())
         assert main(["explain", f"{s3}/run", "--round", "1", "--json"]) == 0
         content = json.loads(capsys.readouterr().out)
         assert [check["is_equal"] for check in content["checks"]] == [True, True]
