@@ -90,7 +90,7 @@ def trained(
     path: Path,
     data: Path,
     settings: Settings,
-    execution: Execution = INLINE,
+    execution: Execution = HERE,
     *subscribers: Callable[[Any], None],
     evaluation: Path | None = None,
 ) -> RunDir:
@@ -105,7 +105,7 @@ def sha256(run: RunDir) -> str:
     return run.result().model_sha256
 
 
-def train(path: Path, data: Path, settings: Settings, execution: Execution = INLINE) -> str:
+def train(path: Path, data: Path, settings: Settings, execution: Execution = HERE) -> str:
     """The hash of a training."""
     return sha256(trained(path, data, settings, execution))
 

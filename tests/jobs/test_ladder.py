@@ -169,7 +169,7 @@ def network(tmp_path_factory):
     """The folder of a run that was trained on digits."""
     folder = tmp_path_factory.mktemp("network")
     digits = load_digits()
-    options = {"run": folder / "run", "epochs": 3, "progress": False, "runner": "inline"}
+    options = {"run": folder / "run", "epochs": 3, "progress": False, "executor": "here"}
     mapreduce.train((digits.data / 16, digits.target), "mlp:32", **options)
     return folder / "run"
 

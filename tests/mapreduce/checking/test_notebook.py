@@ -19,7 +19,7 @@ def run(tmp_path_factory):
     datasets.blobs(folder / "data")
     settings = Settings("softmax", batch_size=120, slice_rows=20, rounds=2)
     run = creating.create(folder / "run", settings, folder / "data", None)
-    driver.train(run, Execution(runner="inline"), 0, Events())
+    driver.train(run, Execution("inline", executor="here"), 0, Events())
     return run.path
 
 

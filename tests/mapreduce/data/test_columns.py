@@ -126,7 +126,7 @@ def folder(tmp_path_factory):
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
         plan = Settings("logistic", rounds=1)
         run = creating.create(folder / name, plan, folder / "train", evaluation)
-        driver.train(run, Execution("inline"), 0, Events())
+        driver.train(run, Execution("inline", executor="here"), 0, Events())
     return folder
 
 

@@ -16,7 +16,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.data.splitting import split
 
 NAMES = ("größe", "höhe", "urteil für", "schlüssel", "1é")
-HERE = {"progress": False, "runner": "inline"}
+HERE = {"progress": False, "executor": "here"}
 FORMS = ("NFC", "NFD")
 
 

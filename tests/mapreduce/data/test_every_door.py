@@ -161,7 +161,7 @@ def runs(tmp_path_factory):
         (path := folder / f"{header}.csv").write_bytes(text(rows, names))
         named = dict(zip(("id", "label"), ("id", "label") if header else ("1", "4"), strict=True))
         recipe = {"header": header, "id": named["id"]}
-        options = {"progress": False, "runner": "inline", "rounds": 3, "label": named["label"]}
+        options = {"progress": False, "executor": "here", "rounds": 3, "label": named["label"]}
         mapreduce.train(path, "logistic", run=folder / str(header), recipe=recipe, **options)
         found[header] = RunDir(folder / str(header))
     return found

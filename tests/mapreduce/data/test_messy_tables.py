@@ -937,7 +937,7 @@ def test_dates_that_are_all_missing_have_the_type_null(tmp_path, zone):
             "label": ["ab"[i % 7 < 3] for i in range(30)],
         }
     )
-    run = mapreduce.train(table, runner="inline", progress=False, rounds=2, run=tmp_path / "run")
+    run = mapreduce.train(table, executor="here", progress=False, rounds=2, run=tmp_path / "run")
     new = pa.table({"x": [1.5, 2.0], "day": pa.nulls(2)})
     with pytest.warns(UserWarning, match="column day: 2 of the fields are missing"):
         found = run.predict(new)

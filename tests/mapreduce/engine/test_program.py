@@ -75,7 +75,7 @@ def programs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
     data = datasets.blobs(folder / "data", (900, 700, 1300))
     run = creating.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
-    driver.train(run, Execution("inline"), 1, Events())
+    driver.train(run, Execution("inline", executor="here"), 1, Events())
     of_a_model = checkpoint.fitted(run, 2), data.folder, "cpu"
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")
@@ -90,7 +90,7 @@ def programs(tmp_path_factory):
         weights="weight",
         run=folder / "of-a-table",
         progress=False,
-        runner="inline",
+        executor="here",
         rounds=1,
     )
     with pytest.MonkeyPatch.context() as patch:

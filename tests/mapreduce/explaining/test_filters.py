@@ -45,7 +45,7 @@ def explained(folder, shape, **changes):
     rows = Rows(pixels.reshape(80, -1), np.array(["a", "b"])[np.arange(80) % 2])
     import_rows(Source([rows], shape, 1 / 255, 0, {}), folder / "data", 0)
     run = creating.create(folder / "run", replace(SETTINGS, **changes), folder / "data", None)
-    driver.train(run, Execution("inline"), 0, Events())
+    driver.train(run, Execution("inline", executor="here"), 0, Events())
     return run, traced(run.path, 2, None, None, None)
 
 

@@ -6,7 +6,7 @@ import pytest
 import mapreduce
 from mapreduce.errors import DataError
 
-HERE = {"progress": False, "runner": "inline"}
+HERE = {"progress": False, "executor": "here"}
 TRUTHS = [i % 5 > 2 for i in range(60)]
 SPELLINGS = {
     "booleans": TRUTHS,

@@ -61,7 +61,7 @@ def table_of(rows, seed=0, missing=0.1):
 def trained(tmp_path_factory):
     """A run, and one whose recipe leaves out rows of missing fields."""
     folder = tmp_path_factory.mktemp("files")
-    options = {"progress": False, "runner": "inline", "optimizer": "lbfgs"}
+    options = {"progress": False, "executor": "here", "optimizer": "lbfgs"}
     for name, missing, recipe in (("run", 0.1, {"id": "key"}), ("dropping", 0.0, DROPPING)):
         source = folder / f"{name}.csv"
         pyarrow.csv.write_csv(table_of(400, missing=missing), source)
@@ -667,7 +667,7 @@ def test_columns_that_cannot_be_kept(trained, tmp_path, source):
         run=tmp_path / "arrays",
         rounds=1,
         progress=False,
-        runner="inline",
+        executor="here",
     )
     with pytest.raises(UsageError, match="keep is for tables"):
         arrays.predict(np.eye(4), keep="a")

@@ -46,7 +46,7 @@ def trained(folder):
     """By the kind of labels: a run on size and town."""
     rows = pa.table(table(400)).drop(["plan", "note", "share"])
     numbers = rows.set_column(2, "label", pa.array(np.array(rows["size"]) * 2.0 + 1))
-    how = {"optimizer": "lbfgs", "progress": False, "runner": "inline"}
+    how = {"optimizer": "lbfgs", "progress": False, "executor": "here"}
     return {
         "classes": mapreduce.train(rows, "softmax", run=folder / "classes", **how),
         "numbers": mapreduce.train(numbers, "linear", run=folder / "numbers", **how),

@@ -44,7 +44,7 @@ def trained(request, tmp_path_factory):
         run=tmp_path_factory.mktemp("importance") / "run",
         optimizer="lbfgs",
         progress=False,
-        runner="inline",
+        executor="here",
     )
 
 

@@ -22,7 +22,7 @@ SPEC = "conv:4x3:padding=1,relu,pool:2,residual(conv:4x3:padding=1,relu),dense:7
 def trained(tmp_path_factory):
     """Runs on images and on a table, and rows of both."""
     folder = tmp_path_factory.mktemp("layers")
-    options = {"rounds": 3, "progress": False, "runner": "inline"}
+    options = {"rounds": 3, "progress": False, "executor": "here"}
     chance = np.random.default_rng(0)
     images, labels = chance.normal(size=(90, 6, 6)).astype(np.float32), np.arange(90) % 3
     mapreduce.train((images, labels), SPEC, run=folder / "images", **options)

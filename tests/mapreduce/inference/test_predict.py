@@ -47,7 +47,7 @@ def folder(values, tmp_path_factory):
             patch.setattr(shards, "SHARD_BYTES", rows * 8)
             import_rows(source_of("csv", files), folder / name, seed)
     run = creating.create(folder / "run", Settings("logistic", epochs=1), folder / "many", None)
-    driver.train(run, INLINE, 0, Events())
+    driver.train(run, Execution("inline", executor="here"), 0, Events())
     return folder
 
 

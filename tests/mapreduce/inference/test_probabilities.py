@@ -29,7 +29,7 @@ def rows_of(count):
 def folder(tmp_path_factory):
     """A run on a table, its dataset, and a file to predict."""
     folder = tmp_path_factory.mktemp("probabilities")
-    options = {"rounds": 3, "progress": False, "runner": "inline"}
+    options = {"rounds": 3, "progress": False, "executor": "here"}
     mapreduce.train(rows_of(80), "softmax", label="kind", run=folder / "run", **options)
     mapreduce.train(rows_of(80), "linear", label="x0", run=folder / "numbers", **options)
     pq.write_table(rows_of(40), folder / "new.parquet")
@@ -131,7 +131,7 @@ def test_python_takes_one_class_or_several(folder):
 
 def test_python_gives_an_array_for_an_array(tmp_path):
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
-    options = {"rounds": 2, "progress": False, "runner": "inline"}
+    options = {"rounds": 2, "progress": False, "executor": "here"}
     run = mapreduce.train((x, y), "softmax", run=tmp_path / "run", **options)
     every = run.predict(x, probabilities=True)
     for more in ({}, {"runner": "inline"}):

@@ -54,7 +54,7 @@ def trained(tmp_path_factory):
         run=folder / "run",
         optimizer="lbfgs",
         progress=False,
-        runner="inline",
+        executor="here",
     )
 
 
@@ -276,7 +276,7 @@ def test_a_recipe_may_be_a_dictionary(tmp_path):
         run=tmp_path / "run",
         rounds=1,
         progress=False,
-        runner="inline",
+        executor="here",
     )
     assert [column.name for column in run.recipe.columns] == ["size", "town", "seen"]
     assert "size (missing)" not in run.recipe.features

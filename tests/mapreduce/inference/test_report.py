@@ -23,7 +23,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.training import creating
 from programs import gradreduce, succeed
 
-HERE = {"progress": False, "runner": "inline"}
+HERE = {"progress": False, "executor": "here"}
 
 
 @pytest.fixture(autouse=True)

@@ -138,7 +138,7 @@ def everywhere(seed, folder, monkeypatch, spec=None):
     chance = np.random.default_rng(seed)
     feeds, spec = spec is not None, spec or str(chance.choice(TRAINED))
     is_numeric = spec == "linear" or (spec == "dense:50" and seed % 2)
-    options = {"rounds": 4, "progress": False, "runner": "inline"}
+    options = {"rounds": 4, "progress": False, "executor": "here"}
     table = table_of(300, seed, is_numeric)
     run = mapreduce.train(table, spec, label="label", run=folder / "run", **options)
     if feeds:
@@ -221,7 +221,7 @@ def test_with_blas_they_are_not(tmp_path, monkeypatch):
 def test_runs_of_earlier_versions_compute_as_they_did(tmp_path):
     chance = np.random.default_rng(0)
     rows, labels = chance.normal(size=(60, 100)).astype(np.float32), np.arange(60) % 3
-    options = {"run": tmp_path / "run", "rounds": 2, "progress": False, "runner": "inline"}
+    options = {"run": tmp_path / "run", "rounds": 2, "progress": False, "executor": "here"}
     fitted = checkpoint.fitted(mapreduce.train((rows, labels), "mlp:70", **options)._run)
     del fitted.options["batch_invariant"]
     model, batch = fitted.about.model, Batch(rows, labels.astype(np.int32))

@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
     (folder / "train.svm").write_text("\n".join(lines_of(300)))
     source = libsvm.source([folder / "train.svm"], "classification", "float32", FEATURES)
     import_rows(source, folder / "data", 0)
-    how = {"progress": False, "runner": "inline", "epochs": 2}
+    how = {"progress": False, "executor": "here", "epochs": 2}
     mapreduce.train(folder / "data", "logistic", run=folder / "run", **how)
     rows = np.random.default_rng(0).normal(size=(60, FEATURES)), np.arange(60) % 2
     mapreduce.train(rows, "mlp:3", run=folder / "dense", **how)

@@ -44,7 +44,7 @@ PATIENCE = 6.0
 def trained(tmp_path_factory):
     """A run, a file, and what it predicts of it, in some parts."""
     folder = tmp_path_factory.mktemp("swarm")
-    options = {"label": "label", "rounds": 3, "progress": False, "runner": "inline"}
+    options = {"label": "label", "rounds": 3, "progress": False, "executor": "here"}
     mapreduce.train(table_of(200, 0, False), "mlp:9", run=folder / "run", **options)
     pyarrow.csv.write_csv(table_of(1500, 1, False), folder / "new.csv")
     with pytest.MonkeyPatch.context() as patch:
@@ -451,7 +451,7 @@ def test_commands(trained, tmp_path):
     assert said == f"{tmp_path / 'data'}: 1,500 predictions\n"
     assert content(tmp_path / "data") == content(trained / "expected-of-data")
     (sparse := tmp_path / "a.libsvm").write_text("1 1:2\n")
-    options = {"label": "label", "rounds": 1, "progress": False, "runner": "inline"}
+    options = {"label": "label", "rounds": 1, "progress": False, "executor": "here"}
     dropping, recipe = tmp_path / "dropping", {"missing": "drop"}
     mapreduce.train(table_of(200, 0, False), "softmax", run=dropping, recipe=recipe, **options)
     command = ["swarm", trained / "run", trained / "new.csv"]

@@ -39,7 +39,7 @@ class Stopped(Exception):
 def commands(tmp_path_factory):
     """Commands that predict into a place, by the kind of their data and by their names."""
     folder = tmp_path_factory.mktemp("commands")
-    options = {"label": "label", "rounds": 3, "progress": False, "runner": "inline"}
+    options = {"label": "label", "rounds": 3, "progress": False, "executor": "here"}
     mapreduce.train(table_of(100, 0, False), "logistic", run=folder / "run", **options)
     pa.csv.write_csv(table_of(400, 1, False), folder / "new.csv")
     model, how = checkpoint.fitted(RunDir(folder / "run")), {"workers": 1, "patience": 9.0}

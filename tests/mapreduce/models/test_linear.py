@@ -216,7 +216,7 @@ def train(data, path, kind, **settings):
     chosen = {"dtype": "float64", **settings}
     run = creating.create(path, Settings(**chosen), data / f"train-{kind}", data / f"test-{kind}")
     seen = []
-    driver.train(run, Execution("inline", rounds_per_job=8), 0, Events(seen.append))
+    driver.train(run, Execution("inline", executor="here"), 0, Events(seen.append))
     return run, params_of(run), seen
 
 

@@ -395,7 +395,7 @@ def data(tmp_path_factory):
 def train(data, path, name, execution=None, **changes):
     settings = Settings(f"torch:torch_networks:{name}", batch_size=32, rounds=3, **changes)
     run = creating.create(path, settings, data, None)
-    return run, driver.train(run, execution or Execution("inline"), 3, Events())
+    return run, driver.train(run, execution or Execution("inline", executor="here"), 3, Events())
 
 
 class TestTraining:
@@ -414,7 +414,7 @@ class TestTraining:
     def test_a_row_that_the_module_fails_for_is_named(self, tmp_path):
         x = np.random.default_rng(0).uniform(-2, 2, (70, 6)).astype(np.float32)
         (y := np.arange(70) % 3).sort()
-        options = {"progress": False, "runner": "inline"}
+        options = {"progress": False, "executor": "here"}
         model = "torch:torch_networks:LooksUp"
         run = mapreduce.train((x, y), model, run=tmp_path / "run", rounds=1, **options)
         x[50, 0] = 3

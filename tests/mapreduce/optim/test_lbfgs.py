@@ -409,9 +409,10 @@ def made(folder, kind, number=False, scale=1.0):
 
 
 CHAIN, GANG = Execution("inline"), Execution("parallel", 2, executor="gang")
+HERE = Execution("inline", executor="here")
 
 
-def train(path, data, model, execution=CHAIN, **settings):
+def train(path, data, model, execution=HERE, **settings):
     run = creating.create(path, Settings(model, optimizer="lbfgs", **settings), data, None)
     return run, driver.train(run, execution, 3, Events())
 
@@ -475,7 +476,7 @@ def test_the_defaults_converge_to_the_optimum_of_scikit_learn(tmp_path, name, mo
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     x = StandardScaler().fit_transform(x)
-    options = {"progress": False, "runner": "inline", "l2": 1 / len(y)}
+    options = {"progress": False, "executor": "here", "l2": 1 / len(y)}
     run = mapreduce.train((x, y), model, optimizer="lbfgs", run=tmp_path / "run", **options)
     summary = RunDir(run.path).summary()
     assert (summary["search"], summary["warning"]) == ("converged", None)

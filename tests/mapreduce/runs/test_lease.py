@@ -48,7 +48,9 @@ def write(run, **changes):
 
 
 def train(run, *subscribers, **options):
-    return driver.train(run, Execution("inline"), 0, Events(*subscribers), **options)
+    return driver.train(
+        run, Execution("inline", executor="here"), 0, Events(*subscribers), **options
+    )
 
 
 def without_locks(monkeypatch):

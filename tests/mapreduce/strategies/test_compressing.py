@@ -8,7 +8,7 @@ import pytest
 
 import datasets
 import programs
-from builders import GANG, INLINE, blobs_in, create, state_of, trained
+from builders import GANG, HERE, blobs_in, create, state_of, trained
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
@@ -94,7 +94,7 @@ class TestBytes:
     def test_a_run_reports_all_rounds(self, data, tmp_path):
         found = []
         settings = replace(SETTINGS, compress="onebit")
-        run = trained(tmp_path / "run", data, settings, INLINE, found.append)
+        run = trained(tmp_path / "run", data, settings, HERE, found.append)
         (event,) = [one for one in found if isinstance(one, Exchanged)]
         size = run.latest_round().params.size
         # Three replicas in each of six rounds, but two in the fifth.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import CHAIN, GANG, INLINE, blobs_in, create, sha256, stopped, trained
+from builders import CHAIN, GANG, HERE, blobs_in, create, sha256, stopped, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context, Key
@@ -41,7 +41,7 @@ SETTINGS = Settings(
 data = blobs_in(train=(128, 88, 64), features=50)
 
 
-def train(path, data, settings, execution=INLINE):
+def train(path, data, settings, execution=HERE):
     """The hash of a training, and what its rounds have decided."""
     found = []
     run = trained(path, data, settings, execution, found.append)
@@ -198,7 +198,7 @@ def with_moments(model, params, moments, times):
 def test_a_naive_loop(data, tmp_path, change):
     settings = replace(SETTINGS, dtype="float64", **change)
     events = []
-    run = trained(tmp_path / "run", data, settings, INLINE, events.append)
+    run = trained(tmp_path / "run", data, settings, HERE, events.append)
     plan = run.config.plan
     found = checkpoint.load(run, plan.create_model(), plan.rounds).params
     params, losses, seen = naive(run.path, plan)

@@ -38,7 +38,7 @@ from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, Ru
 from mapreduce.training import api
 from quick import first_of
 
-HERE = {"runner": "inline", "progress": False}
+HERE = {"executor": "here", "progress": False}
 HERE_ALONE = {"runner": "inline"}
 
 
@@ -367,15 +367,15 @@ class TestRun:
         run = mapreduce.open_run("stopped")
         assert 4 <= len(run.history) < 12
         assert run.parameters
-        resumed = run.resume(workers=2, progress=False)
+        resumed = run.resume(executor="chain", workers=2, progress=False)
         assert resumed is run
         assert run.model_sha256 == expected
         assert len(run.history) == 12
 
     def test_replays_what_was_asynchronous(self):
         options = {"strategy": "downpour", "asynchronous": True, "replicas": 3}
-        here = {**HERE, "runner": "parallel", "workers": 2}
-        run = mapreduce.train(arrays(), batch_size=30, slice_rows=10, **options, **here)
+        many = {"runner": "parallel", "workers": 2, "progress": False}
+        run = mapreduce.train(arrays(), batch_size=30, slice_rows=10, **options, **many)
         again = run.replay("again", workers=1, progress=False)
         assert again.path.name == "again"
         assert again.model_sha256 == run.model_sha256
@@ -392,7 +392,7 @@ class TestRun:
         run, *_ = trained
         path = run.path / "execution.json"
         before = path.read_text()
-        path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop"}))
+        path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop", "executor": "chain"}))
         try:
             with pytest.raises(UsageError, match=r"with runner=.hadoop.*resume\(runner=.hadoop.\)"):
                 run.resume()

@@ -28,7 +28,7 @@ data = blobs_in(train=(200, 170, 97))
 @pytest.fixture(scope="module")
 def expected(data, tmp_path_factory):
     run = creating.create(tmp_path_factory.mktemp("reference") / "run", SETTINGS, data, None)
-    return driver.train(run, Execution("inline"), 3, Events()).model_sha256
+    return driver.train(run, Execution("inline", executor="here"), 3, Events()).model_sha256
 
 
 def train(data, path, execution):

@@ -7,7 +7,7 @@ import pytest
 import mapreduce
 from mapreduce.training import doubts
 
-HERE = {"runner": "inline", "progress": False}
+HERE = {"executor": "here", "progress": False}
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from mapreduce.runs.events import RunEnded
 from mapreduce.training import doubts
 from programs import gradreduce, succeed
 
-HERE = {"progress": False, "runner": "inline"}
+HERE = {"progress": False, "executor": "here"}
 
 
 @pytest.fixture(autouse=True)

@@ -32,12 +32,12 @@ data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 
 def train(data, run, evaluation=False, keep=0, **settings):
-    """Train inline; the run, its events and how it ended."""
+    """Train in this process; the run, its events and how it ended."""
     created = creating.create(
         run, Settings("softmax", **settings), data / "train", data / "test" if evaluation else None
     )
     seen = []
-    ended = driver.train(created, Execution("inline"), keep, Events(seen.append))
+    ended = driver.train(created, Execution("inline", executor="here"), keep, Events(seen.append))
     return created, seen, ended
 
 

@@ -23,7 +23,7 @@ from wide_tables import table_of
 SPEC, LAYER = "conv:4x3:padding=1,batchnorm,relu,pool:2,dropout:0.5,dense:7,relu", "6"
 HEAD = {"model": "dense:5,batchnorm,tanh", "rounds": 9, "batch_size": 64, "l2": 0.01}
 KEPT = {"replicas": 3, "replica_state": "keep", "batch_size": 33}
-QUIET = {"progress": False, "runner": "inline"}
+QUIET = {"progress": False, "executor": "here"}
 
 
 @pytest.fixture(scope="module")

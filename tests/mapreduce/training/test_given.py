@@ -17,7 +17,7 @@ import torch_networks  # noqa: E402
 
 ROWS = np.random.default_rng(0).standard_normal((60, 6)).astype("f4")
 LABELS = np.arange(60) % 3
-OPTIONS = {"rounds": 2, "batch_size": 32, "runner": "inline", "progress": False}
+OPTIONS = {"rounds": 2, "batch_size": 32, "executor": "here", "progress": False}
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
 from programs import gradreduce, succeed
 
-HERE = Execution("inline")
+HERE = Execution("inline", executor="here")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_command_and_python(folder):
     command = ["train", "data", "--model", "softmax", "--rounds", 2, "-r", "inline", "-q"]
     succeed(*command, "--run", "a")
     found = json.loads(succeed(*command, "--run", "b", "--init-from", "a", "--json"))
-    options = {"rounds": 2, "runner": "inline", "progress": False}
+    options = {"rounds": 2, "executor": "here", "progress": False}
     first = mapreduce.open_run("a")
     for source in (first, folder / "a", "a"):
         run = mapreduce.train(folder / "data", init_from=source, **options)

@@ -142,7 +142,7 @@ def steep(tmp_path_factory):
 def train(data, path, evaluation=None, **changes):
     run = creating.create(path, Settings(**{**PLAN, **changes}), data, evaluation)
     seen = []
-    ended = driver.train(run, Execution("inline"), 0, Events(seen.append))
+    ended = driver.train(run, Execution("inline", executor="here"), 0, Events(seen.append))
     model = run.config.plan.create_model()
     return ended.model_sha256, checkpoint.load(run, model, ended.completed), seen
 

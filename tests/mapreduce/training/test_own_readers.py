@@ -45,7 +45,7 @@ def test_from_the_command_and_from_python():
     succeed("data", "import", "--format", "own_npz:source", "rows.npz", "data")
     plan = "--model", "softmax", "--rounds", 3, "-r", "inline", "-q"
     succeed("train", "data", "--eval", "data", "--run", "a", *plan)
-    options = {"rounds": 3, "runner": "inline", "progress": False}
+    options = {"rounds": 3, "executor": "here", "progress": False}
     run = mapreduce.train(source(), "softmax", eval=source(), run="b", **options)
     assert run.model_sha256 == json.loads(Path("a/result.json").read_text())["model_sha256"]
     assert run.evaluate(source()).accuracy == run.evaluate("data").accuracy

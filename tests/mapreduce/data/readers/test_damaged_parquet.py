@@ -71,7 +71,7 @@ def test_a_column_that_is_left_out_may_have_any_bytes(latin):
 
 
 def test_predictions_and_evaluations_of_texts_that_are_not_utf8(latin, tmp_path):
-    how = {"label": "y", "id": "id", "rounds": 2, "runner": "inline", "progress": False}
+    how = {"label": "y", "id": "id", "rounds": 2, "executor": "here", "progress": False}
     plain, folder = latin.with_name("plain.parquet"), tmp_path / "runs"
     run = mapreduce.train(plain, "logistic", run=folder / "all", **how)
     without = mapreduce.train(
