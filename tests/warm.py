@@ -6,6 +6,7 @@ asked, and tells it what to do, a line of JSON for each command.
 """
 
 import atexit
+import gc
 import json
 import os
 import select
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +25,16 @@ PRELOAD = (
     "mapreduce.cli.train",
     *(f"mapreduce.data.readers.{name}" for name in ("csv", "idx", "libsvm", "parquet")),
     *(
+        "mapreduce.data.splitting",
+        "mapreduce.executors.gang.job",
+        "mapreduce.executors.gang.rank",
+        "mapreduce.runs.comparing",
         "mapreduce.training.console",
         "mapreduce.training.driver",
         "mapreduce.training.start",
+        "mapreduce.inference.cutting",
+        "mapreduce.inference.files",
+        "mapreduce.inference.importance",
         "mapreduce.inference.predict",
         "mapreduce.inference.raw",
         "mapreduce.inference.report",
@@ -41,7 +50,8 @@ PRELOAD = (
         "mapreduce.report.terminal",
     ),
     *(f"mapreduce.models.{name}" for name in ("linear", "mlp", "softmax")),
-    *("kernels.cpu.dense", "kernels.cpu.linear", "kernels.cpu.softmax", "kernels.cpu.sparse"),
+    *("kernels.cpu.convolution", "kernels.cpu.dense", "kernels.cpu.linear"),
+    *("kernels.cpu.recurrent", "kernels.cpu.softmax", "kernels.cpu.sparse", "kernels.cpu.text"),
 )
 #: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.
 PINNED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -105,6 +115,9 @@ def _serve() -> list[str]:
     # What Numba imports at the first call of a kernel, which takes as long as many a command.
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
+    _load_kernels()
+    # A collector that touched these objects would copy their memory into each fork.
+    gc.freeze()
     # Where compiled kernels are kept, for example.
     own = {name: value for name, value in os.environ.items() if name not in before}
     for line in sys.stdin:
@@ -128,6 +141,20 @@ def _serve() -> list[str]:
     os._exit(0)
 
 
+def _load_kernels() -> None:
+    """Load from Numba's cache what most of the commands would that train and predict."""
+    import datasets
+    from mapreduce.plan.settings import Settings
+    from mapreduce.strategies.task_context import TaskContext
+    from mapreduce.training import creating
+
+    with tempfile.TemporaryDirectory() as folder:
+        datasets.blobs(data := Path(folder, "data"), (8,))
+        for model in ("softmax", "mlp:3"):
+            run = creating.create(Path(folder, model), Settings(model), data, None)
+            TaskContext(run.config, 1).warm_up()
+
+
 def _ended(child: int, seconds: float) -> int:
     ended = os.pidfd_open(child)
     if not select.select([ended], [], [], seconds)[0]:
@@ -140,4 +167,10 @@ if __name__ == "__main__":
     command = _serve()
     from mapreduce.cli.main import main
 
-    sys.exit(main(command))
+    code = main(command)
+    # As an interpreter ends, but for its modules: to free them takes longer than many a command.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
