@@ -54,12 +54,24 @@ def content(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", ["parallel", "local"])
-def test_on_other_runners(large, tmp_path, runner):
+def test_on_parallel(large, tmp_path):
     # Rows of so many features that they fill several shards.
     wide = replace(RECIPE, max_categories=100)
     here(large, wide, tmp_path / "here")
-    manifest, _ = by_jobs(large, wide, tmp_path / "jobs", Execution(runner, 3))
+    manifest, _ = by_jobs(large, wide, tmp_path / "jobs", Execution("parallel", 3))
+    assert len(manifest.shards) > 1
+    assert content(tmp_path / "jobs") == content(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_on_local(tmp_path, monkeypatch):
+    """Two blocks, and shards of fewer rows: each task starts a process."""
+    for module in (importer, shuffle):
+        monkeypatch.setattr(module, "rows_per_shard", lambda row_bytes: 25_000)
+    path = write_generated(tmp_path / "table.csv", 60_000)
+    assert path.stat().st_size > csv.BLOCK_BYTES
+    here(path, RECIPE, tmp_path / "here")
+    manifest, _ = by_jobs(path, RECIPE, tmp_path / "jobs", Execution("local", 2))
     assert len(manifest.shards) > 1
     assert content(tmp_path / "jobs") == content(tmp_path / "here")
 
