@@ -6,6 +6,7 @@ is marked ``every_case``; and for each property it draws a few examples, also wh
 names more. ``make test-all`` takes all but those marked ``long``, which ``make test-long`` takes.
 """
 
+import itertools
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -35,6 +36,26 @@ def each(number: int, values: Iterable[Any]) -> list[Any]:
         marks = [pytest.mark.long] * (at % number > 0)
         found.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
     return found
+
+
+def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Cases in which each value of a parameter meets each value of every other one.
+
+    Each next case is the one that has most pairs which are in none yet.
+    """
+    columns = [[*axis] for axis in axes]
+    cases = [*itertools.product(*map(range, map(len, columns)))]
+    pairs = {case: {*itertools.combinations(enumerate(case), 2)} for case in cases}
+    missing, chosen = set().union(*pairs.values()), []
+    for least in range(len(columns) * (len(columns) - 1) // 2, 0, -1):
+        for case in cases:
+            if len(pairs[case] & missing) >= least:
+                chosen.append(case)
+                missing -= pairs[case]
+    return [
+        tuple(column[at] for column, at in zip(columns, case, strict=True))
+        for case in sorted(chosen)
+    ]
 
 
 def pytest_addoption(parser):

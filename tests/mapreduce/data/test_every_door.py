@@ -24,6 +24,7 @@ from mapreduce.errors import GradreduceError
 from mapreduce.inference import cutting, files, raw
 from mapreduce.runs.directory import RunDir
 from mapreduce.tables import shuffle, summarise
+from quick import pairwise
 from reading import chunks_of
 
 NAMES = ("id", "x", "kind", "label")
@@ -329,16 +330,13 @@ def write(folder, contents, suffix):
     return paths
 
 
-@pytest.fixture(params=[10, 4 << 20])
-def small_blocks(request, monkeypatch):
-    """Blocks of a row, or of the header alone, and blocks that hold all rows."""
-    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", request.param)
+#: Blocks of a row, or of the header alone, and blocks that hold all rows.
+BLOCKS = [10, 4 << 20]
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("table", TABLES)
-def test_the_same_rows(tmp_path, runs, table, door):
+@pytest.mark.parametrize(("table", "door", "block"), pairwise(TABLES, DOORS, BLOCKS))
+def test_the_same_rows(tmp_path, runs, monkeypatch, table, door, block):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
     contents, options, *rest = TABLES[table]
     paths = write(tmp_path, contents, *(rest or [".csv"]))
     rows = expected(paths, options)
@@ -359,10 +357,9 @@ def test_the_same_rows(tmp_path, runs, table, door):
         assert found == rows
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("table", WRONG)
-def test_the_same_error(tmp_path, runs, table, door):
+@pytest.mark.parametrize(("table", "door", "block"), pairwise(WRONG, DOORS, BLOCKS))
+def test_the_same_error(tmp_path, runs, monkeypatch, table, door, block):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
     contents, options, message, *rest = WRONG[table]
     paths = write(tmp_path, contents, *(rest or [".csv"]))
     told = []
