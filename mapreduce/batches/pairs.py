@@ -152,7 +152,8 @@ def coder(write: Write) -> Coder | None:
     """How to write many keys and values, with the bytes of ``write``; None if only by lines."""
     if is_json(write):
         return Coder(_JSON_KINDS, to_json, lambda texts: texts)
-    return Coder({}, pickle.dumps, _escaped) if is_pickle(write) else None
+    # Strings wait as themselves.
+    return Coder({str: str}, pickle.dumps, _pickled) if is_pickle(write) else None
 
 
 def _escaped(pickles: list[bytes]) -> list[str]:
@@ -162,6 +163,12 @@ def _escaped(pickles: list[bytes]) -> list[str]:
     if len(found) == len(texts):
         return found
     return [text.encode("unicode_escape").decode() for text in texts]
+
+
+def _pickled(codes: list[Any]) -> list[str]:
+    if set(map(type, codes)) == {str}:
+        return pickled_strings(codes)
+    return _escaped([pickle.dumps(code) if type(code) is str else code for code in codes])
 
 
 #: What surrounds ASCII strings of one length in their escaped pickles.

@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,10 @@ _NESTING = frozenset({bytes, tuple, list, dict})
 
 #: Values whose bytes are easily told.
 _SIZED = frozenset({str, bytes})
+
+
+#: So few partitions are picked out one by one.
+_FEW_PARTS = 8
 
 
 class Block(NamedTuple):
@@ -148,10 +152,7 @@ class ColumnWriter:
         parts = [(texts, items)]
         if self._how.partitions > 1:
             numbers = partition_numbers(texts, self._how)
-            parts = [([], []) for _ in range(self._how.partitions)]
-            for which, column in enumerate((texts, items)):
-                homes = [part[which] for part in parts]
-                deque(map(list.append, map(homes.__getitem__, numbers), column), 0)
+            parts = _divided(texts, items, numbers, self._how.partitions)
         for number, (keys, found) in enumerate(parts):
             if self._how.order:
                 keys = list(map("{}\t{}".format, codes_of(keys, self._how), keys))
@@ -196,6 +197,21 @@ class ColumnWriter:
         """Write what is left."""
         self.flush()
         self._output.close()
+
+
+def _divided(
+    texts: list[str], items: list[Any], numbers: list[int], partitions: int
+) -> list[tuple[list[str], list[Any]]]:
+    """Keys and their items by their numbers."""
+    if partitions <= _FEW_PARTS:
+        every = bytes(numbers)
+        masks = [every.translate(bytes(map(n.__eq__, range(256)))) for n in range(partitions)]
+        return [(list(compress(texts, mask)), list(compress(items, mask))) for mask in masks]
+    parts: list[tuple[list[str], list[Any]]] = [([], []) for _ in range(partitions)]
+    for which, column in enumerate((texts, items)):
+        homes = [part[which] for part in parts]
+        deque(map(list.append, map(homes.__getitem__, numbers), column), 0)
+    return parts
 
 
 def _weight(block: Block, kinds: set[type]) -> int:

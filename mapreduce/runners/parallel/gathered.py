@@ -9,12 +9,11 @@ done by functions of the interpreter.
 import marshal
 import pickle
 import sys
-from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import add, eq, itemgetter, ne
+from operator import add, itemgetter, ne
 from types import NoneType
 from typing import Any
 
@@ -37,6 +36,9 @@ _CHUNK = 1 << 10
 
 #: Pairs between two looks at the keys: rows are better, if such a share of them was new.
 _LOOK, _NEW = 1 << 14, 0.4
+
+#: The bytes before that between a key and its value.
+_BEFORE_TAB = bytes(range(ord("\t")))
 
 #: Bytes of lines that are taken in together.
 _TOGETHER = 1 << 16
@@ -201,6 +203,14 @@ class Gathered:
         if self._in_rows:
             self._bytes += (_SLOT_BYTES + _TEXT_BYTES) * number
             return
+        if not self._looked:
+            self._bytes += _TEXT_BYTES * number
+            if self._pairs < _LOOK:
+                return
+            self._in_rows = sum(len(set(home.keys)) for home in self._homes) > _NEW * self._pairs
+            if self._in_rows:
+                return
+            self._bytes -= _TEXT_BYTES * self._pairs
         for home in self._homes:
             home.distribute()
         total = sum(len(home.lists) for home in self._homes)
@@ -258,11 +268,16 @@ class Gathered:
             [home.values if rows else home.lists.values() for home in self._homes],
         )
         texts, values = [*self._quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
-        texts, values = in_order(texts, values)
+        by: Sequence[Any] = texts
         if self._sort_values and rows:
-            _sort_equals(texts, values)
+            # What is before a TAB would come between a key and longer ones.
+            raw = "".join(texts).encode("latin-1")
+            by = list(map(add, texts, values))
+            if len(raw.translate(None, _BEFORE_TAB)) < len(raw):
+                by = list(zip(texts, values, strict=True))
         elif self._sort_values:
             deque(map(list.sort, values), 0)
+        texts, values = in_order(texts, values, by)
         for home in self._homes:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
@@ -344,7 +359,9 @@ class GatheredLines(Gathered):
         self._texts.keys += keys
         self._texts.values += values
         self._texts.bytes += 2 * sum(map(len, keys))
-        self._bytes += sum(map(len, values)) + _TEXT_BYTES * len(values)
+        # If they are sorted, they are there once more with their keys.
+        times = 1 + self._sort_values
+        self._bytes += (sum(map(len, values)) + _TEXT_BYTES * len(values)) * times
         self._count(len(keys))
 
 
@@ -391,20 +408,13 @@ class GatheredTexts(GatheredLines):
             self._add_rows(keys, values)
 
 
-def _sort_equals(texts: list[str], values: list[str]) -> None:
-    """Sort the values of neighbours with equal keys."""
-    stop = 0
-    for start in compress(count(), map(eq, texts, islice(texts, 1, None))):
-        if start >= stop:
-            stop = bisect_right(texts, texts[start], start)
-            values[start:stop] = sorted(values[start:stop])
-
-
-def in_order(keys: list[str], items: list[Any]) -> tuple[list[str], list[Any]]:
-    """Keys, sorted, and the item of each."""
+def in_order(
+    keys: list[str], items: list[Any], by: Sequence[Any] = ()
+) -> tuple[list[str], list[Any]]:
+    """Keys, sorted by themselves or by other things, and the item of each."""
     if len(keys) < 2:
         return keys, items
-    pick = itemgetter(*sorted(range(len(keys)), key=keys.__getitem__))
+    pick = itemgetter(*sorted(range(len(keys)), key=(by or keys).__getitem__))
     return list(pick(keys)), list(pick(items))
 
 
