@@ -8,6 +8,8 @@ either side, and ``07`` smaller than ``7``, but both equal to ``7.0``.
 
 import re
 from collections.abc import Callable
+from itertools import repeat
+from operator import itemgetter
 
 from mapreduce.runners.parallel.partition import (
     KeyField,
@@ -54,13 +56,19 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
     if parts is None:
         codes = list(map(code, keys))
     elif field.numeric:
-        codes = [
-            # Of a number without a sign, a point and a zero in front.
-            f"11{len(part):08x}{part}!3{part[0]}"
-            if part.isdigit() and part.isascii() and part[0] != "0"
-            else code(key)
-            for key, part in zip(keys, parts, strict=True)
-        ]
+        # Of a number without a sign, a point and a zero in front.
+        widths, firsts = list(map(len, parts)), list(map(itemgetter(slice(1)), parts))
+        heads = {width: f"11{width:08x}" for width in set(widths)}
+        tails = {digit: f"!3{digit}" for digit in "123456789"}
+        around = map(heads.__getitem__, widths), parts, map(tails.get, firsts, repeat(""))
+        codes = list(map("".join, zip(*around, strict=True)))
+        joined = "".join(parts)
+        if not (tails.keys() >= set(firsts) and joined.isdigit() and joined.isascii()):
+            are_plain = (part.isdigit() and part.isascii() and part[0] != "0" for part in parts)
+            codes = [
+                found if is_plain else code(key)
+                for key, found, is_plain in zip(keys, codes, are_plain, strict=True)
+            ]
     else:
         codes = [
             f"1{part.encode('latin-1').hex()}!" if part else code(key)

@@ -9,6 +9,7 @@ import re
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, count, repeat
 from operator import itemgetter, mod, mul
@@ -152,6 +153,11 @@ def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] 
     which = slice(field.first_field - 1, field.last_field or None)
     if separator not in "".join(keys):
         return [""] * len(keys) if which.start else keys
+    if field.last_field == field.first_field:
+        # Keys may have fewer fields.
+        with suppress(IndexError):
+            parts = map(str.split, keys, repeat(separator), repeat(field.last_field))
+            return list(map(itemgetter(which.start), parts))
     parts = map(str.split, keys, repeat(separator))
     return list(map(separator.join, map(itemgetter(which), parts)))
 

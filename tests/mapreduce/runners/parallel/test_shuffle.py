@@ -333,7 +333,9 @@ def test_values_of_lines_are_as_mrjob_reads_them(
 
 
 texts_of_lines = st.lists(
-    st.lists(st.sampled_from([b"a", b"b", b"\t", b"\x01", "é".encode(), b"\xe9", b"\r"]), max_size=4),
+    st.lists(
+        st.sampled_from([b"a", b"b", b"\t", b"\x01", "é".encode(), b"\xe9", b"\r"]), max_size=4
+    ),
     max_size=12,
 ).map(lambda lines: list(map(b"".join, lines)))
 lines_of_json = st.lists(
