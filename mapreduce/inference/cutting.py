@@ -18,10 +18,12 @@ from mapreduce.data.manifest import ListedIds
 from mapreduce.data.readers import TABLES, opening
 from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.libsvm import Form, Lines
-from mapreduce.data.readers.parquet import ParquetTable
+from mapreduce.data.readers.parquet import MemoryTable, ParquetTable
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.roles import fit_names
 from mapreduce.data.readers.table import Stretch, Table, preview
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import outputs, raw
 from mapreduce.inference.base import scratch
@@ -153,11 +155,7 @@ def _cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if has_ids and drops:
         return None
-    keep = _kept(table, tuple(given.get("keep") or ()), recipe.id if has_ids else None, extras)
-    if not recipe.only:
-        # What is kept, and is no feature, is no column that nobody knows.
-        others = (name for name in keep if name not in {column.name for column in like.columns})
-        recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
+    recipe, keep = _keeping(table, recipe, like, given, extras)
     reading = Reading(table, recipe, like, keep=keep)
     # Of before it is read.
     (stamp,) = reading.stamps
@@ -167,6 +165,40 @@ def _cut(
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
     return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, extras, digest)
+
+
+def in_memory(
+    fitted: FittedModel, rows: Any, given: Mapping[str, Any], extras: Extras, shown: str
+) -> TableFile | None:
+    """A table of this process as a file of one part; None if it has ids, or no recipe reads it.
+
+    See :func:`cut`; ``shown`` is what errors call it.
+    """
+    if (like := fitted.recipe) is None:
+        return None
+    table = MemoryTable(rows, shown)
+    _, recipe = opening.request(table.paths, {**given, "labelled": False}, like, "parquet")
+    recipe = fit_names(table, recipe, like)
+    if recipe.id in table.names:
+        return None
+    if not len(rows):
+        raise DataError(f"{shown}: expected at least one row, found none")
+    recipe, keep = _keeping(table, recipe, like, given, extras)
+    part = Stretch(0, 0, 1, len(rows))
+    return TableFile(Reading(table, recipe, like, keep=keep), (part,), "", keep, extras, "")
+
+
+def _keeping(
+    table: Table, recipe: Recipe, like: FittedRecipe, given: Mapping[str, Any], extras: Extras
+) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe that lets columns stand beside predictions, and these columns."""
+    id = recipe.id if recipe.id in table.names else None
+    keep = _kept(table, tuple(given.get("keep") or ()), id, extras)
+    if keep and not recipe.only:
+        # What is kept, and is no feature, is no column that nobody knows.
+        others = (name for name in keep if name not in {column.name for column in like.columns})
+        recipe = replace(recipe, drop=tuple(dict.fromkeys((*recipe.drop, *others))))
+    return recipe, keep
 
 
 def _cut_lines(

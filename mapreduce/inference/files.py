@@ -265,7 +265,23 @@ def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]
 
     Returns the table of predictions, and what a user should know about the file.
     """
-    program = PredictFile.of(predictor.fitted, file, "cpu", "", "")
+    program = PredictFile(
+        files=(),
+        shown=tuple(map(str, file.reading.table.paths)),
+        stamps=(),
+        format=file.reading.table.format,
+        recipe="",
+        token="",
+        model=ModelPlace("", 0, ""),
+        device="cpu",
+        parts=file.parts,
+        ids=file.ids,
+        keep=file.keep,
+        extras=file.extras,
+        out="",
+        id_name=outputs.id_name(file.reading.recipe.id, file.extras),
+        made_from="",
+    )
     # What it would load itself.
     vars(program)["_predictor"] = predictor
     found = [table for at in range(len(file.parts)) for table in program.tables(at, file.reading)]

@@ -1,18 +1,19 @@
 """Rows in memory, predicted in this process by a model that stays loaded."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from mapreduce.data.batch import Batch
+from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import lists, memory
 from mapreduce.errors import BadRowError, MemberError
-from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
+from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan.fitting import check_fits
 
@@ -45,20 +46,54 @@ class Near:
         return found
 
 
-def predict(predictor: Predictor, data: Any, extras: Extras) -> Any:
-    """The columns of predictions of an array, in its order, as a job gives them: a table.
+def predict(predictor: Predictor, data: Any, extras: Extras, wanted: str | Sequence[str]) -> Array:
+    """An array of what is predicted of the rows of an array, as a job gives it.
 
-    :func:`mapreduce.data.readers.memory.table` says what ``data`` may be; labels are not looked
-    at.
+    ``data``: See :func:`mapreduce.data.readers.memory.table`; labels are not looked at.
+    ``wanted``: ``prediction``, ``probabilities``, ``features``, or columns of ``extras``.
     """
-    fitted = predictor.fitted
-    rows = memory.table(data)["X"].combine_chunks()
-    dtype = predictor.estimator.dtype
-    features = lists.arrays(rows, dtype, Path(_SHOWN), 0, "X")
-    shape = memory.shape(data)[1:]
+    features = _features(data, predictor)
+    classes = _names(predictor.fitted.data.classes)
+    parts = []
+    for start in range(0, len(features), SLICE_ROWS):
+        batch = Batch(features[start : start + SLICE_ROWS], None)
+        try:
+            predicted = predictor.predict(batch, extras.layer)
+        except BadRowError as error:
+            row = start + error.row + 1
+            raise MemberError(f"{error}, for row {row} of the data") from error
+        if isinstance(wanted, str) and wanted in predicted:
+            parts.append(predicted[wanted])
+        elif wanted == "prediction":
+            parts.append(classes[predicted["probabilities"].argmax(axis=1)])
+        else:
+            places = [*map(predictor.fitted.data.classes.index, extras.classes)]
+            columns = predicted["probabilities"][:, places]
+            parts.append(columns[:, 0] if isinstance(wanted, str) else columns)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@lru_cache(maxsize=8)
+def _names(classes: tuple[int | str, ...]) -> Array:
+    """The classes as an array, of the type that a column of predictions has."""
+    found: Array = pa.array(classes).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _features(data: Any, predictor: Predictor) -> Array:
+    """The rows of an array, which fit the model, in its dtype."""
+    dtype, fits = predictor.estimator.dtype, predictor.fits
+    # Of other types, and of what cannot be, Arrow tells.
+    if type(data) is np.ndarray and data.dtype.kind == "f" and data.shape[1:] in fits:
+        with np.errstate(over="ignore"):
+            rows = np.ascontiguousarray(data, dtype).reshape(len(data), -1)
+        if len(data) and np.isfinite(rows).all():
+            return rows
+    table = memory.table(data)["X"].combine_chunks()
+    rows, shape = lists.arrays(table, dtype, Path(_SHOWN), 0, "X"), memory.shape(data)[1:]
     described = Manifest(
-        rows=len(features),
-        features=features.shape[1],
+        rows=len(rows),
+        features=rows.shape[1],
         shape=shape,
         dtype=dtype.name,
         scale=1.0,
@@ -67,23 +102,15 @@ def predict(predictor: Predictor, data: Any, extras: Extras) -> Any:
         source={},
         shards=(),
     )
-    check_fits(described, Path(_SHOWN), fitted.data, _SHOWN, takes_files=True)
-    found = []
-    for start in range(0, len(features), SLICE_ROWS):
-        batch = Batch(np.ascontiguousarray(features[start : start + SLICE_ROWS]), None)
-        try:
-            predicted = predictor.predict(batch, extras.layer)
-            found.append(table_of(fitted.data.classes, {}, predicted, extras))
-        except BadRowError as error:
-            row = start + error.row + 1
-            raise MemberError(f"{error}, for row {row} of the data") from error
-    return pa.concat_tables(found)
+    check_fits(described, Path(_SHOWN), predictor.fitted.data, _SHOWN, takes_files=True)
+    fits.add(shape)
+    return np.ascontiguousarray(rows)
 
 
 def is_small(data: Any) -> bool:
-    """Whether rows in memory, of an array or a table, are so few that no job pays."""
+    """Whether rows in memory, of an array or a ``pyarrow.Table``, are so few that no job pays."""
     try:
-        rows = len(memory.table(data)) if memory.is_table(data) else memory.shape(data)[0]
+        rows = len(data) if isinstance(data, pa.Table) else memory.shape(data)[0]
     except (ValueError, IndexError):
         # Its rows have several lengths, or it has none, of which an error will tell.
         return False

@@ -53,6 +53,8 @@ class Predictor:
         # Only single-threaded products have reproducible bits.
         blas.limit()
         self.fitted, self.estimator = fitted, fitted.estimator(device)
+        #: Shapes of rows that were found to fit.
+        self.fits: set[tuple[int, ...]] = set()
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:

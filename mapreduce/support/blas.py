@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +12,25 @@ from threadpoolctl import ThreadpoolController
 _lock = threading.Lock()
 _inside = 0
 _before: list[tuple[Any, int]] = []
+#: The number of modules when the libraries were looked for, and the libraries.
+_known: tuple[int, list[Any]] = (0, [])
 
 
 def _libraries() -> list[Any]:
-    """The libraries of BLAS in this process, whose threads the calling thread may now set."""
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    for one in found:
-        _release(one)
-    return list(found)
+    """The libraries of BLAS in this process."""
+    global _known
+    # Looking for them takes a millisecond. A new one comes with a module.
+    count = len(sys.modules)
+    if count != _known[0]:
+        _known = count, ThreadpoolController().select(user_api="blas").lib_controllers
+    return _known[1]
+
+
+def _set(library: Any, threads: int) -> None:
+    """Set the threads of a library, as any thread may do, now and afterwards."""
+    _release(library)
+    library.set_num_threads(threads)
+    _release(library)
 
 
 def _release(library: Any) -> None:
@@ -34,7 +46,7 @@ def limit() -> None:
         for library in _libraries():
             if _inside and library.filepath not in known:
                 _before.append((library, library.num_threads))
-            library.set_num_threads(1)
+            _set(library, 1)
 
 
 def _forget() -> None:
@@ -60,10 +72,10 @@ def in_one_thread() -> Iterator[None]:
     global _inside, _before
     with _lock:
         if not _inside:
-            # Looking for libraries takes a millisecond.
-            _before = [(library, library.num_threads) for library in _libraries()]
+            found = [(library, library.num_threads) for library in _libraries()]
+            _before = [(library, threads) for library, threads in found if threads != 1]
             for library, _ in _before:
-                library.set_num_threads(1)
+                _set(library, 1)
         _inside += 1
     try:
         yield
@@ -72,6 +84,4 @@ def in_one_thread() -> Iterator[None]:
             _inside -= 1
             if not _inside:
                 for library, threads in _before:
-                    _release(library)
-                    library.set_num_threads(threads)
-                    _release(library)
+                    _set(library, threads)

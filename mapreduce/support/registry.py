@@ -93,7 +93,7 @@ class Registry:
             raise UntrustedError(
                 f"{name} is the {self.kind} of the run, or of the file. Importing it can run any "
                 f"program. If you trust it, add --trust {name}, "
-                f"or open_run(..., trust=[{name!r}]) in Python, or load(..., trust=[{name!r}])"
+                f"or open_run or load(..., trust=[{name!r}]) in Python"
             )
         return name
 

@@ -285,11 +285,18 @@ class TrainedModel:
         is_near = is_near and fitted.about.forks_after_use
         if is_near and is_array and id is None and not (keep or reading) and fitted.recipe is None:
             # Nothing is written, not even a temporary folder.
-            with _quiet(fitted.numeric_profile), signals.interrupting():
-                given = _checked(execution, (flags.DEVICE,))
-                device = plan_settings.device_of(given.get("device", flags.DEVICE.default))
-                found = near.predict(self._near.predictor(fitted, device), data, wanted)
-            return _returned(found, array)
+            with _pinned(fitted.numeric_profile), _interrupting(data):
+                predictor = self._near.predictor(fitted, _device(execution))
+                return near.predict(predictor, data, wanted, array)
+        keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        if is_near and memory.is_table(data):
+            with _pinned(fitted.numeric_profile), _interrupting(data):
+                given = {"id": id, "keep": keep, **reading}
+                if file := cutting.in_memory(fitted, data, given, wanted, "the table"):
+                    predictor = self._near.predictor(fitted, _device(execution))
+                    found, notes = files.predict_here(predictor, file)
+                    _warn_of(notes)
+                    return _returned(found, array)
         with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
             if here:
                 how = replace(how, executor="here")
@@ -299,14 +306,13 @@ class TrainedModel:
                 path = stack.enter_context(_as_file(data, "the table"))
             elif fitted.recipe is not None and _is_file(data):
                 path = _path(data)
-            keep = (keep,) if isinstance(keep, str) else tuple(keep)
             if keep and path is None:
                 raise UsageError(
                     "keep is for tables and their files, by a run that learned from one"
                 )
             named = {"id": id, "keep": keep, **reading}
             file = None if path is None else cutting.cut(fitted, path, how, named, wanted)
-            notes: list[str] = []
+            notes = []
             if file is not None and is_near:
                 predictor = self._near.predictor(fitted, device)
                 found, notes = files.predict_here(predictor, file)
@@ -319,8 +325,7 @@ class TrainedModel:
                 how = _near(fitted, how, execution, read_manifest(folder).rows)
                 prepare(fitted, folder, how, False, out, shown, device)
                 prediction_job.predict(fitted, folder, out, how, id, device, wanted)
-            for note in notes:
-                warnings.warn(in_python(note, _KEYWORDS), stacklevel=2)
+            _warn_of(notes)
             if not is_near or file is None:
                 parts = map(pq.read_table, ordered(out.glob("part-*.parquet")))
                 found = plain(pa.concat_tables(parts))
@@ -721,6 +726,13 @@ def predict(
     return _opened(run, trust).predict(data, **options)
 
 
+def _warn_of(notes: list[str]) -> None:
+    """Warn of what a user should know about a table, at the line that predicts it."""
+    for note in notes:
+        # Behind this function, the method and what names keywords in its errors.
+        warnings.warn(in_python(note, _KEYWORDS), stacklevel=4)
+
+
 def _near(
     fitted: FittedModel, how: Execution, execution: Mapping[str, Any], rows: int
 ) -> Execution:
@@ -900,6 +912,8 @@ def _reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
     """Take out how the file of a table is read."""
     found = {n: given.pop(n) for n in (*_READING, *more) if n in given}
     found = {name: value for name, value in found.items() if value is not None}
+    if not found:
+        return {}
     checked = Recipe.parse(found)
     return {name: getattr(checked, name) for name in found}
 
@@ -941,21 +955,36 @@ def _new_folder(model: str) -> Path:
     return next(path for path in paths if not path.exists())
 
 
-@contextlib.contextmanager
-def _quiet(profile: str) -> Iterator[None]:
-    """Silence mrjob's log, raise its errors as ours, and refuse another numeric profile.
+def _device(execution: Mapping[str, Any]) -> str:
+    """Where options say that a model computes, of which there are no others."""
+    if not execution:
+        return str(flags.DEVICE.default)
+    given = _checked(execution, (flags.DEVICE,))
+    return plan_settings.device_of(given.get("device", flags.DEVICE.default))
 
-    BLAS computes in as many threads as before when this ends.
-    """
-    variables = numeric.environment(profile)
-    if profile != "native" and not numeric.is_set(variables):
+
+def _interrupting(rows: Any) -> contextlib.AbstractContextManager[None]:
+    """Signals interrupt the prediction of many rows; few are over before."""
+    return contextlib.nullcontext() if near.is_small(rows) else signals.interrupting()
+
+
+def _pinned(profile: str) -> contextlib.AbstractContextManager[None]:
+    """Refuse another numeric profile; BLAS computes in one thread, and then as before."""
+    if profile != "native" and not numeric.is_set(variables := numeric.environment(profile)):
         shown = " ".join(f"{name}={value}" for name, value in variables.items())
         raise UsageError(f"numeric_profile={profile!r}: start Python with {shown}")
+    return blas.in_one_thread()
+
+
+@contextlib.contextmanager
+def _quiet(profile: str) -> Iterator[None]:
+    """Silence mrjob's log, raise its errors as ours, and pin the numeric profile."""
+    pinned = _pinned(profile)
     log = logging.getLogger("mrjob")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with blas.in_one_thread():
+        with pinned:
             yield
     except StepFailedException as error:
         raise GradreduceError(str(error)) from error

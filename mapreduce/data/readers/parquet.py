@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -47,8 +48,10 @@ class ParquetTable:
 
     def __init__(self, paths: Sequence[AnyPath]) -> None:
         check_sources(paths, "the Parquet files")
-        self.paths = paths
-        found = self._footers = [Footer.of(path) for path in paths]
+        self._describe(paths, [Footer.of(path) for path in paths])
+
+    def _describe(self, paths: Sequence[AnyPath], found: "list[Footer]") -> None:
+        self.paths, self._footers = paths, found
         #: Those of all columns of the first file.
         self.schema, self.stored = found[0].schema, found[0].stored
         self.types = found[0].types
@@ -252,15 +255,42 @@ class Footer(NamedTuple):
             if stored is not None:
                 written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
             _check_footer(metadata, schema, written)
-        if len(set(schema.names)) != len(schema.names):
-            raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
-        types = dict(zip(schema.names, schema.types, strict=True))
-        for field in written:
-            if field.name in types and pa.types.is_dictionary(field.type):
-                # How many categories a part has decides how it counts them, and nothing else.
-                types[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
-        types = {n: kind for n, kind in types.items() if not _PANDAS_INDEX.fullmatch(n)}
+        types = _types(path, schema, written)
         return cls(schema, stored, types, metadata.num_row_groups, metadata.num_rows)
+
+
+def _types(path: AnyPath, schema: Any, written: Any) -> dict[str, Any]:
+    """The types of columns by their names; see :class:`Footer`."""
+    if len(set(schema.names)) != len(schema.names):
+        raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
+    types = dict(zip(schema.names, schema.types, strict=True))
+    for field in written:
+        if field.name in types and pa.types.is_dictionary(field.type):
+            # How many categories a part has decides how it counts them, and nothing else.
+            types[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
+    return {n: kind for n, kind in types.items() if not _PANDAS_INDEX.fullmatch(n)}
+
+
+class MemoryTable(ParquetTable):
+    """A ``pyarrow.Table``, as its Parquet file would be, which errors call what is ``shown``.
+
+    It has no ids: rows are predicted from it, and nothing is written.
+    """
+
+    def __init__(self, rows: Any, shown: str) -> None:
+        self._rows, path = rows, Path(shown)
+        types = _types(path, rows.schema, rows.schema)
+        self._describe([path], [Footer(rows.schema, None, types, 1, len(rows))])
+
+    def _batches(
+        self, names: Sequence[str], rows: int, stretch: Stretch | None = None
+    ) -> Iterator[Leaf]:
+        first = 0
+        table = self._rows.select(self._own(names)).rename_columns(list(names))
+        for batch in table.to_batches(max_chunksize=rows):
+            if len(batch):
+                yield Leaf(self.paths[0], not first, batch, None if first else 0, first=first)
+                first += len(batch)
 
 
 def _check_footer(metadata: Any, schema: Any, written: Any) -> None:

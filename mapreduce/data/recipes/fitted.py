@@ -172,6 +172,10 @@ class FittedRecipe:
 
     def to_bytes(self) -> bytes:
         """The file of the recipe: JSON, the same bytes for the same recipe."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
         content = {
             "recipe": self.recipe.to_json(),
             "columns": [asdict(column) for column in self.columns],

@@ -5,9 +5,11 @@ import io
 import json
 import pickle
 import shutil
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import date, datetime, timedelta
 from random import Random
 
 import numpy as np
@@ -182,6 +184,72 @@ def test_threads_share_a_model(folder, monkeypatch):
         found = [*pool.map(lambda _: model.predict(table), range(12))]
     assert all(one.equals(expected) for one in found)
     assert len(made) == len({*made}) <= 3
+
+
+def mixed(rows):
+    """A table of all types that recipes read, in chunks."""
+    days = [date(2024, 1, 1) + timedelta(days=7 * row) for row in range(rows)]
+    times = [datetime(2024, 1, 1) + timedelta(hours=row) for row in range(rows)]
+    table = pa.table(
+        {
+            "size": pa.array([None if row % 9 == 4 else row * 1.5 for row in range(rows)]),
+            "small": pa.array([row % 7 for row in range(rows)], pa.int16()),
+            "open": pa.array([row % 3 == 0 for row in range(rows)]),
+            "day": pa.array(days),
+            "time": pa.array(times, pa.timestamp("s")),
+            "town": pa.array([("Ulm", "Bern", None)[row % 3] for row in range(rows)]),
+            "kind": pa.array([("a", "b")[row % 2] for row in range(rows)]).dictionary_encode(),
+            "note": pa.array([f"note {row}" for row in range(rows)], pa.large_string()),
+            "__index_level_0__": pa.array(range(rows)),
+        }
+    )
+    return pa.concat_tables([table.slice(0, 5), table.slice(5)])
+
+
+def test_a_table_in_memory_becomes_no_file(tmp_path, monkeypatch):
+    table = mixed(60)
+    labels = pa.array([("no", "yes")[row % 4 > 1] for row in range(60)])
+    options = {**QUIET, "run": tmp_path / "run", "drop": ["note"], "missing": "mean"}
+    run = mapreduce.train(table.append_column("label", labels), "mlp:7", **options)
+    run.export(tmp_path / "a.safetensors")
+    new = mixed(700).slice(40)
+    odd = new.set_column(5, "town", pa.array(["Graz"] * 660))
+    with pytest.warns(UserWarning, match="none of the names in the training data") as expected:
+        through_a_file = [run.predict(one, keep="note", workers=1) for one in (new, odd)]
+    model = mapreduce.load(tmp_path / "a.safetensors")
+
+    def refused(*_, **__):
+        raise AssertionError("a folder was made")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with pytest.warns(UserWarning, match="none of the names in the training data") as found:
+        here = [model.predict(one, keep="note", here=True) for one in (new, odd)]
+    for one, other in zip(here, through_a_file, strict=True):
+        assert one.drop_columns(["note"]).equals(other.drop_columns(["note"]))
+        assert one["note"].to_pylist() == other["note"].to_pylist()
+        assert one.schema.metadata == other.schema.metadata
+    said, before = ([str(one.message) for one in some] for some in (found, expected))
+    assert said == before
+    assert {one.filename for one in found} == {__file__}
+    assert model.predict(new.slice(0, 3)).equals(here[0].drop_columns(["note"]).slice(0, 3))
+
+
+def test_warnings_and_errors_name_the_table(tmp_path):
+    table = mixed(30).drop_columns(["town"])
+    options = {**QUIET, "run": tmp_path / "run", "drop": ["note"], "missing": "error"}
+    whole = table.set_column(0, "size", pa.array([row % 8 for row in range(30)]))
+    labelled = whole.append_column("label", pa.array(["a", "b"] * 15))
+    model = mapreduce.train(labelled, "logistic", **options)
+    for change, message in (
+        (lambda rows: rows, r"^the table, row 5, column size: "),
+        (lambda rows: rows.drop_columns(["day"]), r"^the table: its columns .* missing: day"),
+        (lambda rows: rows.slice(0, 0), r"^the table: expected at least one row, found none"),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.predict(change(table))
+    twice = table.append_column("day", table["day"])
+    with pytest.raises(DataError, match=r"^the table: two columns have the same name"):
+        model.predict(twice)
 
 
 def test_every_flipped_bit_and_every_cut_is_refused(folder, tmp_path):

@@ -373,7 +373,7 @@ def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch
     report = run.evaluate(data)
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
-    with pytest.raises(UntrustedError, match="--trust torch_networks:Tied"):
+    with pytest.raises(UntrustedError, match=r"trust=\[.torch_networks:Tied"):
         mapreduce.load(tmp_path / "a.safetensors")
     model = mapreduce.load(tmp_path / "a.safetensors", trust=["torch_networks:Tied"])
     assert model.model_sha256 == digest
