@@ -143,7 +143,7 @@ def test_folders_are_read_as_they_lie_there(text, capfd):
     (folder / "_temporary").rmtree()
     unmarked = "mapreduce.fileoutputcommitter.marksuccessfuljobs=false"
     counts = result(WordCount, [f"{folder}*"], "--no-conf", "-q", "-D", unmarked)
-    assert counts == result(WordCount, [str(folder / "part-00000")], "--no-conf", "-q")
+    assert counts == [("1", 1), ("a", 1)]
     lines = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == 1
     assert lines[0].startswith(f"warning: {folder} holds parts but no _SUCCESS")
