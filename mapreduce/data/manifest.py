@@ -227,6 +227,12 @@ def load(folder: AnyPath) -> Manifest:
             raise _no_dataset(folder, missing(str(folder), names_in)) from None
         except NotADirectoryError:
             raise _no_dataset(folder, "is not a folder.") from None
+    return _decoded(content, path)
+
+
+@lru_cache(maxsize=4)
+def _decoded(content: bytes, path: AnyPath) -> Manifest:
+    """The manifest in a file's content, which a driver and its tasks check once in a process."""
     try:
         parsed = json.loads(content.decode())
         digest = parsed.pop("sha256", None) if isinstance(parsed, dict) else None

@@ -119,6 +119,7 @@ class InProcess(Resumable):
         recent, started = _Recent(program, state, completed), time.monotonic()
         program.begin(recent, Layout(1, state.count, threads=self._execution.threads))
         publish_at, is_over = started + PUBLISH_SECONDS, False
+        # What the program needs has been imported by now, perhaps with a BLAS of its own.
         with blas.in_one_thread():
             try:
                 while recent.completed < stop and not is_over:

@@ -142,7 +142,7 @@ def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
     me = myself()
     with _locked(run) as is_locked:
         previous = _take(run, me, take_over, is_locked)
-        _HELD[str(run)] = me
+        _HELD[str(run)] = me, _encoded(me)
         try:
             yield previous
         finally:
@@ -151,14 +151,17 @@ def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
                 (run / _FILE).unlink(missing_ok=True)
 
 
-#: The runs that this process works on, and the holder that it is for each.
-_HELD: dict[str, Holder] = {}
+#: The runs that this process works on: the holder that it is for each, and its lease's content.
+_HELD: dict[str, tuple[Holder, bytes]] = {}
 
 
 def check(run: AnyPath) -> None:
     """Stop a driver that lost its lease, by a LeaseError, before it publishes or deletes."""
-    me = _HELD.get(str(run))
-    if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
+    me, mine = _HELD.get(str(run), (None, b""))
+    if me is None or me.pid != os.getpid() or (content := _read(run)) == mine:
+        return
+    other = None if content is None else _decoded(content)
+    if _is_mine(other, me):
         return
     by = "was removed" if other is None else "is another driver's"
     again = f"continue with '{resume(run)}'" if _is_run(run) else "start it again"

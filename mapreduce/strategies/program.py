@@ -61,6 +61,8 @@ class Training(Program):
         """The one that this process keeps: see :func:`mapreduce.engine.program.kept`."""
         found = kept(cls.of(run).describe(), driver)
         assert isinstance(found, Training)
+        # It has read the same configuration.
+        vars(found).setdefault("_folder", run)
         return found
 
     @cached_property

@@ -42,11 +42,19 @@ def _release(library: Any) -> None:
 def limit() -> None:
     """Have BLAS compute in one thread from now on: the libraries that are loaded."""
     with _lock:
-        known = {library.filepath for library, _ in _before}
-        for library in _libraries():
-            if _inside and library.filepath not in known:
-                _before.append((library, library.num_threads))
-            _set(library, 1)
+        _limit(bool(_inside))
+
+
+def _limit(notes: bool) -> None:
+    """Have the loaded libraries compute in one thread, and note how many threads they had."""
+    known = {library.filepath for library, _ in _before}
+    for library in _libraries():
+        threads = library.num_threads
+        if threads == 1:
+            continue
+        if notes and library.filepath not in known:
+            _before.append((library, threads))
+        _set(library, 1)
 
 
 def _forget() -> None:
@@ -67,15 +75,14 @@ os.register_at_fork(
 def in_one_thread() -> Iterator[None]:
     """Have BLAS compute in one thread, and then as before, whatever :func:`limit` does meanwhile.
 
-    Of several threads the last one that leaves ends it.
+    Of several threads the last one that leaves ends it. A library that was loaded within such a
+    block computes in one thread, too, from the next one on.
     """
     global _inside, _before
     with _lock:
         if not _inside:
-            found = [(library, library.num_threads) for library in _libraries()]
-            _before = [(library, threads) for library, threads in found if threads != 1]
-            for library, _ in _before:
-                _set(library, 1)
+            _before = []
+        _limit(True)
         _inside += 1
     try:
         yield

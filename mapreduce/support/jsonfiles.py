@@ -64,9 +64,8 @@ def checked(kind: Any, value: Any, name: str) -> Any:
 
     The type may be a dataclass, a named tuple, a tuple, a dict, a scalar, or a union of them.
     """
-    for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
-        of = get_origin(option) or option
-        if is_dataclass(of) and isinstance(value, dict):
+    for option, of, is_class in _options(kind):
+        if is_class and isinstance(value, dict):
             return option(**_fields(option, value))
         if of is tuple and isinstance(value, list):
             return tuple(checked(get_args(option)[0], part, name) for part in value)
@@ -85,6 +84,14 @@ def _fields(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
     for key in sorted((value.keys() - hints) | (needed - value.keys())):
         raise ValueError(f"the field {key!r} is {'unknown' if key in value else 'missing'}")
     return {key: checked(hints[key], part, key) for key, part in value.items()}
+
+
+@functools.cache
+def _options(kind: Any) -> list[tuple[Any, Any, bool]]:
+    """The types that a type allows: each with the class of its values, and if that is of data."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    classes = [(option, get_origin(option) or option) for option in options]
+    return [(option, of, is_dataclass(of)) for option, of in classes]
 
 
 #: Types of each field of a class: finding them takes longer than checking them.

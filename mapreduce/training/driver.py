@@ -139,8 +139,9 @@ class Driver:
         """Chooses how the next rounds are run."""
         context = self._program.context
         context.threads = self._given.threads
-        # Compile kernels once, and not in each worker.
-        context.warm_up()
+        if self._executor.JOB is not None:
+            # Compile kernels once, and not in each worker.
+            context.warm_up()
         self.teller.doubt(doubts.contract(context))
         return Chooser(self._given, context, self._job_class is None, self._events.emit)
 

@@ -144,3 +144,27 @@ def test_a_fork_waits_for_who_looks_for_libraries(monkeypatch):
     for thread in threads:
         thread.join()
     assert codes == [0]
+
+
+class Library:
+    """A BLAS, as threadpoolctl shows it."""
+
+    def __init__(self, path):
+        self.filepath, self.num_threads = path, 4
+
+    def set_num_threads(self, number):
+        self.num_threads = number
+
+
+def test_a_library_that_is_loaded_within_is_looked_for_again(monkeypatch):
+    first, second = Library("first"), Library("second")
+    loaded = [first]
+    monkeypatch.setattr(blas, "_libraries", lambda: list(loaded))
+    with blas.in_one_thread():
+        loaded.append(second)
+        with blas.in_one_thread():
+            assert (first.num_threads, second.num_threads) == (1, 4)
+        with blas.in_one_thread():
+            assert (first.num_threads, second.num_threads) == (1, 1)
+        assert second.num_threads == 1
+    assert (first.num_threads, second.num_threads) == (4, 4)
