@@ -162,8 +162,7 @@ def test_a_library_that_is_loaded_within_is_looked_for_again(monkeypatch):
     monkeypatch.setattr(blas, "_libraries", lambda: list(loaded))
     with blas.in_one_thread():
         loaded.append(second)
-        with blas.in_one_thread():
-            assert (first.num_threads, second.num_threads) == (1, 4)
+        assert (first.num_threads, second.num_threads) == (1, 4)
         with blas.in_one_thread():
             assert (first.num_threads, second.num_threads) == (1, 1)
         assert second.num_threads == 1
