@@ -379,18 +379,24 @@ class GatheredTexts(GatheredLines):
         values: list[Any] = []
         used, most = 0, min(_TOGETHER, limit // 16)
         kinds, dumps, _ = self._coder
+        string, coder_of = kinds.get(str, dumps), kinds.get
         for pair in items:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            if type(key) is not str and is_columns(key):
+            if type(key) is str:
+                name = string(key)
+            elif is_columns(key):
                 self._add_codes(keys, values)
                 self._add_lines(encode_columns(self._write, key, value).to_pylist())
-                keys, values, used = [], [], most
+                keys, values, used = [], [], 0
+                if self._bytes >= limit:
+                    return True
+                continue
             else:
-                name = kinds.get(type(key), dumps)(key)
-                code = kinds.get(type(value), dumps)(value)
-                keys.append(name)
-                values.append(code)
-                used += len(name) + len(code) + _TEXT_BYTES
+                name = coder_of(type(key), dumps)(key)
+            code = coder_of(type(value), dumps)(value)
+            keys.append(name)
+            values.append(code)
+            used += len(name) + len(code) + _TEXT_BYTES
             if used >= most:
                 self._add_codes(keys, values)
                 keys, values, used = [], [], 0
