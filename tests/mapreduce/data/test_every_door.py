@@ -22,6 +22,7 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError
 from mapreduce.inference import cutting, files, raw
+from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.tables import shuffle, summarise
 from quick import pairwise
@@ -164,7 +165,7 @@ def runs(tmp_path_factory):
         recipe = {"header": header, "id": named["id"]}
         options = {"progress": False, "executor": "here", "rounds": 3, "label": named["label"]}
         mapreduce.train(path, "logistic", run=folder / str(header), recipe=recipe, **options)
-        found[header] = RunDir(folder / str(header))
+        found[header] = checkpoint.fitted(RunDir(folder / str(header)))
     return found
 
 
@@ -272,16 +273,16 @@ def by_description(paths, options, runs):
 
 
 def by_prediction(paths, options, runs):
-    run, found = runs[options.get("header") is not False], []
+    model, found = runs[options.get("header") is not False], []
     for number, path in enumerate(paths):
         given = {k: v for k, v in options.items() if k != "header"} | {"id": names_of(options)[0]}
-        file = cutting.cut(run, path, INLINE, given)
+        file = cutting.cut(model, path, INLINE, given)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(raw, "is_read_there", lambda data, execution: True)
-            there = cutting.cut(run, path, INLINE, given)
+            there = cutting.cut(model, path, INLINE, given)
         assert replace(there, reading=file.reading) == file
         out = path.parent / f"predicted-{number}.parquet"
-        files.predict(run, file, out, INLINE)
+        files.predict(model, file, out, INLINE)
         found += zip(*(pq.read_table(out)[i].to_pylist() for i in (1, 2, 3)), strict=True)
     return found
 
