@@ -302,8 +302,9 @@ class GatheredPickles(Gathered):
 
     def _add_by_text(self, key: Any, value: Any) -> None:
         if is_columns(key):
-            lines = encode_columns(self._write, key, value).to_pylist()
-            self._add(map(self._write.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
+            write: Any = self._write
+            lines = encode_columns(write, key, value).to_pylist()
+            self._add(map(write.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
             return
         waiting = marshal.dumps(_as_pickle(value), MARSHAL)
         self._bytes += sys.getsizeof(waiting)

@@ -234,8 +234,10 @@ def test_a_slope_that_may_be_meant_is_warned_of(data):
 @pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
 def test_what_one_prints_is_no_message(data, tmp_path, runner):
     for name in ("Squares", "Prints"):
-        train = ["train", data, "--run", name, "--model", f"own_squares:{name}", "--rounds", 1, "-q"]
-        done = gradreduce(*train, "-r", runner, "--executor", "chain", "--learning-rate", 1e-3)
+        train = ["train", data, "--run", name, "--model", f"own_squares:{name}", "--rounds", 1]
+        done = gradreduce(
+            *train, "-q", "-r", runner, "--executor", "chain", "--learning-rate", 1e-3
+        )
         assert done.returncode == 0, done.stderr
     assert "model_sha256 " + RunDir(tmp_path / "Squares").result().model_sha256 in done.stdout
     assert "a gradient" in done.stderr
