@@ -92,7 +92,7 @@ def _as_pickle(value: Any) -> tuple[bytes]:
 
 
 #: What is the same after pickling, and is part of no other object.
-_SAME = dict.fromkeys((int, float, bool, NoneType), PLAIN[bool])
+_SAME: dict[type, Callable[[Any], Any]] = dict.fromkeys((int, float, bool, NoneType), PLAIN[bool])
 
 
 class Gathered:
@@ -302,9 +302,9 @@ class GatheredPickles(Gathered):
 
     def _add_by_text(self, key: Any, value: Any) -> None:
         if is_columns(key):
-            write: Any = self._write
-            lines = encode_columns(write, key, value).to_pylist()
-            self._add(map(write.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
+            lines = encode_columns(self._write, key, value).to_pylist()
+            protocol: Any = self._write
+            self._add(map(protocol.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
             return
         waiting = marshal.dumps(_as_pickle(value), MARSHAL)
         self._bytes += sys.getsizeof(waiting)
