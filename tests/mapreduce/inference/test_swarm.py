@@ -421,7 +421,8 @@ def test_a_worker_says_what_it_could_not_read(trained, file, tmp_path, capfd):
     assert main(json.dumps(given)) == 74
     told = json.loads(capfd.readouterr().out)
     assert f"cannot read {tmp_path / 'out'}" in told["error"]
-    given["program"] = replace(program, completed=99).describe()
+    place = program.model._replace(completed=99)
+    given["program"] = replace(program, model=place).describe()
     assert main(json.dumps(given)) == 65
     assert "trained on meanwhile" in json.loads(capfd.readouterr().out)["error"]
 
