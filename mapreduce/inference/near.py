@@ -33,9 +33,10 @@ class Near:
 
     def fitted(self, sign: object, read: Callable[[], FittedModel]) -> FittedModel:
         """The model of a ``sign``, which ``read`` reads if the last one was another."""
-        if self._last is None or self._last[0] != sign:
-            self._last = sign, read()
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] != sign:
+            self._last = last = sign, read()
+        return last[1]
 
     def predictor(self, fitted: FittedModel, device: str) -> Predictor:
         """The calling thread's predictor of a model."""

@@ -126,7 +126,8 @@ class TrainedModel:
         MissingInputError, DataError
             There is no checkpoint yet, or it is damaged.
         """
-        return dict(self._fitted.arrays)
+        # Whoever changes them does not change the model.
+        return {name: array.copy() for name, array in self._fitted.arrays.items()}
 
     @_in_python
     def export(self, path: Any) -> dict[str, Array]:

@@ -462,3 +462,16 @@ def test_files_on_s3(folder, s3, tmp_path):
     assert mapreduce.load(str(there)).predict(table).equals(expected)
     with pytest.raises(MissingInputError, match="does not exist"):
         mapreduce.load(str(place / "none.safetensors"))
+
+
+def test_who_changes_the_parameters_does_not_change_the_model(folder):
+    model = mapreduce.load(folder / "cnn.safetensors")
+    rows = np.random.default_rng(0).random((3, 3, 8, 8)).astype(np.float32)
+    before = model.predict(rows, probabilities=True)
+    for array in model.parameters.values():
+        array[...] = 0
+    assert (model.predict(rows, probabilities=True) == before).all()
+    loaded = mapreduce.load(folder / "cnn.safetensors")
+    for array in loaded.parameters.values():
+        array[...] = 0
+    assert (loaded.predict(rows, probabilities=True) == before).all()
