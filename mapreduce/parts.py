@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mapreduce.executors.resumable import Resumable
     from mapreduce.models.base import Model, Parameter
     from mapreduce.models.context import Context
+    from mapreduce.models.fitted import Estimator, FittedModel, TrainedOn
     from mapreduce.models.layers.activation import GELU, LeakyReLU, ReLU, Sigmoid, Tanh
     from mapreduce.models.layers.convolution import Conv
     from mapreduce.models.layers.dense import Dense
@@ -67,15 +68,16 @@ if TYPE_CHECKING:
 __all__ = [
     "EXECUTION", "GELU", "GRU", "LSTM", "MLP", "PAGE", "PARALLEL", "PLAN", "POSITIVE", "PROFILE",
     "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob", "Context",
-    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Execution", "Executor",
-    "GlobalAveragePool", "GlobalTransformation", "Here", "Hooks", "InFolder", "InMemory", "Last",
-    "LayerNorm", "Layout", "LeafRange", "LeakyReLU", "Limit", "Linear", "Logistic", "MaxPool",
-    "Message", "Model", "Monoid", "Node", "OptimizerFactory", "OptimizerOptions",
-    "ParallelMRJobRunner", "Parameter", "Phase", "Program", "ReLU", "Residual", "Resumable", "Rows",
-    "Sigmoid", "Slices", "Softmax", "Source", "State", "Strategy", "Sum", "Tanh", "Times", "Traits",
-    "Transformation", "TreeFold", "VectorSum", "between", "block_key", "block_of", "blocks_of",
-    "built", "chain", "dense", "elementwise", "events", "in_one_thread", "leaf_ranges", "option",
-    "reduced", "scale_by_adagrad", "scale_by_adam", "start_training", "trace",
+    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Estimator", "Execution",
+    "Executor", "FittedModel", "GlobalAveragePool", "GlobalTransformation", "Here", "Hooks",
+    "InFolder", "InMemory", "Last", "LayerNorm", "Layout", "LeafRange", "LeakyReLU", "Limit",
+    "Linear", "Logistic", "MaxPool", "Message", "Model", "Monoid", "Node", "OptimizerFactory",
+    "OptimizerOptions", "ParallelMRJobRunner", "Parameter", "Phase", "Program", "ReLU", "Residual",
+    "Resumable", "Rows", "Sigmoid", "Slices", "Softmax", "Source", "State", "Strategy", "Sum",
+    "Tanh", "Times", "TrainedOn", "Traits", "Transformation", "TreeFold", "VectorSum", "between",
+    "block_key", "block_of", "blocks_of", "built", "chain", "dense", "elementwise", "events",
+    "in_one_thread", "leaf_ranges", "option", "reduced", "scale_by_adagrad", "scale_by_adam",
+    "start_training", "trace",
 ]
 # fmt: on
 

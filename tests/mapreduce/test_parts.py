@@ -12,7 +12,7 @@ from mapreduce import parts
 from mapreduce.engine.program import PROGRAMS
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.errors import MemberError
-from mapreduce.models import MODELS
+from mapreduce.models import ESTIMATORS, MODELS
 from mapreduce.models.base import Model
 from mapreduce.optim import OPTIMIZERS
 from mapreduce.optim.contract import Options
@@ -60,7 +60,7 @@ def test_a_name_loads_its_module_alone():
 
 @pytest.mark.parametrize(
     "members",
-    [MODELS, OPTIMIZERS, PROGRAMS, STRATEGIES, EXECUTORS, RUNNERS],
+    [MODELS, ESTIMATORS, OPTIMIZERS, PROGRAMS, STRATEGIES, EXECUTORS, RUNNERS],
     ids=lambda members: members.kind,
 )
 def test_an_error_names_the_door_of_what_a_member_must_be(members):

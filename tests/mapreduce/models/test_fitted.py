@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from mapreduce.data.batch import Batch
-from mapreduce.errors import MemberError, UntrustedError, UsageError
+from mapreduce.errors import DataError, MemberError, UntrustedError, UsageError
 from mapreduce.inference.predictor import Predictor, extras_of
 from mapreduce.models.fitted import FittedModel, TrainedOn
 from mapreduce.support import trust
 from mapreduce.training.api import TrainedModel
 
 OWN = '''
-from mapreduce.models.fitted import Estimator
+from mapreduce.parts import Estimator
 
 
 class Centroids(Estimator):
@@ -86,6 +86,21 @@ def test_its_model_is_used_as_that_of_a_run():
     assert list(model.parameters) == ["means"]
 
 
+def test_its_file_predicts_without_it(tmp_path):
+    (rows, _), file = sample(), tmp_path / "model.safetensors"
+    fitted = centroids()
+    fitted.save(file)
+    loaded = FittedModel.load(file)
+    assert loaded.sha256 == fitted.sha256
+    expected = TrainedModel(fitted).predict(rows, probabilities=True)
+    assert (TrainedModel(loaded).predict(rows, probabilities=True) == expected).all()
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        FittedModel.load(file)
+
+
 def test_numbers_have_the_squared_error():
     data = TrainedOn("of the test", None, 2, (2,), ())
     fitted = FittedModel("own_estimators:Slope", {"slope": 2.0}, {}, data)
@@ -103,7 +118,7 @@ def test_numbers_have_the_squared_error():
     [
         ("forest", UsageError, "unknown model 'forest': expected one of gradient, or MODULE:NAME"),
         ("other_estimators:Trees", UntrustedError, "If you trust it, add --trust other_estim"),
-        ("own_estimators:Nothing", MemberError, "expected a mapreduce.models.fitted.Estimator"),
+        ("own_estimators:Nothing", MemberError, "expected a mapreduce.parts.Estimator"),
     ],
 )
 def test_kinds_that_cannot_be_used(kind, error, message):
