@@ -203,10 +203,13 @@ def _not_json(found: re.Match[str], key: Any, value: Any) -> str:
         fits = (how for types, how in _INSTEAD.items() if re.fullmatch(types, kind))
         how = next(fits, "a list or dict of its parts")
     what = f"has no {kind}" if found[1] else f"has no dict with a {kind} for a key"
+    # Equal sets have several pickles, and so would be several keys.
+    is_lasting = which == "value" or not re.fullmatch(r"(frozen)?set|\w*dict\w*", kind)
+    advice = "; or, for pairs between steps, set INTERNAL_PROTOCOL = PickleProtocol" * is_lasting
     return (
         f"the {which} {item!r:.80}, and JSON, which pairs are written in, {what}. Expected "
-        f"strings, numbers, booleans, None, lists, and dicts with strings for keys. Write {how}; "
-        f"or, for pairs between steps, set INTERNAL_PROTOCOL = PickleProtocol"
+        f"strings, numbers, booleans, None, lists, and dicts with strings for keys. Write {how}"
+        f"{advice}"
     )
 
 

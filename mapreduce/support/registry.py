@@ -91,9 +91,9 @@ class Registry:
             return self.builtin.get(name) or self._installed[name]
         if name not in trust.trusted():
             raise UntrustedError(
-                f"{name} is the {self.kind} of the run, or of the file. Importing it can run any "
-                f"program. If you trust it, add --trust {name}, "
-                f"or open_run or load(..., trust=[{name!r}]) in Python"
+                f"{name} is the {self.kind} that a run or a file names. Importing it can run any "
+                f"program. If you trust it, add --trust {name}, or in Python trust=[{name!r}] to "
+                f"mapreduce.open_run or mapreduce.load"
             )
         return name
 

@@ -16,6 +16,13 @@ _PLACE = re.compile(rb'"gradreduce\.sha256":"\\"([0-9a-f]{64})\\""')
 #: No longer header is read, as by safetensors.
 _MOST_BYTES = 100_000_000
 
+#: What else a file may be, by its first bytes.
+_OTHERS = {
+    b"PK": "it is an archive, such as .npz files are, which hold arrays alone. Export the run to a "
+    "name that ends with .safetensors",
+    b"PAR1": "it is a Parquet file",
+}
+
 
 def encode(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
     """The file of some arrays and texts: the same bytes for the same ones."""
@@ -77,7 +84,10 @@ def _parts(content: bytes) -> tuple[bytes, memoryview]:
     """The header, and the arrays' bytes."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or not 2 <= length <= min(_MOST_BYTES, len(content) - 8):
-        raise ValueError(f"expected a header of 2 bytes or more, found {len(content):,} bytes")
+        found = (what for start, what in _OTHERS.items() if content.startswith(start))
+        raise ValueError(
+            next(found, "its first bytes are those of another kind of file, or the file is cut")
+        )
     return content[8 : 8 + length], memoryview(content)[8 + length :]
 
 

@@ -90,9 +90,15 @@ def resume(
     flags.trust_executor(given)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))
-    return driver.train(
-        run, flags.execution(values), values["keep"], events, take_over=take_over, moved=moved
-    )
+    try:
+        how = flags.execution(values)
+    except UsageError as error:
+        if values["executor"] != "here" or given.get("executor"):
+            raise
+        raise UsageError(
+            f"{error}. The run was trained by the executor here: add --executor chain or gang"
+        ) from error
+    return driver.train(run, how, values["keep"], events, take_over=take_over, moved=moved)
 
 
 def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:

@@ -53,6 +53,13 @@ def table(data: Any, weights: Any = None) -> Any:
             "the file with 'gradreduce data import --format libsvm'"
         )
     features = _array(x, "X")
+    if features.ndim > 1 and not len(features):
+        raise DataError(f"X is an array {features.shape}: expected at least one row, found none")
+    if np.ma.is_masked(x):
+        raise DataError(
+            "X is an array with masked elements: expected a number in each place. Fill them, as "
+            "by X.filled(0)"
+        )
     if features.ndim < 2 or not features[:1].size or features.dtype.kind not in "buif":
         advice = ""
         if features.dtype.kind not in "buif":

@@ -114,6 +114,13 @@ def test_resuming_takes_no_option_of_the_other_executor(data, tmp_path, first, s
     assert start.resume(run, {}, Events(), lambda message: None) == expected.result()
 
 
+def test_resuming_by_workers_asks_for_another_executor(data, tmp_path):
+    run = create(tmp_path / "run", data / "train", SETTINGS, data / "test")
+    stopped(run, HERE, 4)
+    with pytest.raises(UsageError, match="trained by the executor here: add --executor chain or"):
+        start.resume(run, {"workers": 2}, Events(), lambda message: None)
+
+
 def test_a_training_that_diverges_keeps_the_round_before(data, tmp_path):
     settings = Settings(model="mlp:9", batch_size=96, rounds=60, learning_rate=1e18)
     seen = []

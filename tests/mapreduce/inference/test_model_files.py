@@ -382,6 +382,11 @@ def test_files_that_hold_no_model(folder, tmp_path):
     (tmp_path / "text.safetensors").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="is no safetensors file"):
         mapreduce.load(tmp_path / "text.safetensors")
+    np.savez(tmp_path / "old.npz", **arrays)
+    with pytest.raises(
+        DataError, match=r"\.npz files are, which hold arrays alone. Export the run"
+    ):
+        mapreduce.load(tmp_path / "old.npz")
     with pytest.raises(MissingInputError, match="does not exist: expected the file of a model"):
         mapreduce.load(tmp_path / "none.safetensors")
     assert "does not exist" in command("predict", tmp_path / "b.safetensors", "x", "y", code=66)

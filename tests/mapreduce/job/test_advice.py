@@ -130,6 +130,15 @@ def said(folder, *command):
     return " ".join((done.stdout + done.stderr).split())
 
 
+def test_sets_as_keys_are_not_to_be_pickled(folder):
+    """Equal sets have several pickles, which would be several keys."""
+    written(folder, MAPPER.format("yield {word}, 1") + SUMS)
+    found = said(folder, "run", "job.py", "-r", "inline", "words.txt")
+    assert "and JSON, which pairs are written in, has no set" in found
+    assert "Write sorted(it), a list" in found
+    assert "PickleProtocol" not in found
+
+
 def by_python(folder, *arguments):
     command = [sys.executable, "job.py", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)

@@ -322,7 +322,8 @@ class TestRun:
                 "the data, row 1, column X: expected finite numbers, found at place 0",
             ),
             (np.zeros(5), "expected rows of one number or more"),
-            (np.zeros((0, 5)), "expected rows of one number or more"),
+            (np.zeros((0, 5)), "expected at least one row, found none"),
+            (np.ma.masked_equal(np.eye(5), 1), "X is an array with masked elements"),
         ],
     )
     def test_few_wrong_rows(self, trained, data, message):
@@ -448,7 +449,7 @@ class TestErrors:
             (lambda x, y: (x, y + 0.5), "need task=.regression"),
             (lambda x, y: (x, np.where(y, "a", None)), "data, row .*, column y: expected a label"),
             (lambda x, y: (x, y * 0), "only one class"),
-            (lambda x, y: (x[:0], y[:0]), "expected rows of one number"),
+            (lambda x, y: (x[:0], y[:0]), "expected at least one row, found none"),
         ],
     )
     def test_arrays(self, change, message):
