@@ -10,6 +10,7 @@ from test_readme import ROOT
 import mapreduce
 from mapreduce.data import manifest
 from mapreduce.errors import DataError
+from mapreduce.models import fitted
 from mapreduce.plan.plan import Plan
 from mapreduce.runs import directory
 from mapreduce.runs.directory import RunDir
@@ -22,6 +23,7 @@ def test_the_formats_are_those_of_the_program():
     assert rows == [
         ("dataset", "manifest.json", str(manifest.FORMAT_VERSION)),
         ("run", "run.json", str(directory.FORMAT_VERSION)),
+        ("model", "model.safetensors", str(fitted.FORMAT_VERSION)),
     ]
 
 

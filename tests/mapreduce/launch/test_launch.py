@@ -225,7 +225,7 @@ def test_two_jobs_that_start_in_one_microsecond_have_two_folders(monkeypatch):
 
 #: What finds the package's modules, and what has to come before a program's own ones: what notes
 #: seeds, and what takes locks from cached properties.
-FIRST = ("own", "seeds", "turns")
+FIRST = ("moved", "own", "seeds", "turns")
 
 
 def test_importing_the_package_imports_what_has_to_come_first_and_nothing_else():

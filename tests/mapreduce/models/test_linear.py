@@ -18,6 +18,7 @@ from mapreduce.inference.predict import predict
 from mapreduce.models.context import Context
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import SparseVector
+from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
@@ -274,7 +275,10 @@ class TestRuns:
     def test_predictions_of_two_classes(self, data, tmp_path, model):
         run, params, seen = train(data, tmp_path / "run", "classes", model=model, rounds=5)
         out = tmp_path / "out"
-        assert predict(run, 5, data / "test-classes", out, Execution("inline")) == 613
+        assert (
+            predict(checkpoint.fitted(run, 5), data / "test-classes", out, Execution("inline"))
+            == 613
+        )
         table = pq.read_table(out)
         x, y, _ = source_rows(Dataset(data / "test-classes"))
         scores = x @ params[:-1] + params[-1]
@@ -290,7 +294,10 @@ class TestRuns:
     def test_predictions_and_scores_of_numbers(self, data, tmp_path):
         run, params, seen = train(data, tmp_path / "run", "numbers", model="linear", rounds=5)
         out = tmp_path / "out"
-        assert predict(run, 5, data / "test-numbers", out, Execution("inline")) == 613
+        assert (
+            predict(checkpoint.fitted(run, 5), data / "test-numbers", out, Execution("inline"))
+            == 613
+        )
         table = pq.read_table(out)
         assert table.column_names == ["row", "label", "prediction"]
         x, y, w = source_rows(Dataset(data / "test-numbers"))

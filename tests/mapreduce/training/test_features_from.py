@@ -24,6 +24,7 @@ SPEC, LAYER = "conv:4x3:padding=1,batchnorm,relu,pool:2,dropout:0.5,dense:7,relu
 HEAD = {"model": "dense:5,batchnorm,tanh", "rounds": 9, "batch_size": 64, "l2": 0.01}
 KEPT = {"replicas": 3, "replica_state": "keep", "batch_size": 33}
 QUIET = {"progress": False, "executor": "here"}
+GANG = {"runner": "parallel", "executor": "gang"}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def test_one_hash_for_any_way_of_running(folder, tmp_path):
         {"strategy": "averaging", "replicas": 3, "combine": "adasum", "batch_size": 33},
         {"strategy": "tournament", "replicas": 3, "batch_size": 33},
         {"strategy": "downpour", "replicas": 2},
-        {"strategy": "downpour", "replicas": 2, "asynchronous": True, "runner": "parallel"},
+        {"strategy": "downpour", "replicas": 2, "asynchronous": True, **GANG},
         {"optimizer": "momentum", "l1": 0.1, "augment": "flip"},
     ],
 )

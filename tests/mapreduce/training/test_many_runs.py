@@ -80,17 +80,17 @@ def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tm
 
     run = creating.create(tmp_path / "run", Settings("softmax", rounds=2), data / "train", None)
     driver.train(run, Execution("inline"), 0, Events())
-    copy = tmp_path / "copy"
+    copy, fitted = tmp_path / "copy", checkpoint.fitted(run, 2)
     shutil.copytree(data / "test", copy)
-    before = report(run, 2, copy, Execution("inline"))
+    before = report(fitted, copy, Execution("inline"))
     misses = _kept.cache_info().misses
-    assert report(run, 2, copy, Execution("inline")) == before
+    assert report(fitted, copy, Execution("inline")) == before
     assert _kept.cache_info().misses == misses
     shutil.rmtree(copy)
     datasets.blobs(copy, (90,), seed=2)
-    other = report(run, 2, copy, Execution("inline"))
+    other = report(fitted, copy, Execution("inline"))
     datasets.blobs(tmp_path / "other", (90,), seed=2)
-    assert other == report(run, 2, tmp_path / "other", Execution("inline")) != before
+    assert other == report(fitted, tmp_path / "other", Execution("inline")) != before
 
 
 def test_a_run_directory_that_is_kept_sees_the_new_run(data, tmp_path):

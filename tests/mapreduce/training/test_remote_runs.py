@@ -82,11 +82,12 @@ def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
     recorded = [e["completed"] for e in events.read(run.path / "events.jsonl") if "rows" in e]
     assert sorted(set(recorded)) == list(range(1, 13))
     here, there = (
-        report(r, 12, f / "test", Execution("inline")) for r, f in ((local, data), (run, folder))
+        report(checkpoint.fitted(r, 12), f / "test", Execution("inline"))
+        for r, f in ((local, data), (run, folder))
     )
     assert repr(here) == repr(there)
     out = root / "predictions"
-    assert predict(run, 12, folder / "test", out, Execution("inline")) == 90
+    assert predict(checkpoint.fitted(run, 12), folder / "test", out, Execution("inline")) == 90
     assert [p.name for p in ordered(out.glob("part-*"))] == ["part-00000.parquet"]
 
 
