@@ -9,9 +9,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from mrjob.protocol import RawValueProtocol
-from mrjob.step import StepFailedException
-
 from hdfs_utils.filesystem import name_nodes
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
@@ -32,6 +29,10 @@ from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
 from mapreduce.support import signals, traits
 from mapreduce.support.jsonfiles import build
+
+# After what makes mrjob import on Python 3.12 and later.
+from mrjob.protocol import RawValueProtocol  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
 
 
 class GangJob(Job):
