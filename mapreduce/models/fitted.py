@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,32 +183,23 @@ class FittedModel:
         Raises DataError, MissingInputError (the recipe is damaged or gone).
         """
         own, data = self.about.state(), self.data
-        header = _Header(
-            format_version=FORMAT_VERSION,
-            kind=self.kind,
-            options=dict(self.options),
-            arrays=tuple(own),
-            dtype=self.dtype,
-            numeric_profile=self.numeric_profile,
-            completed=self.completed,
-            features=data.features,
-            shape=data.shape,
-            image=data.image,
-            standardised=data.standardised,
-            recipe_sha256=data.recipe_sha256,
-            scale=self.scale,
-            model_sha256=self.model_sha256,
-            sources=self.sources,
-        )
-        texts = {_MODEL: json.dumps(asdict(header), sort_keys=True, allow_nan=False)}
+        known = {
+            **vars(data),
+            **vars(self),
+            "format_version": FORMAT_VERSION,
+            "options": dict(self.options),
+            "arrays": tuple(own),
+        }
+        header = {name: known[name] for name in _names(_Header)}
+        texts = {_MODEL: json.dumps(header, sort_keys=True, allow_nan=False)}
         if data.classes:
             texts["classes_"] = json.dumps(data.classes)
         if data.columns is not None:
             texts["feature_names"] = json.dumps(data.columns)
         if self.recipe is not None:
             texts[_RECIPE] = self.recipe.to_bytes().decode()
-        known = {"mean_": self.mean, "scale_": self.deviation, **(others or {})}
-        arrays = {name: array for name, array in known.items() if array is not None} | own
+        beside = {"mean_": self.mean, "scale_": self.deviation, **(others or {})}
+        arrays = {name: array for name, array in beside.items() if array is not None} | own
         return tensorfiles.encode({n: np.asarray(a, order="C") for n, a in arrays.items()}, texts)
 
     @classmethod
@@ -269,36 +260,22 @@ class FittedModel:
             expect["recipe: of the features"] = recipe.width == header.features
         digest = recipe.sha256 if recipe else None
         expect["recipe_sha256: that of the recipe"] = header.recipe_sha256 == digest
-        mean, deviation = arrays.get("mean_"), arrays.get("scale_")
         for wrong in (name for name, is_true in expect.items() if not is_true):
             raise ValueError(f"expected {wrong}")
-        data = TrainedOn(
-            f"of {path}",
-            None,
-            header.features,
-            header.shape,
-            classes,
-            header.image,
-            columns,
-            header.standardised,
-            header.recipe_sha256,
-            lambda: recipe,
-        )
-        return cls(
-            header.kind,
-            header.options,
-            {name: arrays[name] for name in header.arrays},
-            data,
-            header.dtype,
-            header.numeric_profile,
-            header.completed,
-            path,
-            header.scale,
-            mean,
-            deviation,
-            header.model_sha256,
-            header.sources,
-        )
+        known = {
+            **vars(header),
+            "place": f"of {path}",
+            "folder": None,
+            "classes": classes,
+            "columns": columns,
+            "recipe": lambda: recipe,
+            "arrays": {name: arrays[name] for name in header.arrays},
+            "path": path,
+            "mean": arrays.get("mean_"),
+            "deviation": arrays.get("scale_"),
+        }
+        known["data"] = TrainedOn(**{name: known[name] for name in _names(TrainedOn)})
+        return cls(**{name: known[name] for name in _names(cls)})
 
     def save(self, path: AnyPath, others: Mapping[str, Array] | None = None) -> None:
         """Write the model to a file, from which :meth:`load` reads it; see :meth:`to_bytes`.
@@ -350,6 +327,10 @@ class _Header:
     scale: float | None
     model_sha256: str
     sources: tuple[str, ...]
+
+
+def _names(kind: type) -> list[str]:
+    return [found.name for found in fields(kind)]
 
 
 def _version(text: str) -> object:
