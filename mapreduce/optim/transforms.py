@@ -36,7 +36,19 @@ def chain(*transformations: Transformation) -> Transformation:
     def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
         new_state: State = {}
         for transformation in transformations:
-            updates, changed = transformation.update(updates, state, params, step)
+            found = transformation.update(updates, state, params, step)
+            if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+                raise MemberError(
+                    "--optimizer: expected that update returns a tuple of the updates, an array, "
+                    f"and the state, a dictionary; found {found!r:.60}"
+                )
+            updates, changed = found
+            if getattr(updates, "shape", None) != params.shape:
+                found = getattr(updates, "shape", type(updates).__name__)
+                raise MemberError(
+                    f"--optimizer: expected that update returns updates of {params.shape}, as the "
+                    f"parameters are; found {found}"
+                )
             new_state.update(changed)
         return updates, new_state
 

@@ -17,6 +17,8 @@ from mapreduce.inference.base import Inference
 from mapreduce.models import MODELS
 from mapreduce.models.base import Model
 from mapreduce.models.context import Context
+from mapreduce.optim import OPTIMIZERS
+from mapreduce.optim.contract import PAGE, Transformation
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunConfig, RunDir
@@ -106,6 +108,37 @@ def contract(context: TaskContext) -> str | None:
     if is_certain:
         raise broken
     return str(broken)
+
+
+def step(context: TaskContext) -> None:
+    """Refuse an optimizer of one's own whose step breaks the contract, by a page of parameters.
+
+    Raises UsageError (the arrays of its state, or its updates, are not like the parameters, or a
+    step changes their names), MemberError (a step returns something else).
+    """
+    plan = context.plan
+    if OPTIMIZERS.split(plan.optimizer)[0] in OPTIMIZERS:
+        return
+    optimizer, params = plan.create_optimizer(), context.model.init(plan.seed)[:PAGE]
+    params.flags.writeable = False
+    state = optimizer.init(params)
+    _check_arrays(plan, "init", params, state, [*state])
+    if isinstance(optimizer, Transformation):
+        with np.errstate(all="ignore"):
+            updates, later = optimizer.update(np.zeros_like(params), state, params, 0)
+        _check_arrays(plan, "update", params, {"updates": updates, **later}, ["updates", *state])
+
+
+def _check_arrays(
+    plan: Plan, method: str, params: Array, arrays: dict[str, Array], names: list[str]
+) -> None:
+    expected = dict.fromkeys(names, f"{params.dtype} {params.shape}")
+    found = {name: f"{array.dtype} {array.shape}" for name, array in arrays.items()}
+    if found != expected:
+        raise UsageError(
+            f"--optimizer {plan.optimizer}: expected that {method} returns {expected} for "
+            f"parameters of {params.shape}; found {found}"
+        )
 
 
 def _double(plan: Plan, model: Model, batch: Batch) -> Model:

@@ -143,6 +143,7 @@ class Driver:
             # Compile kernels once, and not in each worker.
             context.warm_up()
         self.teller.doubt(doubts.contract(context))
+        doubts.step(context)
         return Chooser(self._given, context, self._job_class is None, self._events.emit)
 
     def run(self) -> RunEnded:

@@ -6,12 +6,25 @@ import datasets
 from programs import gradreduce
 
 OPTIMIZERS = """
-from mapreduce.optim import OptimizerFactory, elementwise
+import numpy as np
+
+from mapreduce.parts import OptimizerFactory, Transformation, elementwise
+
+
+def by(update, init=lambda params: {}):
+    return elementwise(lambda given: [Transformation(init, update)])
+
 
 misspelt = elementwise(lambda given: [], "momentun")
 one_name = OptimizerFactory(misspelt.create, "momentum")
 other = OptimizerFactory(lambda schedule, given: None, ("momentum",))
 nothing = elementwise(lambda given: [None])
+shorter = by(lambda updates, state, params, step: (updates[1:], state))
+alone = by(lambda updates, state, params, step: updates)
+texts = by(lambda updates, state, params, step: (list(updates), state))
+double = by(lambda updates, state, params, step: (updates.astype("f8"), state))
+forgets = by(lambda updates, *others: (updates, {}), lambda params: {"mean": params * 0})
+narrow = by(lambda updates, state, *others: (updates, state), lambda params: {"mean": np.zeros(3)})
 """
 
 
@@ -23,6 +36,12 @@ nothing = elementwise(lambda given: [None])
         ("one_name", "expected its takes as a tuple of names, found 'momentum'"),
         ("other", "expected that create returns a Transformation or a GlobalTransformation, fo"),
         ("nothing", "expected each a Transformation, found None"),
+        ("shorter", "updates of (39,), as the parameters are; found (38,)"),
+        ("alone", "a tuple of the updates, an array, and the state, a dictionary; found array(["),
+        ("texts", "as the parameters are; found list"),
+        ("double", "update returns {'updates': 'float32 (39,)'} for parameters of (39,); found {'"),
+        ("forgets", "'mean': 'float32 (39,)'} for parameters of (39,); found {'updates': 'float32"),
+        ("narrow", "init returns {'mean': 'float32 (39,)'} for parameters of (39,); found {'mean"),
     ],
 )
 def test_wrong_declarations(name, message, tmp_path, monkeypatch):
@@ -32,4 +51,5 @@ def test_wrong_declarations(name, message, tmp_path, monkeypatch):
     done = gradreduce("train", data, "--run", "run", "--optimizer", f"own_steps:{name}", "-q")
     assert done.returncode == 2
     assert message in done.stderr
+    assert not (tmp_path / "run").exists()
     assert ("Did you mean momentum?" in done.stderr) == (name == "misspelt")
