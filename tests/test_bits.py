@@ -85,8 +85,7 @@ QUICK = ("rows", "sparse-clip", "images-cnn", "images-torch", "images-downpour",
 _NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 NAMES = [
     pytest.param(
-        name,
-        marks=[_NEEDS_TORCH] * ("torch" in name) + [pytest.mark.slow] * (name not in QUICK),
+        name, marks=[_NEEDS_TORCH] * ("torch" in name) + [pytest.mark.slow] * (name not in QUICK)
     )
     for name in PLANS
 ]
@@ -368,10 +367,7 @@ class TestRoundsInSeveralFiles:
     ("name", "rounds", "kills", "executors"),
     each(
         2,
-        [
-            ("images-topk", 100, 5, ["chain", "gang", "here"]),
-            ("rows", 400, 10, ["chain", "here"]),
-        ],
+        [("images-topk", 100, 5, ["chain", "gang", "here"]), ("rows", 400, 10, ["chain", "here"])],
     ),
 )
 def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, tmp_path):

@@ -12,11 +12,7 @@ import raw_tables
 from programs import succeed
 from quick import each
 
-TABLES = {
-    "penguins": raw_tables.PENGUINS,
-    "cars": raw_tables.CARS,
-    **raw_tables.GENERATED,
-}
+TABLES = {"penguins": raw_tables.PENGUINS, "cars": raw_tables.CARS, **raw_tables.GENERATED}
 #: What scikit-learn reaches at least.
 REACHED = {"penguins": 0.97, "cars": 0.75, "classification": 0.74, "regression": 0.88}
 

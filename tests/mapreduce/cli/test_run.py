@@ -259,12 +259,7 @@ class TestFinding:
     @pytest.mark.parametrize(
         ("content", "named", "code", "messages"),
         [
-            (
-                BARE_SEVERAL,
-                "{}",
-                2,
-                ["defines 2 jobs. Name one: {}:First, {}:Second"],
-            ),
+            (BARE_SEVERAL, "{}", 2, ["defines 2 jobs. Name one: {}:First, {}:Second"]),
             (IMPORTED, "{}", 2, ["Name one: {}:MRWordCountUtility"]),
             ("import json\n", "{}", 2, ["does not define a job", "path/job.py:Class"]),
             (COUNT, "{}:Cuont", 2, ["has no Cuont. Did you mean {}:Count?"]),

@@ -244,9 +244,7 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, data, table, kind, 
 def test_rows_without_a_label_count(write, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1)
     source = opening.table(
-        [write(lines("x,label", "1,", "2,a", "b,a"))],
-        "csv",
-        Recipe(columns={"x": Rule("number")}),
+        [write(lines("x,label", "1,", "2,a", "b,a"))], "csv", Recipe(columns={"x": Rule("number")})
     )
     with pytest.raises(DataError, match="row 3, column x: expected a number, found 'b'"):
         import_rows(source, tmp_path / "out", 0)

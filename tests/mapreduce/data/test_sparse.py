@@ -54,8 +54,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(
-    ("layout", "dtype"),
-    [*itertools.product(LAYOUTS, ["float32", "float64"]), ("dense", "uint8")],
+    ("layout", "dtype"), [*itertools.product(LAYOUTS, ["float32", "float64"]), ("dense", "uint8")]
 )
 @pytest.mark.parametrize("target", ["class", "number", None])
 @pytest.mark.parametrize("weighted", [True, False])
@@ -251,11 +250,7 @@ def test_offsets_that_a_kernel_could_not_bear(indptr):
 @pytest.mark.parametrize(
     ("labels", "weights", "expected"),
     [
-        (
-            [0.5, np.nan],
-            None,
-            "memory, row 4 of the source: its label is nan: expected a f",
-        ),
+        ([0.5, np.nan], None, "memory, row 4 of the source: its label is nan: expected a f"),
         ([np.inf, 0.5], None, "row 3 of the source: its label is inf"),
         ([-1.5, 0.5], [1, -1], "row 4 of the source: its weight is -1.0: expected .* from 0 on"),
         ([-1.5, 0.5], [np.inf, 1], "row 3 of the source: its weight is inf"),

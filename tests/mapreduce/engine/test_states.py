@@ -403,10 +403,7 @@ def test_it_goes_on_in_as_many_blocks_as_it_began_with(tmp_path, expected, progr
 
 
 def test_a_folder_is_used_by_one_driver(tmp_path, forgotten):
-    with (
-        lease.held(tmp_path),
-        pytest.raises(LeaseError, match="is in use by process"),
-    ):
+    with lease.held(tmp_path), pytest.raises(LeaseError, match="is in use by process"):
         Chain(Execution("inline"), place=tmp_path).advance(Mixed())
 
 
@@ -696,10 +693,7 @@ class NotLater(Mixed):
         ),
         (Unnamed, "name that class in its attribute besides"),
         (Forgets, "expected a method is_concluded"),
-        (
-            GivesTwo,
-            r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]",
-        ),
+        (GivesTwo, r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]"),
         (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
     ],
 )

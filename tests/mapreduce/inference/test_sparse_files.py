@@ -153,12 +153,7 @@ def test_runners_that_cannot(trained, tmp_path):
 def test_options_that_are_for_lines_alone(trained, tmp_path, name):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is for .*libsvm.*a.csv is"):
-        cutting.cut(
-            model_in(trained / "run"),
-            tmp_path / "a.csv",
-            INLINE,
-            {name: "float32"},
-        )
+        cutting.cut(model_in(trained / "run"), tmp_path / "a.csv", INLINE, {name: "float32"})
 
 
 def test_a_file_that_changes_meanwhile(tmp_path):

@@ -176,11 +176,7 @@ PLAN = "--rounds", 3, "-r", "inline", "-q"
     ("name", "code", "message"),
     [
         ("Unscored", 2, "or else evaluations tell of another one: write a method score"),
-        (
-            "Unwritten",
-            2,
-            "found 3 of 39 elements that depend on what out had before, the fi",
-        ),
+        ("Unwritten", 2, "found 3 of 39 elements that depend on what out had before, the fi"),
         ("InTraining", 2, "found 3 of 39 elements that depend on what out had before"),
         ("Changes", 2, "leave the parameters as they are; found changed ones"),
         ("ByChance", 2, "two calls of gradient give the same: random numbers come from"),

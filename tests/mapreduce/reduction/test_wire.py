@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mapreduce.errors import WireError
-from mapreduce.reduction.message import (
-    BLOCK,
-    Message,
-    WireProtocol,
-    decode,
-    encode,
-    read_message,
-)
+from mapreduce.reduction.message import BLOCK, Message, WireProtocol, decode, encode, read_message
 
 CODES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 RECORD = r"^the record with key 'block"

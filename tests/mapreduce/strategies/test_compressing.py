@@ -61,11 +61,7 @@ def test_what_is_not_finite_names_the_replica(data, tmp_path):
     run = create(tmp_path / "run", data, replace(SETTINGS, compress="fp16"))
     context = TaskContext(run.config, 1)
     large = np.full(context.model.size, 3e38, np.float32)
-    compressor = Compressor(
-        context,
-        state_of(run, context, 1),
-        context.plan.compression,
-    )
+    compressor = Compressor(context, state_of(run, context, 1), context.plan.compression)
     with pytest.raises(NonFiniteError, match=r"round 4, replica 2: element 0 .*try a smaller"):
         compressor.pack(4, 2, large, large, {})
 

@@ -181,11 +181,7 @@ def test_a_server_gets_its_share_of_the_bytes(data, tmp_path):
     sent = {}
     for blocks in (1, 3):
         run.publish_round(Position.first(plan), blocks)
-        strategy = Downpour(
-            context,
-            state_of(run, context, blocks),
-            Layout(1, blocks),
-        )
+        strategy = Downpour(context, state_of(run, context, blocks), Layout(1, blocks))
         sent[blocks] = defaultdict(int)
         for key, message in strategy.map(LeafRange(0, 0, 3)):
             sent[blocks][key] += len(protocol.write(key, message))
@@ -221,10 +217,7 @@ def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
     going = Downpour(context, state_of(run, context, 1), layout)
     for completed in range(plan.rounds):
         sent = list(going.map(LeafRange(completed, 0, Downpour.units(plan, completed))))
-        for task in (
-            going,
-            Downpour(context, state_of(run, context, 1), layout),
-        ):
+        for task in (going, Downpour(context, state_of(run, context, 1), layout)):
             # The second one must publish the very bytes of the first one, or this is an error.
             task.apply(completed, sent[0][0], [copy.deepcopy(message) for _, message in sent])
             task.state.published.publish(completed + 1, 0, task.state.take())

@@ -248,10 +248,7 @@ wide, lost, more = map(made, (wide, lost, more))
     ("name", "message"),
     [
         ("wide", r"block 0: expected the array 'mean' as float32 \(39,\), as before the"),
-        (
-            "lost",
-            "expected the array 'mean' as .*, found none: does optimizer=\"wrong_steps:l",
-        ),
+        ("lost", "expected the array 'mean' as .*, found none: does optimizer=\"wrong_steps:l"),
         ("more", "found other, too, which init has not made"),
     ],
 )

@@ -544,8 +544,7 @@ def test_jobs_with_arguments_of_their_own_are_made_in_each_task():
 
 
 @pytest.mark.parametrize(
-    ("job", "tasks"),
-    [(stock_jobs.MapOnly, [2, 2, 4, 8]), (stock_jobs.WordCount, [2, 5, 8, 8])],
+    ("job", "tasks"), [(stock_jobs.MapOnly, [2, 2, 4, 8]), (stock_jobs.WordCount, [2, 5, 8, 8])]
 )
 def test_map_tasks_of_a_step_that_only_maps_are_few(text, job, tasks):
     found = []
