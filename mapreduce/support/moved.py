@@ -39,7 +39,8 @@ class _Finder:
         old, new = module.__name__, new_name(module.__name__)
         there = import_module(new)
         text = f"{old} is {new} now: import that. The next version does not know the old name"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        # Python shows a DeprecationWarning only of the script that it runs, and not of its modules.
+        warnings.warn(text, FutureWarning, stacklevel=2)
         if not hasattr(there, "__path__"):
             sys.modules[old] = there
 

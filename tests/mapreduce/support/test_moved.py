@@ -26,7 +26,7 @@ def imported(name):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         module = importlib.import_module(name)
-    assert {one.category for one in told} == {DeprecationWarning}
+    assert {one.category for one in told} == {FutureWarning}
     return module, [str(one.message) for one in told]
 
 
@@ -58,7 +58,7 @@ def test_each_that_has_moved_is_there(old, new):
 
 
 def test_the_warning_points_at_the_import():
-    with pytest.warns(DeprecationWarning, match="mapreduce.parts now") as told:
+    with pytest.warns(FutureWarning, match="mapreduce.parts now") as told:
         from mapreduce.strategies.leaf_ranges import block_of as same
     assert same is block_of
     assert told[0].filename == __file__
@@ -67,19 +67,19 @@ def test_the_warning_points_at_the_import():
 def test_a_folder_within_a_folder_is_not_loaded_twice():
     module, _ = imported("mapreduce.tracing.training.replay")
     assert module is importlib.import_module("mapreduce.explaining.training.replay")
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(FutureWarning):
         from mapreduce.tracing import checking
     assert checking.Checker is Checker
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_member_may_be_named_by_its_old_module():
     name = "mapreduce.algorithms.standardise:SumMoments"
     trust.trust(name)
     assert PROGRAMS.load(name) is standardise.SumMoments
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_others_are_missing_as_before():
     with pytest.raises(ModuleNotFoundError, match=r"'mapreduce\.traces'"):
         importlib.import_module("mapreduce.traces")
