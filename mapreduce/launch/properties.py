@@ -4,7 +4,9 @@ import logging
 import re
 from functools import cache
 
-from mrjob.compat import _JOBCONF_MAP
+import mapreduce.job  # noqa: F401  (makes mrjob import)
+
+from mrjob.compat import _JOBCONF_MAP  # isort: skip
 
 from mapreduce.support.suggest import did_you_mean
 
