@@ -4,13 +4,11 @@ import pytest
 import taught
 
 import datasets
+from builders import trained
 from mapreduce import check, explain
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.explaining import summary
 from mapreduce.plan.settings import Settings
-from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
-from mapreduce.training import creating, driver
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +16,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     datasets.blobs(folder / "data")
     settings = Settings("softmax", batch_size=120, slice_rows=20, rounds=2)
-    run = creating.create(folder / "run", settings, folder / "data", None)
-    driver.train(run, Execution("inline", executor="here"), 0, Events())
+    run = trained(folder / "run", folder / "data", settings)
     return run.path
 
 

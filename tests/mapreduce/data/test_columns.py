@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as pa_csv
 
+from builders import trained
 from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
@@ -18,10 +19,8 @@ from mapreduce.data.readers import memory, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
-from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.tables.standardise import standardise
-from mapreduce.training import creating, driver
 from programs import gradreduce, succeed
 from reading import source_of
 
@@ -125,8 +124,7 @@ def folder(tmp_path_factory):
         import_rows(source, folder / f"like {name}", 0, train.classes)
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
         plan = Settings("logistic", rounds=1)
-        run = creating.create(folder / name, plan, folder / "train", evaluation)
-        driver.train(run, Execution("inline", executor="here"), 0, Events())
+        run = trained(folder / name, folder / "train", plan, evaluation=evaluation)
     return folder
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import datasets
 import mapreduce
+from builders import HERE
 from mapreduce.data import standardisation
 from mapreduce.data.readers import csv, opening
 from mapreduce.data.readers.reading import Reading
@@ -75,7 +76,7 @@ def programs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
     data = datasets.blobs(folder / "data", (900, 700, 1300))
     run = creating.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
-    driver.train(run, Execution("inline", executor="here"), 1, Events())
+    driver.train(run, HERE, 1, Events())
     of_a_model = checkpoint.fitted(run, 2), data.folder, "cpu"
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")

@@ -12,6 +12,7 @@ from rich.console import Console
 from test_explain import require_whole
 
 import naive
+from builders import trained
 from mapreduce.checking.notebook import Explained
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
@@ -25,9 +26,6 @@ from mapreduce.report import terminal
 from mapreduce.report.blocks import Gallery, Picture, Section
 from mapreduce.report.page import page
 from mapreduce.runs import checkpoint
-from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
-from mapreduce.training import creating, driver
 
 SETTINGS = Settings(
     "conv:10x3:stride=2:padding=1,relu,pool:2",
@@ -44,8 +42,7 @@ def explained(folder, shape, **changes):
     pixels = np.random.default_rng(0).integers(0, 256, (80, *shape), np.uint8)
     rows = Rows(pixels.reshape(80, -1), np.array(["a", "b"])[np.arange(80) % 2])
     import_rows(Source([rows], shape, 1 / 255, 0, {}), folder / "data", 0)
-    run = creating.create(folder / "run", replace(SETTINGS, **changes), folder / "data", None)
-    driver.train(run, Execution("inline", executor="here"), 0, Events())
+    run = trained(folder / "run", folder / "data", replace(SETTINGS, **changes))
     return run, traced(run.path, 2, None, None, None)
 
 

@@ -15,6 +15,7 @@ from test_explain import answer, place, require_whole
 
 import datasets
 import naive
+from builders import HERE
 from mapreduce.checking.notebook import Explained
 from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
@@ -356,7 +357,7 @@ class TestCommand:
         for path in (folder / "data").iterdir():
             (root / "data" / path.name).write_bytes(path.read_bytes())
         run = creating.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
-        driver.train(run, Execution("inline", executor="here"), 0, Events())
+        driver.train(run, HERE, 0, Events())
         assert main(["explain", f"{s3}/run", "--round", "1", "--json"]) == 0
         content = json.loads(capsys.readouterr().out)
         assert [check["is_equal"] for check in content["checks"]] == [True, True]

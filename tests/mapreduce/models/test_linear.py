@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import imported, params_of
+from builders import HERE, imported, params_of
 from mapreduce import models
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.shards import Dataset
@@ -217,7 +217,7 @@ def train(data, path, kind, **settings):
     chosen = {"dtype": "float64", **settings}
     run = creating.create(path, Settings(**chosen), data / f"train-{kind}", data / f"test-{kind}")
     seen = []
-    driver.train(run, Execution("inline", executor="here"), 0, Events(seen.append))
+    driver.train(run, HERE, 0, Events(seen.append))
     return run, params_of(run), seen
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import datasets
 import mapreduce
+from builders import HERE
 from mapreduce import models
 from mapreduce.data.batch import Batch
 from mapreduce.errors import GradreduceError, MemberError, UntrustedError, UsageError
@@ -19,7 +20,6 @@ from mapreduce.models.context import Context, Key, Workspace
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.aggregator import merge_moments
 from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
 from mapreduce.support import trust
 from mapreduce.testing import check_model
 from mapreduce.training import creating, driver
@@ -395,7 +395,7 @@ def data(tmp_path_factory):
 def train(data, path, name, execution=None, **changes):
     settings = Settings(f"torch:torch_networks:{name}", batch_size=32, rounds=3, **changes)
     run = creating.create(path, settings, data, None)
-    return run, driver.train(run, execution or Execution("inline", executor="here"), 3, Events())
+    return run, driver.train(run, execution or HERE, 3, Events())
 
 
 class TestTraining:

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
+from builders import trained
 from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.amdahl import scaling, speedup
-from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import creating, driver
 
 
 def timed(workers, mapped, rest):
@@ -52,8 +51,9 @@ def test_a_run_without_such_times(events):
 def test_a_run_is_shown_with_it(executor, tmp_path, capsys):
     datasets.blobs(tmp_path / "train")
     settings = Settings("softmax", batch_size=60, slice_rows=15, rounds=6)
-    run = creating.create(tmp_path / "run", settings, tmp_path / "train", None)
-    driver.train(run, Execution("parallel", 2, executor=executor), 0, Events())
+    run = trained(
+        tmp_path / "run", tmp_path / "train", settings, Execution("parallel", 2, executor=executor)
+    )
     assert main(["runs", "show", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scaling"]
     if executor == "chain":

@@ -14,6 +14,7 @@ import pytest
 
 import datasets
 import programs
+from builders import HERE
 from hdfs_utils.publish import replace
 from mapreduce.errors import LeaseError
 from mapreduce.plan.settings import Settings
@@ -48,9 +49,7 @@ def write(run, **changes):
 
 
 def train(run, *subscribers, **options):
-    return driver.train(
-        run, Execution("inline", executor="here"), 0, Events(*subscribers), **options
-    )
+    return driver.train(run, HERE, 0, Events(*subscribers), **options)
 
 
 def without_locks(monkeypatch):
