@@ -1,5 +1,6 @@
 """Modules of PyTorch as models: torch's own results, in our vectors, and what no module may do."""
 
+import json
 import math
 import os
 import re
@@ -23,6 +24,7 @@ from mapreduce.runs.events import Events
 from mapreduce.support import trust
 from mapreduce.testing import check_model
 from mapreduce.training import creating, driver
+from programs import succeed
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
 
@@ -371,6 +373,8 @@ def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch
     run.export(tmp_path / "a.safetensors")
     expected, digest = run.predict(data), run.model_sha256
     report = run.evaluate(data)
+    trusted = "--trust", "torch_networks:Tied", "-q"
+    succeed("predict", tmp_path / "run", data, tmp_path / "by_run", *trusted)
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     with pytest.raises(UntrustedError, match=r"trust=\[.torch_networks:Tied"):
@@ -383,6 +387,13 @@ def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch
     model.export(tmp_path / "b.safetensors")
     written = (tmp_path / "a.safetensors").read_bytes()
     assert (tmp_path / "b.safetensors").read_bytes() == written
+    part = "part-00000.parquet"
+    for command in ("predict", "swarm"):
+        succeed(command, tmp_path / "a.safetensors", data, tmp_path / command, *trusted)
+        by_run = (tmp_path / "by_run" / part).read_bytes()
+        assert (tmp_path / command / part).read_bytes() == by_run
+    printed = succeed("evaluate", tmp_path / "a.safetensors", data, "--json", *trusted)
+    assert json.loads(printed)["accuracy"] == report.accuracy
 
 
 @pytest.fixture(scope="module")
