@@ -18,6 +18,15 @@ from hypothesis import is_hypothesis_test, settings
 EXAMPLES = 10
 
 
+def cases(names: str, *rows: Any, **options: Any) -> pytest.MarkDecorator:
+    """Runs a test for each row: a value of the parameter, or a tuple of one for each of several.
+
+    ``names`` are those of the parameters, with commas between them; ``options`` are those of
+    pytest's ``parametrize``.
+    """
+    return pytest.mark.parametrize(names, rows, **options)
+
+
 def first_of(*values: Any) -> list[Any]:
     """Values of a parameter, of which ``--quick`` takes the first alone.
 

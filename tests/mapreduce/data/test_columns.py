@@ -107,12 +107,9 @@ def folder(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("columns")
     values = np.random.default_rng(0).standard_normal((60, 2))
-    for name, header in (
-        ("train", "age,score,label"),
-        ("same", "age,score,label"),
-        ("order", "score,age,label"),
-        ("other", "age,height,label"),
-    ):
+    for name in ("train", "same", "order", "other"):
+        columns = {"order": "score,age,label", "other": "age,height,label"}
+        header = columns.get(name, "age,score,label")
         rows = [f"{','.join(map(str, row))},{int(row[0] > 0)}" for row in values]
         (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
         source = source_of("csv", [folder / f"{name}.csv"])
@@ -124,7 +121,7 @@ def folder(tmp_path_factory):
         import_rows(source, folder / f"like {name}", 0, train.classes)
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
         plan = Settings("logistic", rounds=1)
-        run = trained(folder / name, folder / "train", plan, evaluation=evaluation)
+        trained(folder / name, folder / "train", plan, evaluation=evaluation)
     return folder
 
 

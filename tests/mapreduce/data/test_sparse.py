@@ -25,10 +25,8 @@ COLUMNS = 7
 
 def matrix(rows, dtype="float32", seed=0, density=0.3):
     """Random sparse rows, some of them empty, in SciPy's form."""
-    random = np.random.default_rng(seed)
-    made = scipy.sparse.random_array(
-        (rows, COLUMNS), density=density, format="csr", dtype=dtype, rng=random
-    )
+    shape, random = (rows, COLUMNS), np.random.default_rng(seed)
+    made = scipy.sparse.random_array(shape, density=density, format="csr", dtype=dtype, rng=random)
     made.sort_indices()
     return made
 
@@ -189,12 +187,8 @@ def test_rows_of_one_record_batch_are_views(either):
 def reopened(folder, path, rows):
     """A shard of rows that nobody looked at, with a manifest that fits it otherwise."""
     entry = datasets.write_shard(path, rows, None)
-    manifest = replace(
-        manifests.load(folder),
-        features=COLUMNS,
-        **{"target": None, "classes": None, "class_rows": None, "weighted": False},
-    )
-    return Shard(path, entry, manifest)
+    plain = {"target": None, "classes": None, "class_rows": None, "weighted": False}
+    return Shard(path, entry, replace(manifests.load(folder), features=COLUMNS, **plain))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +210,8 @@ def test_columns_that_a_kernel_could_not_bear(folder, tmp_path, indptr, indices,
 
 def test_rows_that_only_look_wrong(folder, tmp_path):
     rows = Csr(np.int32([0, 0, 2, 2, 4, 4]), np.int32([5, 6, 0, 6]), np.ones(4, "f4"), COLUMNS)
-    assert same(
-        theirs(reopened(folder, tmp_path / "shard", rows).rows(0, 5).features), theirs(rows)
-    )
+    found = reopened(folder, tmp_path / "shard", rows).rows(0, 5).features
+    assert same(theirs(found), theirs(rows))
 
 
 def test_columns_and_values_with_different_offsets(folder, tmp_path, monkeypatch):
@@ -283,9 +276,8 @@ def test_rows_in_another_order_and_joined(numbers, cut, other_cut):
     part = ours(made)[start:stop]
     assert same(theirs(csr.take(part, np.arange(stop - start))), made[start:stop])
     joined = csr.concatenate([part, ours(made), part])
-    assert same(
-        theirs(joined), scipy.sparse.vstack([made[start:stop], made, made[start:stop]], "csr")
-    )
+    expected = scipy.sparse.vstack([made[start:stop], made, made[start:stop]], "csr")
+    assert same(theirs(joined), expected)
 
 
 def test_too_many_entries_for_their_offsets():
