@@ -18,6 +18,7 @@ from devices import DEVICES, SIMULATED
 from kernels.cuda import cublas, dense, errors, launch, memory, reduce, tiles
 from kernels.cuda.device_array import DeviceArray
 from kernels.cuda.launch import Kernel
+from quick import cases
 
 needs_device = pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device, nor its simulator")
 
@@ -225,17 +226,15 @@ OUT_OF_MEMORY = CudaAPIError(2, "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("message", "kind", "advice"),
-        [
-            ("CUDA driver library cannot be found.", errors.NoDeviceError, "`nvidia-smi` shows"),
-            ("init: CUDA_ERROR_NO_DEVICE (100)", errors.NoDeviceError, r"\$CUDA_VISIBLE_DEVICES"),
-            ("libNVVM cannot be found", errors.ToolkitError, "gradreduce.cuda."),
-            ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", errors.ToolkitError, "not newer than"),
-            ("CUDA_ERROR_OUT_OF_MEMORY", errors.OutOfDeviceMemoryError, "fewer rows a slice"),
-            ("CUDA initialized before forking", errors.ForkedError, "in the workers alone"),
-            ("CUDA_ERROR_ECC_UNCORRECTABLE", errors.CudaError, "dmesg"),
-        ],
+    @cases(
+        "message, kind, advice",
+        ("CUDA driver library cannot be found.", errors.NoDeviceError, "`nvidia-smi` shows"),
+        ("init: CUDA_ERROR_NO_DEVICE (100)", errors.NoDeviceError, r"\$CUDA_VISIBLE_DEVICES"),
+        ("libNVVM cannot be found", errors.ToolkitError, "gradreduce.cuda."),
+        ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", errors.ToolkitError, "not newer than"),
+        ("CUDA_ERROR_OUT_OF_MEMORY", errors.OutOfDeviceMemoryError, "fewer rows a slice"),
+        ("CUDA initialized before forking", errors.ForkedError, "in the workers alone"),
+        ("CUDA_ERROR_ECC_UNCORRECTABLE", errors.CudaError, "dmesg"),
     )
     def test_each_says_what_to_do(self, message, kind, advice):
         known = errors.explained(CudaSupportError(f"Error at\n{message}"), "affine")
@@ -267,12 +266,10 @@ class TestErrors:
         assert caught.value is error
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ModuleNotFoundError("No module named 'cuda.bindings'"), "found Numba alone"),
-        (AttributeError("module 'numpy' has no attribute 'row_stack'"), "knows, found NumPy"),
-    ],
+@cases(
+    "error, words",
+    (ModuleNotFoundError("No module named 'cuda.bindings'"), "found Numba alone"),
+    (AttributeError("module 'numpy' has no attribute 'row_stack'"), "knows, found NumPy"),
 )
 def test_what_a_kernel_cannot_start_without(monkeypatch, error, words):
     def import_module(name):

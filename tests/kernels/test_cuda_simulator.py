@@ -13,6 +13,7 @@ import pytest
 
 import programs
 from devices import SIMULATED
+from quick import cases
 
 TESTS = Path(__file__).parents[1]
 #: Suites, and how many tests of each there are at least. Images in float64 are left to test-long.
@@ -31,12 +32,10 @@ SUITES = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="this is the simulator")
-@pytest.mark.parametrize(
-    ("suite", "least"),
-    [
-        *SUITES.items(),
-        pytest.param("kernels/test_images.py -k float64", 110, marks=pytest.mark.long),
-    ],
+@cases(
+    "suite, least",
+    *SUITES.items(),
+    pytest.param("kernels/test_images.py -k float64", 110, marks=pytest.mark.long),
 )
 def test_the_suite_passes_in_the_simulator(tmp_path, suite, least):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]

@@ -10,6 +10,7 @@ import pytest
 from devices import DEVICES
 from kernels import dispatch
 from kernels.cuda.errors import NoDeviceError
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -34,14 +35,12 @@ def test_twins_take_the_same_arguments(kernel, module):
     assert [(p.name, p.default) for p in found] == [(p.name, p.default) for p in expected]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "device", "message"),
-    [
-        ("WordCounter", "cuda", "WordCounter runs on the host: expected the device 'cpu'"),
-        ("mask_blocks", "cuda", "mask_blocks runs on the host: expected the device 'cpu'"),
-        ("afine", "cpu", "unknown kernel 'afine': expected one of .*affine"),
-        ("affine", "abacus", "unknown device 'abacus': expected one of cpu"),
-    ],
+@cases(
+    "kernel, device, message",
+    ("WordCounter", "cuda", "WordCounter runs on the host: expected the device 'cpu'"),
+    ("mask_blocks", "cuda", "mask_blocks runs on the host: expected the device 'cpu'"),
+    ("afine", "cpu", "unknown kernel 'afine': expected one of .*affine"),
+    ("affine", "abacus", "unknown device 'abacus': expected one of cpu"),
 )
 def test_what_there_is_not(kernel, device, message):
     with pytest.raises(ValueError, match=message):

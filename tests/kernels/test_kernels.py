@@ -11,6 +11,7 @@ import naive
 from arrays import assert_sums, normal
 from devices import DEVICES, SIMULATED
 from kernels import dispatch
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -149,18 +150,16 @@ class TestSoftmax:
         scored = dispatch.get("score", device)(found["score"], label)
         assert scored == (got, naive.correct(logits, label))
 
-    @pytest.mark.parametrize(
-        ("logits", "labels", "loss", "probabilities"),
-        [
-            # Certain rows have no loss, or a finite one.
-            ([[0, 2000], [-3000, 0]], [1, 1], 0.0, [[0, 1], [0, 1]]),
-            ([[0, 2000]], [0], 2000.0, [[0, 1]]),
-            ([[1e30] * 8] * 3, [0, 3, 7], 3 * math.log(8), [[1 / 8] * 8] * 3),
-            # Minus infinity is a class of probability zero.
-            ([[1, -math.inf, 1]], [0], math.log(2), [[0.5, 0, 0.5]]),
-            ([[1, -math.inf, 1]], [1], math.inf, [[0.5, 0, 0.5]]),
-            ([[-math.inf] * 3], [0], math.nan, [[math.nan] * 3]),
-        ],
+    @cases(
+        "logits, labels, loss, probabilities",
+        # Certain rows have no loss, or a finite one.
+        ([[0, 2000], [-3000, 0]], [1, 1], 0.0, [[0, 1], [0, 1]]),
+        ([[0, 2000]], [0], 2000.0, [[0, 1]]),
+        ([[1e30] * 8] * 3, [0, 3, 7], 3 * math.log(8), [[1 / 8] * 8] * 3),
+        # Minus infinity is a class of probability zero.
+        ([[1, -math.inf, 1]], [0], math.log(2), [[0.5, 0, 0.5]]),
+        ([[1, -math.inf, 1]], [1], math.inf, [[0.5, 0, 0.5]]),
+        ([[-math.inf] * 3], [0], math.nan, [[math.nan] * 3]),
     )
     def test_limits(self, kernel, dtype, logits, labels, loss, probabilities):
         logits, labels = np.array(logits, dtype), np.array(labels, np.int32)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import dispatch
 from kernels.records import RECORD, is_quoted
+from quick import cases
 
 record_ends = dispatch.get("record_ends")
 
@@ -101,9 +102,7 @@ def test_other_signs():
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    "changes", [{"delimiter": -1}, {"quote": 256}, {"end": 999}, {"state": 8}, {"state": -1}]
-)
+@cases("changes", {"delimiter": -1}, {"quote": 256}, {"end": 999}, {"state": 8}, {"state": -1})
 def test_what_is_refused(changes):
     with pytest.raises(ValueError, match=r"record_ends: .*expected bytes from 0 to 255, and a st"):
         record_ends(b"a", **{"delimiter": 44, "quote": 34, **changes})

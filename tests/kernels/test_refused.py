@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernels import dispatch
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -123,60 +124,58 @@ WIDE = {0: places(1, 127), 1: places(1), 2: places(1, 127)}
 LARGE = {0: some(1, 17, 17, 1), 1: some(1, 1, 1, 1), 2: places(1, 1, 1, 1), 3: 17, 4: 17}
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("activate", {0: "swish"}, "unknown activation 'swish': expected one of relu, lea"),
-        *[("dropout", {3: rate}, "expected at least 0 and below 1") for rate in (-0.1, 1, 1.5)],
-        ("dropout", {3: math.nan}, "dropout: rate nan, expected"),
-        ("add_into", {1: np.ones((2, 3))}, "differ"),
-        ("add_into", {1: some(1, 2, 3)}, "differ"),
-        *[(name, {0: some(2)}, f"{name}: logits") for name in ("score", "softmax_cross_entropy")],
-        # Filters and windows that are larger than an image.
-        ("convolve", {1: some(7, 7, 3, 5), 2: EMPTY}, r"images \(2, 4, 4, 3\), weights .* found"),
-        ("convolve_weight_gradient", {1: EMPTY, 2: some(7, 7, 3, 5)}, "images"),
-        ("convolve_input_gradient", {0: EMPTY, 1: some(7, 7, 3, 5)}, "images"),
-        ("max_pool", {1: EMPTY[..., :3], 2: places(2, 0, 0, 3), 3: 5, 4: 1}, "max_pool: "),
-        ("max_pool", LARGE, "max_pool: windows of 17: expected at most 16"),
-        # Without the places that pooling needs, and with those that it does not need.
-        ("scale_shift", {4: None}, "scale_shift: "),
-        ("scale_shift", {4: None, 6: 1}, "scale_shift: "),
-        ("scale_shift_backward", {2: None}, "scale_shift_backward: "),
-        ("scale_shift_backward", {2: None, 6: 1}, "scale_shift_backward: "),
-        ("mask_blocks", WIDE, "mask_blocks: payload"),
-        ("augment", {3: IMAGES.astype(np.float64)}, "and out alike"),
-        ("augment", {0: IMAGES.reshape(2, 48)}, r"expected images .* found x \(2, 48\)"),
-        *[("hash_partitions", {2: n}, f": {n} partitions") for n in (-1, 0, 2**31)],
-        *[
-            (name, {at: words(*offsets)}, rf"{name}: \d offsets, expected")
-            for name, at in (("hash_partitions", 0), ("add_hashes", 1), ("murmur3", 0))
-            for offsets in ([], [0, 2, 4], [-1, 1, 2], [0, 2, 1], [2, 1, 3])
-        ],
-        *[
-            (name, {0: words(*token)}, f"{name}: tokens .*expected 0 to 3")
-            for name in ("embed", "embed_gradient")
-            for token in ([[0, 1, -1], [0, 0, 0]], [[0, 1, 4], [0, 0, 0]])
-        ],
-        *[
-            (name, {0: words(*offsets)}, message)
-            for name in ("csr_scores", "csr_gradient", "csr_gradient_sparse")
-            for offsets, message in (
-                ([], r"indptr has shape .*: expected \(3,\)"),
-                ([0, 3, 2], "indptr from 0 to 2 does not ascend within 3 entries"),
-                ([2, 1, 3], "indptr from 2 to 3 does not ascend within 3 entries"),
-                ([0, 2, 4], "indptr from 0 to 4 does not ascend within 3 entries"),
-                ([-1, 2, 3], "indptr from -1 to 3 does not ascend within 3 entries"),
-            )
-        ],
-        *[
-            (name, {1: words(*columns)}, f"columns {least} to {most}, expected 0 to 2")
-            for name in ("csr_scores", "csr_gradient", "csr_gradient_sparse")
-            for least, most, columns in (
-                (0, 3, (0, 3, 1)),
-                (-1, 1, (0, -1, 1)),
-                (0, 2**31 - 1, (2**31 - 1, 0, 0)),
-            )
-        ],
+@cases(
+    "name, changes, message",
+    ("activate", {0: "swish"}, "unknown activation 'swish': expected one of relu, lea"),
+    *[("dropout", {3: rate}, "expected at least 0 and below 1") for rate in (-0.1, 1, 1.5)],
+    ("dropout", {3: math.nan}, "dropout: rate nan, expected"),
+    ("add_into", {1: np.ones((2, 3))}, "differ"),
+    ("add_into", {1: some(1, 2, 3)}, "differ"),
+    *[(name, {0: some(2)}, f"{name}: logits") for name in ("score", "softmax_cross_entropy")],
+    # Filters and windows that are larger than an image.
+    ("convolve", {1: some(7, 7, 3, 5), 2: EMPTY}, r"images \(2, 4, 4, 3\), weights .* found"),
+    ("convolve_weight_gradient", {1: EMPTY, 2: some(7, 7, 3, 5)}, "images"),
+    ("convolve_input_gradient", {0: EMPTY, 1: some(7, 7, 3, 5)}, "images"),
+    ("max_pool", {1: EMPTY[..., :3], 2: places(2, 0, 0, 3), 3: 5, 4: 1}, "max_pool: "),
+    ("max_pool", LARGE, "max_pool: windows of 17: expected at most 16"),
+    # Without the places that pooling needs, and with those that it does not need.
+    ("scale_shift", {4: None}, "scale_shift: "),
+    ("scale_shift", {4: None, 6: 1}, "scale_shift: "),
+    ("scale_shift_backward", {2: None}, "scale_shift_backward: "),
+    ("scale_shift_backward", {2: None, 6: 1}, "scale_shift_backward: "),
+    ("mask_blocks", WIDE, "mask_blocks: payload"),
+    ("augment", {3: IMAGES.astype(np.float64)}, "and out alike"),
+    ("augment", {0: IMAGES.reshape(2, 48)}, r"expected images .* found x \(2, 48\)"),
+    *[("hash_partitions", {2: n}, f": {n} partitions") for n in (-1, 0, 2**31)],
+    *[
+        (name, {at: words(*offsets)}, rf"{name}: \d offsets, expected")
+        for name, at in (("hash_partitions", 0), ("add_hashes", 1), ("murmur3", 0))
+        for offsets in ([], [0, 2, 4], [-1, 1, 2], [0, 2, 1], [2, 1, 3])
+    ],
+    *[
+        (name, {0: words(*token)}, f"{name}: tokens .*expected 0 to 3")
+        for name in ("embed", "embed_gradient")
+        for token in ([[0, 1, -1], [0, 0, 0]], [[0, 1, 4], [0, 0, 0]])
+    ],
+    *[
+        (name, {0: words(*offsets)}, message)
+        for name in ("csr_scores", "csr_gradient", "csr_gradient_sparse")
+        for offsets, message in (
+            ([], r"indptr has shape .*: expected \(3,\)"),
+            ([0, 3, 2], "indptr from 0 to 2 does not ascend within 3 entries"),
+            ([2, 1, 3], "indptr from 2 to 3 does not ascend within 3 entries"),
+            ([0, 2, 4], "indptr from 0 to 4 does not ascend within 3 entries"),
+            ([-1, 2, 3], "indptr from -1 to 3 does not ascend within 3 entries"),
+        )
+    ],
+    *[
+        (name, {1: words(*columns)}, f"columns {least} to {most}, expected 0 to 2")
+        for name in ("csr_scores", "csr_gradient", "csr_gradient_sparse")
+        for least, most, columns in (
+            (0, 3, (0, 3, 1)),
+            (-1, 1, (0, -1, 1)),
+            (0, 2**31 - 1, (2**31 - 1, 0, 0)),
+        )
     ],
 )
 def test_what_else_is_wrong(kernel, name, changes, message):

@@ -8,6 +8,7 @@ import pytest
 
 import naive
 from kernels import cpu, scalar
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -119,17 +120,15 @@ class TestTanh:
         assert (scalar.tanh(x, power), scalar.tanh(-x, power)) == (1.0, -1.0)
 
 
-@pytest.mark.parametrize(
-    ("counter", "key", "words"),
-    [
-        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-        (
-            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-            (0xA4093822, 0x299F31D0),
-            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
-        ),
-    ],
+@cases(
+    "counter, key, words",
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
 )
 def test_philox_gives_the_published_answers(counter, key, words):
     """Of the file kat_vectors of Random123, its authors' library."""

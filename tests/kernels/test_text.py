@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import naive
 from kernels import dispatch
+from quick import cases
 
 # Letters whose small letter is longer, depends on the neighbours, is ASCII or is another of
 # ASCII's; marks, digits, line ends of other conventions; half a character of UTF-8, and Latin-1.
@@ -88,13 +89,11 @@ class TestWordCounter:
         check("\n".join(f"A{char}b" for char in chars[::7]).encode())
         check("\n".join(f"A{char}b" for char in chars[:0x3000]).encode())
 
-    @pytest.mark.parametrize(
+    @cases(
         "block",
-        [
-            *(b"", b"\n", b"\n\n\n", b" ", b"\r\n", b"\xff", "é".encode()),
-            *(b" " * 10_000, b"a " * 10_000, b" a" * 10_000, b"\0" * 4097 + b"a"),
-            *(b"\n".join(one % n for n in range(256)) for one in (b"A%cb", b"%cA", b"A%c", b"%c")),
-        ],
+        *(b"", b"\n", b"\n\n\n", b" ", b"\r\n", b"\xff", "é".encode()),
+        *(b" " * 10_000, b"a " * 10_000, b" a" * 10_000, b"\0" * 4097 + b"a"),
+        *(b"\n".join(one % n for n in range(256)) for one in (b"A%cb", b"%cA", b"A%c", b"%c")),
         ids=lambda block: block[:4],
     )
     def test_little_no_word_many_and_every_byte(self, block):
@@ -114,15 +113,13 @@ class TestWordCounter:
         assert counted(counter) == naive.word_counts(text)
         assert counter.nbytes > before + len(counter) * 8
 
-    @pytest.mark.parametrize(
+    @cases(
         "words",
-        [
-            # Their hashes are the same, also that of a word and of its beginning; the hash of the
-            # one spells the other.
-            (b"przudwhyjnpokfxm", b"przudwhyjnpokfxmeusyapny"),
-            (b"hdmmrgpsaaaaaaaa", b"hcgcsvtacmsncxyc"),
-            (b"pvxdolvtkfjfokzl", b"lrtavcnu"),
-        ],
+        # Their hashes are the same, also that of a word and of its beginning; the hash of the
+        # one spells the other.
+        (b"przudwhyjnpokfxm", b"przudwhyjnpokfxmeusyapny"),
+        (b"hdmmrgpsaaaaaaaa", b"hcgcsvtacmsncxyc"),
+        (b"pvxdolvtkfjfokzl", b"lrtavcnu"),
     )
     def test_words_of_the_same_hash(self, words):
         first, second = words
