@@ -14,6 +14,7 @@ from mapreduce.data.readers import libsvm
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from programs import gradreduce, succeed
+from quick import cases
 from reading import dense, rows_in, source_of
 
 SEED = 7
@@ -142,13 +143,11 @@ def test_class_without_rows_has_no_shard(tmp_path):
     assert [shard.rows for shard in made.shards] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (None, "a.csv: expected labels to split the rows by, found none. Name the column"),
-        (np.arange(4.0), "a.csv: expected classes to split the rows by, found numbers"),
-        (np.arange(4), "a.csv: there are 4 classes, each of which would have a shard"),
-    ],
+@cases(
+    "labels, message",
+    (None, "a.csv: expected labels to split the rows by, found none. Name the column"),
+    (np.arange(4.0), "a.csv: expected classes to split the rows by, found numbers"),
+    (np.arange(4), "a.csv: there are 4 classes, each of which would have a shard"),
 )
 def test_labels_that_cannot_be_split(tmp_path, monkeypatch, labels, message):
     monkeypatch.setattr(importer, "MOST_SPLIT_CLASSES", 3)
@@ -159,13 +158,11 @@ def test_labels_that_cannot_be_split(tmp_path, monkeypatch, labels, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--unlabelled", "a.csv"], "--unlabelled leaves the labels out"),
-        (["--task", "regression", "a.csv"], "with --task regression labels are numbers"),
-        (["--format", "text", "a.csv"], "the labels of text are the bytes that come next"),
-    ],
+@cases(
+    "arguments, why",
+    (["--unlabelled", "a.csv"], "--unlabelled leaves the labels out"),
+    (["--task", "regression", "a.csv"], "with --task regression labels are numbers"),
+    (["--format", "text", "a.csv"], "the labels of text are the bytes that come next"),
 )
 def test_options_that_contradict_it(tmp_path, arguments, why):
     tmp_path.joinpath("a.csv").write_text("a,label\n1,2\n" * 9)

@@ -22,6 +22,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
 from mapreduce.tables.standardise import standardise
 from programs import gradreduce, succeed
+from quick import cases
 from reading import source_of
 
 TABLE = "age,colour,score,label\n1,red,4,yes\n2,blue,5,no\n3,red,6.5,yes\n"
@@ -74,18 +75,16 @@ def test_columns_of_parquet(tmp_path):
     assert columns_of("b", "a") == ("b", "a=x", "a=y", "a (other)")
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "words"),
-    [
-        (None, ("a",), None),
-        (("a",), None, None),
-        (("a", "b"), ("a", "b"), None),
-        (("b", "a"), ("a", "b"), "in another order: b, a; expected: a, b"),
-        (("a",), ("a", "b"), "missing: b"),
-        (("a", "c", "b"), ("a", "b"), "extra: c"),
-        (("c", "b"), ("a", "b"), "missing: a; extra: c"),
-        (tuple("klmnopqrst"), ("k",), "extra: l, m, n, o, p, q, r, s, … (9)"),
-    ],
+@cases(
+    "found, expected, words",
+    (None, ("a",), None),
+    (("a",), None, None),
+    (("a", "b"), ("a", "b"), None),
+    (("b", "a"), ("a", "b"), "in another order: b, a; expected: a, b"),
+    (("a",), ("a", "b"), "missing: b"),
+    (("a", "c", "b"), ("a", "b"), "extra: c"),
+    (("c", "b"), ("a", "b"), "missing: a; extra: c"),
+    (tuple("klmnopqrst"), ("k",), "extra: l, m, n, o, p, q, r, s, … (9)"),
 )
 def test_misfit(found, expected, words):
     assert misfit(found, expected) == words

@@ -15,6 +15,7 @@ from mapreduce.data.fields import MISSING
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError, UsageError
+from quick import cases
 from reading import chunks_of, read, source_of, theirs
 
 
@@ -156,9 +157,7 @@ def test_words_for_missing_numbers_are_words_among_texts(tmp_path):
     assert found.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("last", "value"), [("5", 5), ("true", "true"), ("2024-05-01", "2024-05-01"), ("u v", "u v")]
-)
+@cases("last, value", ("5", 5), ("true", "true"), ("2024-05-01", "2024-05-01"), ("u v", "u v"))
 def test_a_column_that_begins_empty(tmp_path, monkeypatch, last, value):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 40)
     table = {"x": [""] * 30 + [last], "y": ["a", *"b" * 30], "z": [*"1" * 31]}

@@ -13,7 +13,7 @@ from mapreduce.data import importer, shards
 from mapreduce.data.copying import check_absent
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import DataError, OutputError
-from quick import first_of
+from quick import cases, first_of
 from reading import in_memory, rows_in
 
 IMPORT = """
@@ -160,14 +160,12 @@ def test_output_that_appears_meanwhile_is_kept(tmp_path):
     assert (tmp_path / "out" / "mine").read_text() == "precious"
 
 
-@pytest.mark.parametrize(
-    ("where", "number", "error", "code"),
-    [
-        ("pathlib.Path.mkdir", errno.EACCES, CreateError, 73),
-        ("pathlib.Path.is_dir", errno.EACCES, CreateError, 73),
-        ("os.fsync", errno.EIO, StorageError, 74),
-        ("pyarrow.OSFile", errno.EIO, StorageError, 74),
-    ],
+@cases(
+    "where, number, error, code",
+    ("pathlib.Path.mkdir", errno.EACCES, CreateError, 73),
+    ("pathlib.Path.is_dir", errno.EACCES, CreateError, 73),
+    ("os.fsync", errno.EIO, StorageError, 74),
+    ("pyarrow.OSFile", errno.EIO, StorageError, 74),
 )
 def test_an_error_of_the_disk_leaves_nothing(tmp_path, monkeypatch, where, number, error, code):
     def fail(*_args, **_kwargs):

@@ -17,6 +17,7 @@ from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import Dataset
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError
+from quick import cases
 
 NAMES = ("id", "review", "kind", "Total\n(USD)", "label")
 
@@ -84,14 +85,12 @@ def test_csv_is_read_as_parquet(tmp_path, monkeypatch, dialect, block):
 
 
 @pytest.mark.parametrize("block", [64, 4 << 20])
-@pytest.mark.parametrize(
-    ("bad", "row"),
-    [
-        # Nothing closes it; the next field's quote does; that of a later row does.
-        ('9,"open,b,3,up\n10,x,b,3,up\n', 9),
-        ('9,"open,b,3,up\n10,"x",b,3,up\n', 9),
-        ('9,"op\nen",b,3,up\n10,"x,b,3,up\n11,y,b,3,up\n12,y,"b",3,up\n', 10),
-    ],
+@cases(
+    "bad, row",
+    # Nothing closes it; the next field's quote does; that of a later row does.
+    ('9,"open,b,3,up\n10,x,b,3,up\n', 9),
+    ('9,"open,b,3,up\n10,"x",b,3,up\n', 9),
+    ('9,"op\nen",b,3,up\n10,"x,b,3,up\n11,y,b,3,up\n12,y,"b",3,up\n', 10),
 )
 def test_a_quote_left_open_is_named(tmp_path, monkeypatch, bad, row, block):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
@@ -103,16 +102,14 @@ def test_a_quote_left_open_is_named(tmp_path, monkeypatch, bad, row, block):
 
 
 @pytest.mark.parametrize("read", [read_of, split_of])
-@pytest.mark.parametrize(
-    ("content", "fields", "place"),
-    [
-        # Empty lines are no rows.
-        (b'x,label\na,1\n\n\r\n\nb,0\n"c,1\n', {}, 'row 3: a quote, ", is left open'),
-        (b'x,label\na,1\n\n"b\nb"b,0\nc,1\n', {}, 'row 2: a quote, ", is left open'),
-        (b'"x,label\n' + b"1,2\n" * 50_000, {}, 'line 1: a quote, ", is left open'),
-        (b'"x\ny"z,label\na,1\n', {}, 'line 1: a quote, ", is left open'),
-        ('x,label\n"a\nb\nc",1\n\ne,0\n€,1\n'.encode(), {"encoding": "ascii"}, "row 3"),
-    ],
+@cases(
+    "content, fields, place",
+    # Empty lines are no rows.
+    (b'x,label\na,1\n\n\r\n\nb,0\n"c,1\n', {}, 'row 3: a quote, ", is left open'),
+    (b'x,label\na,1\n\n"b\nb"b,0\nc,1\n', {}, 'row 2: a quote, ", is left open'),
+    (b'"x,label\n' + b"1,2\n" * 50_000, {}, 'line 1: a quote, ", is left open'),
+    (b'"x\ny"z,label\na,1\n', {}, 'line 1: a quote, ", is left open'),
+    ('x,label\n"a\nb\nc",1\n\ne,0\n€,1\n'.encode(), {"encoding": "ascii"}, "row 3"),
     ids=["empty lines", "closed in a field", "header", "closed in the header", "encoding"],
 )
 def test_errors_name_rows(tmp_path, read, content, fields, place):
@@ -122,16 +119,12 @@ def test_errors_name_rows(tmp_path, read, content, fields, place):
 
 
 @pytest.mark.parametrize("block", [64, 4 << 20])
-@pytest.mark.parametrize(
-    ("content", "fields", "expected"),
-    [
+@cases("content, fields, expected",
         (b'x,label\n"a\nb" ,1\nc,0\n"d\n"\t \t,1\n', {}, ["a\nb ", "c", "d\n\t \t"]),
         (b'"' + b"a\n" * 70_000 + b'",1\nb,0\n', {"header": False}, ["a\n" * 70_000, "b"]),
         ('x|label\nスポ|1\nポ"|0\n"ポ"|1\n'.encode("shift_jis"),
          {"encoding": "shift_jis", "delimiter": "|"}, ["スポ", 'ポ"', "ポ"]),
-    ],
-    ids=["blanks behind quotes", "a long first field", "halves of signs"],
-)  # fmt: skip
+ids=["blanks behind quotes", "a long first field", "halves of signs"],)  # fmt: skip
 def test_what_is_no_open_quote(tmp_path, monkeypatch, content, fields, expected, block):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
     (path := tmp_path / "a.csv").write_bytes(content)

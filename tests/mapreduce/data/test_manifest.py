@@ -16,6 +16,7 @@ from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.plan.settings import Settings
+from quick import cases
 
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
@@ -106,9 +107,7 @@ def test_the_digest_is_that_of_canonical_json(dataset, folder, content):
     assert manifests.load(folder).sha256 == json.loads(content)["sha256"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("scale", 0.5), ("seed", 5), ("source", {}), ("shape", [1, 3])]
-)
+@cases("field, value", ("scale", 0.5), ("seed", 5), ("source", {}), ("shape", [1, 3]))
 def test_what_was_changed_by_hand_is_refused(copy, field, value):
     changed = json.loads((copy / MANIFEST).read_text()) | {field: value}
     (copy / MANIFEST).write_text(json.dumps(changed))
@@ -229,13 +228,11 @@ def test_other_format_version(refused, version):
     refused(("format_version",), version, words=found)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        *("", " ", "{", "null", "3", '"gradreduce-dataset"', "[]", "[1]", "{}", "NaN", "true"),
-        *('{"format": "other"}', "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "1" * 5000),
-        b"\xff\xfe{}",
-    ],
+    *("", " ", "{", "null", "3", '"gradreduce-dataset"', "[]", "[1]", "{}", "NaN", "true"),
+    *('{"format": "other"}', "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "1" * 5000),
+    b"\xff\xfe{}",
     ids=lambda text: text[:10],
 )
 def test_file_that_is_no_manifest(folder, text):
@@ -273,14 +270,12 @@ def test_truncated(content, folder, cut):
     test_file_that_is_no_manifest(folder, content[:cut])
 
 
-@pytest.mark.parametrize(
-    ("kind", "found"),
-    [
-        ("missing", "does not exist"),
-        ("empty folder", "holds no manifest.json"),
-        ("file", "is not a folder"),
-        ("in a file", "is not a folder"),
-    ],
+@cases(
+    "kind, found",
+    ("missing", "does not exist"),
+    ("empty folder", "holds no manifest.json"),
+    ("file", "is not a folder"),
+    ("in a file", "is not a folder"),
 )
 def test_no_dataset(tmp_path, kind, found):
     path = tmp_path / "data"

@@ -27,6 +27,7 @@ from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, MissingInputError, UsageError
+from quick import cases
 from reading import dense, read, rows_in
 
 
@@ -391,21 +392,19 @@ def test_a_new_category_counts_as_other(trained, write):
 TRAINED_ON = "name,size,colour,day,flag,label"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("u,big,red,2024-05-01,y,a", "row 2, column size: expected a number, found 'big'"),
-        ("u,inf,red,2024-05-01,y,a", "row 2, column size: expected a finite number, found inf"),
-        ("u,1,red,1.5.2024,y,a", "row 2, column day: expected a date YYYY-MM-DD, found '1.5.20"),
-        ("u,1,red,2024-05-01,maybe,a", "row 2, column flag: expected a boolean, found 'may"),
-        ("u,1,red,2024-05-01,y,", "row 2, column label: expected a label, found nothing"),
-        ("u,1,red,2024-05-01,y", "row 2: expected 6 fields, found 5"),
-        (",1,red,2024-05-01,y,a", "row 2, column name: expected an id, found nothing"),
-        ("name,size,day,flag,label", "missing: colour"),
-        ("name,sizes,colour,day,flag,label", "missing: size; extra: sizes. Leave extra columns"),
-        (f"{TRAINED_ON},more", "extra: more. Leave extra columns out with --d"),
-        (f"{TRAINED_ON}s", "extra: labels"),
-    ],
+@cases(
+    "line, message",
+    ("u,big,red,2024-05-01,y,a", "row 2, column size: expected a number, found 'big'"),
+    ("u,inf,red,2024-05-01,y,a", "row 2, column size: expected a finite number, found inf"),
+    ("u,1,red,1.5.2024,y,a", "row 2, column day: expected a date YYYY-MM-DD, found '1.5.20"),
+    ("u,1,red,2024-05-01,maybe,a", "row 2, column flag: expected a boolean, found 'may"),
+    ("u,1,red,2024-05-01,y,", "row 2, column label: expected a label, found nothing"),
+    ("u,1,red,2024-05-01,y", "row 2: expected 6 fields, found 5"),
+    (",1,red,2024-05-01,y,a", "row 2, column name: expected an id, found nothing"),
+    ("name,size,day,flag,label", "missing: colour"),
+    ("name,sizes,colour,day,flag,label", "missing: size; extra: sizes. Leave extra columns"),
+    (f"{TRAINED_ON},more", "extra: more. Leave extra columns out with --d"),
+    (f"{TRAINED_ON}s", "extra: labels"),
 )
 def test_a_table_unlike_that_of_the_training(trained, write, line, message):
     """Another row, or another header."""
@@ -508,26 +507,24 @@ def test_a_recipe_of_nonsense_is_an_error_or_works(imported, write):
     assert counts["refused"] > counts["works"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("label = 3\n", "label"),
-        ("labl = 'x'\n", "labl"),
-        ("[columns.x]\nkind = 'dat'\n", "column x: kind: expected one of number, boolean, date"),
-        ("[columns.x]\nmissing = 'constant'\n", "constant need each other"),
-        ("columns = 1\n", "expected a table for each column"),
-        ("x = \n", "recipe.toml"),
-        (b"\xff", "recipe.toml"),
-        ("missing = 'constant'\n", "missing: expected one of"),
-        ("encoding = 'utf-16'\n", "lines cannot be found in it"),
-        ("encoding = 'rot13'\n", "encoding"),
-        ("delimiter = ';;'\n", "expected one ASCII character"),
-        ("decimal = 'x'\n", "decimal: expected one of ., ,, found 'x'"),
-        ("thousands = ';'\n", "thousands: expected one of"),
-        ('delimiter = "\\n"\n', "delimiter: expected one ASCII character"),
-        ("max_categories = 0\n", "max_categories: expected 1 to 10,000, found 0"),
-        ("decimal = ','\nthousands = ','\n", "different signs in numbers"),
-    ],
+@cases(
+    "content, message",
+    ("label = 3\n", "label"),
+    ("labl = 'x'\n", "labl"),
+    ("[columns.x]\nkind = 'dat'\n", "column x: kind: expected one of number, boolean, date"),
+    ("[columns.x]\nmissing = 'constant'\n", "constant need each other"),
+    ("columns = 1\n", "expected a table for each column"),
+    ("x = \n", "recipe.toml"),
+    (b"\xff", "recipe.toml"),
+    ("missing = 'constant'\n", "missing: expected one of"),
+    ("encoding = 'utf-16'\n", "lines cannot be found in it"),
+    ("encoding = 'rot13'\n", "encoding"),
+    ("delimiter = ';;'\n", "expected one ASCII character"),
+    ("decimal = 'x'\n", "decimal: expected one of ., ,, found 'x'"),
+    ("thousands = ';'\n", "thousands: expected one of"),
+    ('delimiter = "\\n"\n', "delimiter: expected one ASCII character"),
+    ("max_categories = 0\n", "max_categories: expected 1 to 10,000, found 0"),
+    ("decimal = ','\nthousands = ','\n", "different signs in numbers"),
 )
 def test_a_recipe_file_that_makes_no_sense(write, content, message):
     path = write(content, "recipe.toml")

@@ -19,7 +19,7 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError, MissingInputError
-from quick import each
+from quick import cases, each
 from reading import rows_in
 
 PATCHING = Path(__file__).with_name("patching.py")
@@ -148,17 +148,15 @@ def test_a_missing_shard_and_a_folder_in_its_place(copy):
         Dataset(copy).shard(2)
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        {"dtype": "float64"},
-        {"features": 4, "shape": [4], "nonzeros": 200},
-        {"classes": None, "class_rows": None, "target": None},
-        {"classes": None, "class_rows": None, "target": "number"},
-        {"classes": [0, 1], "class_rows": [20, 30]},
-        {"layout": "sparse"},
-        {"weighted": True},
-    ],
+    {"dtype": "float64"},
+    {"features": 4, "shape": [4], "nonzeros": 200},
+    {"classes": None, "class_rows": None, "target": None},
+    {"classes": None, "class_rows": None, "target": "number"},
+    {"classes": [0, 1], "class_rows": [20, 30]},
+    {"layout": "sparse"},
+    {"weighted": True},
     ids=str,
 )
 def test_manifest_that_tells_of_other_columns(copy, changes):

@@ -18,6 +18,7 @@ from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError
+from quick import cases
 from reading import in_memory, rows_in, theirs
 
 COLUMNS = 7
@@ -51,9 +52,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype"), [*itertools.product(LAYOUTS, ["float32", "float64"]), ("dense", "uint8")]
-)
+@cases("layout, dtype", *itertools.product(LAYOUTS, ["float32", "float64"]), ("dense", "uint8"))
 @pytest.mark.parametrize("target", ["class", "number", None])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_dataset_is_the_rows_sorted_by_key(
@@ -191,15 +190,13 @@ def reopened(folder, path, rows):
     return Shard(path, entry, replace(manifests.load(folder), features=COLUMNS, **plain))
 
 
-@pytest.mark.parametrize(
-    ("indptr", "indices", "found"),
-    [
-        ([0, 2, 4], [0, 6, 0, 7], "columns 0 to 7"),
-        ([0, 2, 4], [-1, 6, 0, 1], "columns -1 to 6"),
-        ([0, 2, 4], [0, 6, 3, 2], "do not ascend within a row"),
-        ([0, 2, 4], [0, 6, 3, 3], "do not ascend within a row"),
-        ([0, 0, 4], [5, 6, 3, 4], "do not ascend within a row"),
-    ],
+@cases(
+    "indptr, indices, found",
+    ([0, 2, 4], [0, 6, 0, 7], "columns 0 to 7"),
+    ([0, 2, 4], [-1, 6, 0, 1], "columns -1 to 6"),
+    ([0, 2, 4], [0, 6, 3, 2], "do not ascend within a row"),
+    ([0, 2, 4], [0, 6, 3, 3], "do not ascend within a row"),
+    ([0, 0, 4], [5, 6, 3, 4], "do not ascend within a row"),
 )
 def test_columns_that_a_kernel_could_not_bear(folder, tmp_path, indptr, indices, found):
     rows = Csr(np.int32(indptr), np.int32(indices), np.ones(4, np.float32), COLUMNS)
@@ -231,24 +228,20 @@ def test_columns_and_values_with_different_offsets(folder, tmp_path, monkeypatch
         shard.rows(0, 1)
 
 
-@pytest.mark.parametrize(
-    "indptr", [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4], [0, 2**31 - 1, -(2**31), -1, 4]]
-)
+@cases("indptr", [0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4], [0, 2**31 - 1, -(2**31), -1, 4])
 def test_offsets_that_a_kernel_could_not_bear(indptr):
     # Arrow writes no such file.
     rows = Csr(np.int32(indptr), np.int32([0, 6, 2, 3]), np.ones(4, np.float32), COLUMNS)
     assert csr.check(rows) == "offsets of rows that do not ascend, or lead beyond the entries"
 
 
-@pytest.mark.parametrize(
-    ("labels", "weights", "expected"),
-    [
-        ([0.5, np.nan], None, "memory, row 4 of the source: its label is nan: expected a f"),
-        ([np.inf, 0.5], None, "row 3 of the source: its label is inf"),
-        ([-1.5, 0.5], [1, -1], "row 4 of the source: its weight is -1.0: expected .* from 0 on"),
-        ([-1.5, 0.5], [np.inf, 1], "row 3 of the source: its weight is inf"),
-        ([-1.5, 0.5], [0, 0], "memory: all weights are 0"),
-    ],
+@cases(
+    "labels, weights, expected",
+    ([0.5, np.nan], None, "memory, row 4 of the source: its label is nan: expected a f"),
+    ([np.inf, 0.5], None, "row 3 of the source: its label is inf"),
+    ([-1.5, 0.5], [1, -1], "row 4 of the source: its weight is -1.0: expected .* from 0 on"),
+    ([-1.5, 0.5], [np.inf, 1], "row 3 of the source: its weight is inf"),
+    ([-1.5, 0.5], [0, 0], "memory: all weights are 0"),
 )
 def test_numbers_that_would_spoil_every_sum(tmp_path, labels, weights, expected):
     first = None if weights is None else np.zeros(2)

@@ -8,6 +8,7 @@ import pytest
 
 from mapreduce.data.readers import opening
 from mapreduce.data.recipes import description, summary
+from quick import cases
 
 
 def described(name, values):
@@ -38,19 +39,17 @@ def test_names_in_advice_are_words_of_a_shell(name):
     assert [words[words.index(flag) + 1] for flag in ("--id", "--drop")] == [name, name]
 
 
-@pytest.mark.parametrize(
-    ("write", "advice"),
-    [
-        ("$ {:.2f}".format, {"number": ["x x"]}),
-        ("{:.0f} %".format, {"number": ["x x"]}),
-        ("${:,.2f}".format, {"number": ["x x"], "thousands": ","}),
-        (lambda x: f"{x:.2f} €".replace(".", ","), {"number": ["x x"], "decimal": ","}),
-        (lambda x: f"{x:.1f}".replace(".", ","), {"decimal": ","}),
-        (
-            lambda x: f"€ {x:,.2f}".translate(str.maketrans(",.", ".,")),
-            {"number": ["x x"], "decimal": ",", "thousands": "."},
-        ),
-    ],
+@cases(
+    "write, advice",
+    ("$ {:.2f}".format, {"number": ["x x"]}),
+    ("{:.0f} %".format, {"number": ["x x"]}),
+    ("${:,.2f}".format, {"number": ["x x"], "thousands": ","}),
+    (lambda x: f"{x:.2f} €".replace(".", ","), {"number": ["x x"], "decimal": ","}),
+    (lambda x: f"{x:.1f}".replace(".", ","), {"decimal": ","}),
+    (
+        lambda x: f"€ {x:,.2f}".translate(str.maketrans(",.", ".,")),
+        {"number": ["x x"], "decimal": ",", "thousands": "."},
+    ),
 )
 def test_advice_on_numbers_with_signs_makes_numbers_of_them(tmp_path, write, advice):
     numbers = [1000 + 7.3 * i for i in range(100)]
@@ -74,17 +73,15 @@ def test_advice_on_numbers_with_signs_makes_numbers_of_them(tmp_path, write, adv
     assert np.isnan(read[100:]).all()
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        ["€ 5", "€ 7", "free", "gone"] * 10,
-        ["10.1.2.3", "10.1.2.4"] * 20,
-        ["€", "$", "%"] * 10,
-        ["1,2", "3,4,5"] * 10,
-        ["a1", "b2"] * 10,
-        ["1", "3"] * 10,
-        [None] * 10,
-    ],
+    ["€ 5", "€ 7", "free", "gone"] * 10,
+    ["10.1.2.3", "10.1.2.4"] * 20,
+    ["€", "$", "%"] * 10,
+    ["1,2", "3,4,5"] * 10,
+    ["a1", "b2"] * 10,
+    ["1", "3"] * 10,
+    [None] * 10,
 )
 def test_other_texts_are_no_numbers(fields):
     note = described("x", fields)[1]

@@ -15,6 +15,7 @@ from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.fitted import FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import MOST_VALUES
+from quick import cases
 from reading import read
 
 CATEGORY, TEXT = {"columns": {"x": Rule("category")}}, {"columns": {"x": Rule("text")}}
@@ -51,19 +52,17 @@ def vocabulary(count):
 
 
 @pytest.mark.parametrize("form", ["P{}", "Place {}", "The place of the number {}"])
-@pytest.mark.parametrize(
-    ("count", "rows", "fields"),
-    [
-        (101, 300, {}),
-        (190, 4000, {}),
-        # As many features as hashing would take, with that for other names.
-        (1023, 4000, {}),
-        (60, 400, {"category_bits": 4}),
-        (250, 400, {}),
-        (5000, 6000, CATEGORY),
-        (1025, 1100, CATEGORY),
-        (190, 4000, {"max_categories": 200}),
-    ],
+@cases(
+    "count, rows, fields",
+    (101, 300, {}),
+    (190, 4000, {}),
+    # As many features as hashing would take, with that for other names.
+    (1023, 4000, {}),
+    (60, 400, {"category_bits": 4}),
+    (250, 400, {}),
+    (5000, 6000, CATEGORY),
+    (1025, 1100, CATEGORY),
+    (190, 4000, {"max_categories": 200}),
 )
 def test_names_have_a_feature_each(count, rows, fields, form):
     """Where that takes no more features than hashing would, and where a user names the column."""
@@ -74,13 +73,11 @@ def test_names_have_a_feature_each(count, rows, fields, form):
 
 
 @pytest.mark.parametrize("form", ["P{}", "Place {}"])
-@pytest.mark.parametrize(
-    ("count", "rows", "fields", "advice"),
-    [
-        (1024, 4000, {}, "--category x keeps them apart"),
-        (101, 4000, {"max_categories": 100}, "--max-categories keeps them apart"),
-        (190, 4000, {"max_categories": 30, **CATEGORY}, "--max-categories keeps them apart"),
-    ],
+@cases(
+    "count, rows, fields, advice",
+    (1024, 4000, {}, "--category x keeps them apart"),
+    (101, 4000, {"max_categories": 100}, "--max-categories keeps them apart"),
+    (190, 4000, {"max_categories": 30, **CATEGORY}, "--max-categories keeps them apart"),
 )
 def test_names_that_share_features_are_counted(count, rows, fields, advice, form):
     column, _ = fitted(names(count, rows, form), **fields)
@@ -106,17 +103,15 @@ def test_of_more_names_than_are_counted_it_is_said_about_how_many_share():
 
 
 @pytest.mark.parametrize("cut", [0, 700])
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        # Reviews, no two of which are equal.
-        (sentences(1300, vocabulary(800), (10, 60)), 800),
-        (sentences(1300, vocabulary(40), (5, 12)), 40),
-        # Short ones of few words.
-        (sentences(1300, vocabulary(30), (2, 5)), 30),
-        # Some come again.
-        (sentences(1000, vocabulary(800), (10, 60)) + sentences(250, ["no", "text"], (6, 7)), 802),
-    ],
+@cases(
+    "texts, words",
+    # Reviews, no two of which are equal.
+    (sentences(1300, vocabulary(800), (10, 60)), 800),
+    (sentences(1300, vocabulary(40), (5, 12)), 40),
+    # Short ones of few words.
+    (sentences(1300, vocabulary(30), (2, 5)), 30),
+    # Some come again.
+    (sentences(1000, vocabulary(800), (10, 60)) + sentences(250, ["no", "text"], (6, 7)), 802),
 )
 def test_sentences_are_texts(texts, words, cut):
     column, _ = fitted(texts, cut)
@@ -142,15 +137,13 @@ def test_words_that_share_features_are_counted():
     assert "; 1,000 different words, about 623 of them share features" in column.note
 
 
-@pytest.mark.parametrize(
+@cases(
     "texts",
-    [
-        [f"first{i} last{i}" for i in range(1300)],
-        [f"First{i % 40} last{i}" for i in range(1300)],
-        [f"a{i} b{i} c{i} {1946 + i % 60}" for i in range(1300)],
-        # Long, but no word comes again.
-        [" ".join(f"w{i}-{j}x{i}" for j in range(6)) for i in range(1300)],
-    ],
+    [f"first{i} last{i}" for i in range(1300)],
+    [f"First{i % 40} last{i}" for i in range(1300)],
+    [f"a{i} b{i} c{i} {1946 + i % 60}" for i in range(1300)],
+    # Long, but no word comes again.
+    [" ".join(f"w{i}-{j}x{i}" for j in range(6)) for i in range(1300)],
 )
 def test_names_that_nearly_all_differ_are_left_out(texts):
     _, why = fitted(texts)

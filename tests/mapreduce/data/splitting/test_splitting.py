@@ -18,6 +18,7 @@ from mapreduce.cli.main import cli, main
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.splitting import records, split
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from quick import cases
 
 FIELDS = st.text("ab\"',; é0\n\r", max_size=3)
 TABLES = st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from("uvw")), min_size=3, max_size=40)
@@ -189,15 +190,13 @@ class TestChoice:
         largest = max(Counter(groups).values())
         assert abs(len(parts["test"]) - round(0.3 * len(groups))) <= largest
 
-    @pytest.mark.parametrize(
+    @cases(
         "write_time",
-        [
-            lambda day: str(day),
-            lambda day: f"{day / 8:.3e}",
-            lambda day: f"2024-03-{1 + day:02}",
-            lambda day: f"2024-03-{1 + day:02} 12:00:00.123456789",
-            lambda day: f"2024-03-{1 + day:02}T02:00:00+{day % 12:02}:00",
-        ],
+        lambda day: str(day),
+        lambda day: f"{day / 8:.3e}",
+        lambda day: f"2024-03-{1 + day:02}",
+        lambda day: f"2024-03-{1 + day:02} 12:00:00.123456789",
+        lambda day: f"2024-03-{1 + day:02}T02:00:00+{day % 12:02}:00",
     )
     def test_the_latest_rows_are_the_test(self, write, tmp_path, write_time):
         days = random.Random(1).sample(range(30), 30)
@@ -232,9 +231,7 @@ class TestParquet:
             }
         ).replace_schema_metadata({"origin": "here"})
 
-    @pytest.mark.parametrize(
-        "options", [{}, {"stratify": "kind"}, {"group": "day"}, {"time": "when"}]
-    )
+    @cases("options", {}, {"stratify": "kind"}, {"group": "day"}, {"time": "when"})
     def test_rows_and_schema_are_kept(self, tmp_path, monkeypatch, options):
         monkeypatch.setattr(records, "GROUP_ROWS", 50)
         table = self.table()
@@ -305,15 +302,13 @@ class TestFiles:
 
     @pytest.mark.usefixtures("small_blocks")
     @pytest.mark.parametrize("columns", [("x",), ("x", "y")])
-    @pytest.mark.parametrize(
-        ("bad", "message"),
-        [
-            ('1,"a\nb"c', r'row 31: a quote, ", is left open\. Close it, or say --quote'),
-            ('1,"a', r'row 31: a quote, ", is left open\. Close it, or say --quote'),
-            ("1,2,3", "row 31: expected 2 fields, found 3"),
-            ("1", "row 31: expected 2 fields, found 1"),
-            ("1,a\rb", "row 32: expected 2 fields, found 1"),
-        ],
+    @cases(
+        "bad, message",
+        ('1,"a\nb"c', r'row 31: a quote, ", is left open\. Close it, or say --quote'),
+        ('1,"a', r'row 31: a quote, ", is left open\. Close it, or say --quote'),
+        ("1,2,3", "row 31: expected 2 fields, found 3"),
+        ("1", "row 31: expected 2 fields, found 1"),
+        ("1,a\rb", "row 32: expected 2 fields, found 1"),
     )
     def test_malformed_rows(self, write, tmp_path, bad, message, columns):
         lines = [f"{i},{i}" for i in range(30)]
@@ -323,9 +318,7 @@ class TestFiles:
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.usefixtures("small_blocks")
-    @pytest.mark.parametrize(
-        "deciding", [{}, {"stratify": "größe"}, {"group": "größe"}, {"time": "x"}, {"id": "x"}]
-    )
+    @cases("deciding", {}, {"stratify": "größe"}, {"group": "größe"}, {"time": "x"}, {"id": "x"})
     def test_other_signs_and_encodings_give_the_same_parts(self, write, tmp_path, deciding):
         rows = [(i / 8, ("ä", "é;", "ö'", "ü")[i % 4], i * i % 7) for i in range(60)]
         names = ("x", "größe", "y")
@@ -404,12 +397,10 @@ class TestFiles:
         ),
     )
 
-    @pytest.mark.parametrize(
-        ("error", "text", "options", "message"),
-        [
-            *((UsageError, *row) for row in WRONG_OPTIONS),
-            *((DataError, *row) for row in WRONG_DATA),
-        ],
+    @cases(
+        "error, text, options, message",
+        *((UsageError, *row) for row in WRONG_OPTIONS),
+        *((DataError, *row) for row in WRONG_DATA),
     )
     def test_wrong_options_and_data(self, write, tmp_path, error, text, options, message):
         with pytest.raises(error, match=message):
