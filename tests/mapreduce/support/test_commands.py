@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hdfs_utils.paths import RemotePath
 from mapreduce.support.commands import command, or_remove, resume
+from quick import cases
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,9 +55,7 @@ def test_the_output_of_a_job_may_be_removed(out, name, monkeypatch):
     assert advice(Path()) == advice(out) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["x", "parts", "part-00000 (copy)", ".bashrc", "part-00000-1d-c0.parquet", "part-m-1"]
-)
+@cases("name", "x", "parts", "part-00000 (copy)", ".bashrc", "part-00000-1d-c0.parquet", "part-m-1")
 def test_nothing_else_may(out, name):
     (out / name).touch()
     assert advice(out) == advice(out / name) == ""
@@ -70,8 +69,8 @@ def test_no_folder_within_and_no_output_that_nobody_marked(out):
     assert advice(out) == ""
 
 
-@pytest.mark.parametrize(
-    "text", ["{0}", "{0}/", "{0}/part-*", "{0}/../my out", "file://{0}", "{1}", "{1}/*/part-00000"]
+@cases(
+    "text", "{0}", "{0}/", "{0}/part-*", "{0}/../my out", "file://{0}", "{1}", "{1}/*/part-00000"
 )
 def test_least_of_all_what_the_command_reads(out, tmp_path, text):
     link = tmp_path / "link"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from programs import GRADREDUCE, gradreduce, ran, wait_until
+from quick import cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "schedulers.md"
 
@@ -79,14 +80,12 @@ def test_what_a_job_says(folder, runner):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (["noisy.py", "-q", "bad.txt"], 1, "ValueError: invalid literal for int()"),
-        (["noisy.py", "gone.txt"], 66, "the input gone.txt does not exist"),
-        (["noisy.py", "--wrokers", "2", "good.txt"], 2, "unrecognized arguments: --wrokers"),
-        ([], 2, "Missing argument 'JOB'"),
-    ],
+@cases(
+    "arguments, code, expected",
+    (["noisy.py", "-q", "bad.txt"], 1, "ValueError: invalid literal for int()"),
+    (["noisy.py", "gone.txt"], 66, "the input gone.txt does not exist"),
+    (["noisy.py", "--wrokers", "2", "good.txt"], 2, "unrecognized arguments: --wrokers"),
+    ([], 2, "Missing argument 'JOB'"),
 )
 def test_an_error_is_one_object(folder, arguments, code, expected):
     done = gradreduce("run", "--log-format", "json", *arguments, cwd=folder)

@@ -12,6 +12,7 @@ from mapreduce.engine.program import PROGRAMS
 from mapreduce.explaining import summary
 from mapreduce.support import moved, trust
 from mapreduce.tables import standardise
+from quick import cases
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +38,17 @@ def test_a_module_is_the_very_one_that_has_moved():
     assert imported("mapreduce.algorithms.standardise")[0] is standardise
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("tracing.laws", "checking.laws"),
-        ("tracing.notebook", "checking.notebook"),
-        ("tracing.outcomes", "checking.outcomes"),
-        ("tracing.shrinking", "checking.shrinking"),
-        ("tracing.verdicts", "checking.verdicts"),
-        ("tracing.checking", "checking.checker"),
-        ("tracing.picture", "explaining.picture"),
-        ("algorithms.shuffle", "tables.shuffle"),
-        ("strategies.leaf_ranges", "parts"),
-    ],
+@cases(
+    "old, new",
+    ("tracing.laws", "checking.laws"),
+    ("tracing.notebook", "checking.notebook"),
+    ("tracing.outcomes", "checking.outcomes"),
+    ("tracing.shrinking", "checking.shrinking"),
+    ("tracing.verdicts", "checking.verdicts"),
+    ("tracing.checking", "checking.checker"),
+    ("tracing.picture", "explaining.picture"),
+    ("algorithms.shuffle", "tables.shuffle"),
+    ("strategies.leaf_ranges", "parts"),
 )
 def test_each_that_has_moved_is_there(old, new):
     module, told = imported(f"mapreduce.{old}")

@@ -17,6 +17,7 @@ from mapreduce.errors import UsageError
 from mapreduce.plan.settings import Settings, make
 from mapreduce.support.options import POSITIVE, between, described, option, parse, spelled
 from programs import gradreduce, succeed
+from quick import cases
 
 
 @dataclass(frozen=True)
@@ -36,43 +37,36 @@ def test_values_have_the_types_of_the_fields():
     assert parse(None, None, "--optimizer own") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("share=1", r"--optimizer own, option share: expected a number in \[0, 1\), found '1'"),
-        ("share=nan", r"option share: expected a number in \[0, 1\), found 'nan'"),
-        ("share=", r"option share: expected a number in \[0, 1\), found ''"),
-        ("limit=inf", "option limit: expected a finite, positive number, found 'inf'"),
-        ("count=2.5", "option count: expected a whole number, found '2.5'"),
-        ("is_fast=1", "option is_fast: expected true or false, found '1'"),
-        (
-            "shares=0.1",
-            r"no option 'shares': expected one of share, count, .* Did you mean .?share",
-        ),
-        ("share=0.1,share=0.2", "the option share is given twice"),
-        ("0.1", "expected options such as share=VALUE, found '0.1'"),
-        ("", "expected options such as share=VALUE, found ''"),
-    ],
+@cases(
+    "text, message",
+    ("share=1", r"--optimizer own, option share: expected a number in \[0, 1\), found '1'"),
+    ("share=nan", r"option share: expected a number in \[0, 1\), found 'nan'"),
+    ("share=", r"option share: expected a number in \[0, 1\), found ''"),
+    ("limit=inf", "option limit: expected a finite, positive number, found 'inf'"),
+    ("count=2.5", "option count: expected a whole number, found '2.5'"),
+    ("is_fast=1", "option is_fast: expected true or false, found '1'"),
+    ("shares=0.1", r"no option 'shares': expected one of share, count, .* Did you mean .?share"),
+    ("share=0.1,share=0.2", "the option share is given twice"),
+    ("0.1", "expected options such as share=VALUE, found '0.1'"),
+    ("", "expected options such as share=VALUE, found ''"),
 )
 def test_wrong_options_are_named(text, message):
     with pytest.raises(UsageError, match=message):
         parse(Own, text, "--optimizer own")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("share=0.1", "share=0.1"),
-        ("count=7, share=0.10", "share=0.1,count=7"),
-        ("count=07,share=1e-1", "share=0.1,count=7"),
-        ("limit=1e3", "limit=1000"),
-        ("limit=1000.0", "limit=1000"),
-        ("limit=1e-8", "limit=1e-8"),
-        ("limit=1.0E+30", "limit=1e+30"),
-        ("share=5e-324", "share=5e-324"),
-        ("is_fast=TRUE,name= 0.10", "name=0.10,is_fast=true"),
-        ("share=0.5", "share=0.5"),
-    ],
+@cases(
+    "text, expected",
+    ("share=0.1", "share=0.1"),
+    ("count=7, share=0.10", "share=0.1,count=7"),
+    ("count=07,share=1e-1", "share=0.1,count=7"),
+    ("limit=1e3", "limit=1000"),
+    ("limit=1000.0", "limit=1000"),
+    ("limit=1e-8", "limit=1e-8"),
+    ("limit=1.0E+30", "limit=1e+30"),
+    ("share=5e-324", "share=5e-324"),
+    ("is_fast=TRUE,name= 0.10", "name=0.10,is_fast=true"),
+    ("share=0.5", "share=0.5"),
 )
 def test_one_spelling(text, expected):
     found = spelled(Own, text, "--optimizer own")
@@ -119,15 +113,13 @@ class Whole:
     count: int = option(1.5, "how many")
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (Many, "the options Many, sizes: expected int, float, str or bool, or one of"),
-        (Outside, r"the options Outside, share: expected a number in \[0, 1\) as its default"),
-        (Whole, "the options Whole, count: expected a whole number as its default, found 1.5"),
-        (int, "the options int: expected a dataclass"),
-        (Own(), "expected a dataclass"),
-    ],
+@cases(
+    "kind, message",
+    (Many, "the options Many, sizes: expected int, float, str or bool, or one of"),
+    (Outside, r"the options Outside, share: expected a number in \[0, 1\) as its default"),
+    (Whole, "the options Whole, count: expected a whole number as its default, found 1.5"),
+    (int, "the options int: expected a dataclass"),
+    (Own(), "expected a dataclass"),
 )
 def test_a_wrong_declaration_is_named(kind, message):
     for look in (described, lambda one: parse(one, None, "--optimizer own")):
@@ -244,13 +236,11 @@ wide, lost, more = map(made, (wide, lost, more))
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("wide", r"block 0: expected the array 'mean' as float32 \(39,\), as before the"),
-        ("lost", "expected the array 'mean' as .*, found none: does optimizer=\"wrong_steps:l"),
-        ("more", "found other, too, which init has not made"),
-    ],
+@cases(
+    "name, message",
+    ("wide", r"block 0: expected the array 'mean' as float32 \(39,\), as before the"),
+    ("lost", "expected the array 'mean' as .*, found none: does optimizer=\"wrong_steps:l"),
+    ("more", "found other, too, which init has not made"),
 )
 def test_a_state_that_changes_its_kind(name, message, tmp_path, monkeypatch):
     data = datasets.blobs(tmp_path / "data").folder
@@ -289,15 +279,13 @@ def test_one_plan_for_all_spellings(tmp_path, monkeypatch):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("old", "new", "optimizer", "model"),
-    [
-        ("keep", "kept_share", "it has no option 'keep': expected one of kept_share, times", ""),
-        (", options=Options", "", "expected no arguments, found 'keep=0.8'", ""),
-        ("between(0, 1)", "between(0.85, 1)", "option keep: expected a number in [0.85, 1)", ""),
-        ("width", "breadth", "", "it has no option 'width': expected one of breadth"),
-        ("    Options = Options", "    pass", "", "expected no arguments, found 'width=4'"),
-    ],
+@cases(
+    "old, new, optimizer, model",
+    ("keep", "kept_share", "it has no option 'keep': expected one of kept_share, times", ""),
+    (", options=Options", "", "expected no arguments, found 'keep=0.8'", ""),
+    ("between(0, 1)", "between(0.85, 1)", "option keep: expected a number in [0.85, 1)", ""),
+    ("width", "breadth", "", "it has no option 'width': expected one of breadth"),
+    ("    Options = Options", "    pass", "", "expected no arguments, found 'width=4'"),
 )
 def test_options_that_are_gone_since(old, new, optimizer, model, tmp_path, monkeypatch):
     data = datasets.blobs(tmp_path / "data").folder

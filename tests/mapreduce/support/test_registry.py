@@ -25,7 +25,7 @@ from mapreduce.runners.yarn import shipping
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import trust
 from mapreduce.training import creating
-from quick import first_of
+from quick import cases, first_of
 
 MINE = '''\
 """A model of one's own, which begins where it is told to, and what else has a family."""
@@ -87,16 +87,14 @@ def reference(made):
 
 
 class TestEveryTask:
-    @pytest.mark.parametrize(
+    @cases(
         "how",
-        [
-            *first_of(
-                "-r parallel --workers 2 --start-method forkserver",
-                "-r parallel --workers 2 --start-method fork",
-                "-r parallel --workers 2 --executor gang",
-            ),
-            pytest.param("-r local --workers 1", marks=pytest.mark.long),
-        ],
+        *first_of(
+            "-r parallel --workers 2 --start-method forkserver",
+            "-r parallel --workers 2 --start-method fork",
+            "-r parallel --workers 2 --executor gang",
+        ),
+        pytest.param("-r local --workers 1", marks=pytest.mark.long),
     )
     def test_one_hash_on_every_runner(self, made, reference, tmp_path, how):
         found = train(made, tmp_path / "run", "--model", "mine:Mine:1,2", *how.split())
@@ -233,9 +231,10 @@ def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
     assert plan.sha256 == "45e9e7f4fd16fca7047259bc9d9f5ea2a2cb9386dbff2f2a98f7c481208eff6f"
 
 
-@pytest.mark.parametrize(
-    ("family", "builtin", "named"),
-    [("models", models.MODELS, "Mine"), ("schedules", optim.SCHEDULES, "halved")],
+@cases(
+    "family, builtin, named",
+    ("models", models.MODELS, "Mine"),
+    ("schedules", optim.SCHEDULES, "halved"),
 )
 def test_an_installed_package_adds_members(made, tmp_path, monkeypatch, family, builtin, named):
     info = tmp_path / "extra-1.0.dist-info"
@@ -269,17 +268,15 @@ def test_unknown_names(family):
         family.load(f"{first}:3")
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("nowhere:Model", "ModuleNotFoundError: No module named 'nowhere'"),
-        ("mine:Missing", "has no attribute 'Missing'"),
-        ("mine:halved", "expected a mapreduce.parts.Model, found <func"),
-        ("mine:np", "expected a mapreduce.parts.Model, found <mod"),
-        ("broken:Model", "broken:Model cannot be imported: ZeroDivisionError"),
-        ("leaving:Model", "leaving:Model cannot be imported: SystemExit: 3"),
-        ("lacking:Half", "lacking:Half: it lacks the methods _parameters, gradient, init, logits"),
-    ],
+@cases(
+    "spec, expected",
+    ("nowhere:Model", "ModuleNotFoundError: No module named 'nowhere'"),
+    ("mine:Missing", "has no attribute 'Missing'"),
+    ("mine:halved", "expected a mapreduce.parts.Model, found <func"),
+    ("mine:np", "expected a mapreduce.parts.Model, found <mod"),
+    ("broken:Model", "broken:Model cannot be imported: ZeroDivisionError"),
+    ("leaving:Model", "leaving:Model cannot be imported: SystemExit: 3"),
+    ("lacking:Half", "lacking:Half: it lacks the methods _parameters, gradient, init, logits"),
 )
 def test_what_cannot_be_used(made, tmp_path, monkeypatch, spec, expected):
     (tmp_path / "broken.py").write_text("1 / 0\n")

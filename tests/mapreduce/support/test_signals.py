@@ -15,6 +15,7 @@ from hdfs_utils.errors import StorageError
 from jobs.word_count import WordCount
 from mapreduce.errors import Interrupted
 from mapreduce.support import signals
+from quick import cases
 
 NUMBERS = pytest.mark.parametrize("number", signals.NUMBERS)
 
@@ -238,15 +239,13 @@ def test_nothing_is_left_where_nothing_came():
     assert handlers() == before
 
 
-@pytest.mark.parametrize(
-    ("error", "asked", "default", "expected"),
-    [
-        (Interrupted(signal.SIGINT), None, [], ["all"]),
-        # Some runners delete after failures too.
-        (Interrupted(signal.SIGINT), None, ["ALL"], ["all"]),
-        (ValueError("no number"), None, ["ALL"], ["all"]),
-        (Interrupted(signal.SIGINT), ["NONE"], ["NONE"], []),
-    ],
+@cases(
+    "error, asked, default, expected",
+    (Interrupted(signal.SIGINT), None, [], ["all"]),
+    # Some runners delete after failures too.
+    (Interrupted(signal.SIGINT), None, ["ALL"], ["all"]),
+    (ValueError("no number"), None, ["ALL"], ["all"]),
+    (Interrupted(signal.SIGINT), ["NONE"], ["NONE"], []),
 )
 def test_files_of_a_job_that_ended_early_are_deleted_once(error, asked, default, expected):
     """Unless the user keeps them after failures."""

@@ -3,6 +3,7 @@
 import pytest
 
 from mapreduce.support.suggest import did_you_mean, missing, names_in
+from quick import cases
 
 
 def test_the_name_that_is_most_alike():
@@ -13,15 +14,13 @@ def test_the_name_that_is_most_alike():
     assert did_you_mean("x", ["sgd", "adam"]) == did_you_mean("x", []) == ""
 
 
-@pytest.mark.parametrize(
-    ("path", "folder", "said"),
-    [
-        ("hdfs://host:1/data/on", "hdfs://host:1/data/", "Did you mean hdfs://host:1/data/one?"),
-        ("hdfs:///on", "hdfs:///", "Did you mean hdfs:///one?"),
-        ("s3://bucket/in/on/", "s3://bucket/in/", "Did you mean s3://bucket/in/one?"),
-        ("on", ".", "Did you mean one?"),
-        ("/on", "/", "Did you mean /one?"),
-    ],
+@cases(
+    "path, folder, said",
+    ("hdfs://host:1/data/on", "hdfs://host:1/data/", "Did you mean hdfs://host:1/data/one?"),
+    ("hdfs:///on", "hdfs:///", "Did you mean hdfs:///one?"),
+    ("s3://bucket/in/on/", "s3://bucket/in/", "Did you mean s3://bucket/in/one?"),
+    ("on", ".", "Did you mean one?"),
+    ("/on", "/", "Did you mean /one?"),
 )
 def test_an_input_that_is_not_there(path, folder, said):
     asked = []
