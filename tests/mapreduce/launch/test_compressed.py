@@ -14,6 +14,7 @@ import mapreduce
 from mapreduce.errors import DataError
 from mapreduce.launch import run as launch
 from mapreduce.mrjob_patches import registry
+from quick import cases
 
 
 class Unpacks(MRJob):
@@ -51,14 +52,12 @@ def test_every_format_is_read_by_its_name(tmp_path, runner):
 
 
 @RUNNERS
-@pytest.mark.parametrize(
-    ("name", "content", "advice"),
-    [
-        ("a.txt", gzip.compress(b"a\n", mtime=0), r"Rename it to a\.txt\.gz, or decompress it"),
-        ("a.tgz", gzip.compress(b"a\n", mtime=0), r"\(gzip\).* Unpack it, as by: tar -xf"),
-        ("a.gz", lzma.compress(b"a\n"), r"\(xz\).* Rename it to a\.gz\.xz, or decompress it"),
-        ("a.txt", b"PK\x03\x04a\nb\n", r"\(ZIP, or .* Decompress it, as by: unzip -p"),
-    ],
+@cases(
+    "name, content, advice",
+    ("a.txt", gzip.compress(b"a\n", mtime=0), r"Rename it to a\.txt\.gz, or decompress it"),
+    ("a.tgz", gzip.compress(b"a\n", mtime=0), r"\(gzip\).* Unpack it, as by: tar -xf"),
+    ("a.gz", lzma.compress(b"a\n"), r"\(xz\).* Rename it to a\.gz\.xz, or decompress it"),
+    ("a.txt", b"PK\x03\x04a\nb\n", r"\(ZIP, or .* Decompress it, as by: unzip -p"),
 )
 def test_what_would_be_read_as_text_is_refused(tmp_path, runner, name, content, advice):
     path = tmp_path / name
@@ -95,17 +94,15 @@ def test_a_program_gets_any_file(tmp_path):
     assert mapreduce.run(Unpacks, path, arguments=one).pairs == [(None, "abc\n")]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "advice"),
-    [
-        ("a.GZ", gzip.compress(b"", mtime=0), "Rename it to a.gz, or decompress it"),
-        ("a.DEFLATE", zlib.compress(b""), "Rename it to a.deflate, or decompress it"),
-        ("a.xz", lzma.compress(b""), "Decompress it, as by: xz -dc"),
-        ("a.lz4", b"\x04\x22\x4d\x18", "Decompress it, as by: lz4 -dc"),
-        ("a.gz", gzip.compress(b"", mtime=0), None),
-        ("a.lz4", b"\0\0\0\1", None),
-        ("a.txt", b"a\n", None),
-    ],
+@cases(
+    "name, content, advice",
+    ("a.GZ", gzip.compress(b"", mtime=0), "Rename it to a.gz, or decompress it"),
+    ("a.DEFLATE", zlib.compress(b""), "Rename it to a.deflate, or decompress it"),
+    ("a.xz", lzma.compress(b""), "Decompress it, as by: xz -dc"),
+    ("a.lz4", b"\x04\x22\x4d\x18", "Decompress it, as by: lz4 -dc"),
+    ("a.gz", gzip.compress(b"", mtime=0), None),
+    ("a.lz4", b"\0\0\0\1", None),
+    ("a.txt", b"a\n", None),
 )
 def test_what_hadoop_would_read_as_text_is_not_uploaded(tmp_path, name, content, advice):
     (tmp_path / name).write_bytes(content)

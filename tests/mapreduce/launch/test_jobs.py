@@ -30,6 +30,7 @@ from programs import (
     unread,
     wait_until,
 )
+from quick import cases
 
 #: Waits at one word for a file that never comes, and prints, as scripts do.
 JOB = f"""\
@@ -59,16 +60,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "state", "cause"),
-    [
-        (["-o", "out", "in.txt"], 0, "succeeded", None),
-        (["-r", "inline", "-o", "out", "in.txt"], 0, "succeeded", None),
-        (["in.txt"], 2, "failed", "--json: nobody reads the output here"),
-        (["-o", "out", "gone.txt"], 66, "failed", "the input gone.txt does not exist"),
-        (["-o", "out", "--wrokers", "in.txt"], 2, "failed", "--workers"),
-        (["-o", "state", "in.txt"], 73, "failed", "is not empty"),
-    ],
+@cases(
+    "arguments, code, state, cause",
+    (["-o", "out", "in.txt"], 0, "succeeded", None),
+    (["-r", "inline", "-o", "out", "in.txt"], 0, "succeeded", None),
+    (["in.txt"], 2, "failed", "--json: nobody reads the output here"),
+    (["-o", "out", "gone.txt"], 66, "failed", "the input gone.txt does not exist"),
+    (["-o", "out", "--wrokers", "in.txt"], 2, "failed", "--workers"),
+    (["-o", "state", "in.txt"], 73, "failed", "is not empty"),
 )
 def test_standard_output_is_one_report(folder, arguments, code, state, cause):
     (folder / "state").mkdir()

@@ -16,7 +16,7 @@ import programs
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
-from quick import each, first_of
+from quick import cases, each, first_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -188,19 +188,17 @@ def test_failures_are_exceptions(text):
         mapreduce.run(stock_jobs.Raises, lines=["nine"], runner="inline")
 
 
-@pytest.mark.parametrize(
-    ("inputs", "given", "error", "message"),
-    [
-        (None, {}, UsageError, "either inputs, which are paths, or lines"),
-        ("words.txt", {"lines": LINES}, UsageError, "either inputs"),
-        (None, {"lines": "to be"}, UsageError, r"found str; text\.splitlines"),
-        (None, {"lines": ["a", "b\nc"]}, UsageError, r"lines\[1\] holds a line feed"),
-        ([], {}, UsageError, "expected one path or more"),
-        ("words.txt", {"arguments": ["-r", "local"]}, UsageError, "parameters of their own"),
-        ("words.txt", {"arguments": ["--wrokers", 2]}, UsageError, r"Did you mean --workers\?"),
-        ("words.txt", {"runner": "paralel"}, UsageError, "this: bad runner alias: paralel"),
-        ("no.txt", {}, MissingInputError, r"the input .*no\.txt does not exist"),
-    ],
+@cases(
+    "inputs, given, error, message",
+    (None, {}, UsageError, "either inputs, which are paths, or lines"),
+    ("words.txt", {"lines": LINES}, UsageError, "either inputs"),
+    (None, {"lines": "to be"}, UsageError, r"found str; text\.splitlines"),
+    (None, {"lines": ["a", "b\nc"]}, UsageError, r"lines\[1\] holds a line feed"),
+    ([], {}, UsageError, "expected one path or more"),
+    ("words.txt", {"arguments": ["-r", "local"]}, UsageError, "parameters of their own"),
+    ("words.txt", {"arguments": ["--wrokers", 2]}, UsageError, r"Did you mean --workers\?"),
+    ("words.txt", {"runner": "paralel"}, UsageError, "this: bad runner alias: paralel"),
+    ("no.txt", {}, MissingInputError, r"the input .*no\.txt does not exist"),
 )
 def test_parameters_that_make_no_sense(text, monkeypatch, inputs, given, error, message):
     monkeypatch.chdir(text.parent)

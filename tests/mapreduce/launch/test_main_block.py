@@ -9,7 +9,7 @@ import pytest
 import mapreduce
 import programs
 from programs import gradreduce, succeed
-from quick import each, first_of
+from quick import cases, each, first_of
 
 LINES = "to be or not\nto be a rose\n"
 ALL = {"to": 2, "be": 2, "or": 1, "not": 1, "a": 1, "rose": 1}
@@ -273,15 +273,13 @@ def test_in_tasks_that_import_the_script_again(script, name, how):
 FAILING = "Short.mapper = lambda self, key, line: 1 / 0\n"
 
 
-@pytest.mark.parametrize(
-    ("block", "code", "printed"),
-    [
-        ("Short.run()\nprint('after')", 1, ""),
-        ("try:\n    Short.run()\nexcept Exception:\n    print('caught')", 1, ""),
-        ("try:\n    Short.run()\nexcept SystemExit as e:\n    sys.exit(e.code + 4)", 5, ""),
-        ("try:\n    Short.run()\nfinally:\n    print('over')", 1, "over\n"),
-        ("try:\n    Short.run()\nexcept:\n    print('caught')", 0, "caught\n"),
-    ],
+@cases(
+    "block, code, printed",
+    ("Short.run()\nprint('after')", 1, ""),
+    ("try:\n    Short.run()\nexcept Exception:\n    print('caught')", 1, ""),
+    ("try:\n    Short.run()\nexcept SystemExit as e:\n    sys.exit(e.code + 4)", 5, ""),
+    ("try:\n    Short.run()\nfinally:\n    print('over')", 1, "over\n"),
+    ("try:\n    Short.run()\nexcept:\n    print('caught')", 0, "caught\n"),
 )
 @pytest.mark.parametrize("runner", [*first_of("local", "inline", "parallel")][::-1])
 def test_a_failed_job_exits_and_is_told_once(script, block, code, printed, runner):
@@ -291,12 +289,10 @@ def test_a_failed_job_exits_and_is_told_once(script, block, code, printed, runne
     assert runner == "local" or "ZeroDivisionError" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [
-        ("if '--mapper' in sys.argv:\n    sys.exit()\nShort.run()", "What stands before this call"),
-        ("if '--mapper' in sys.argv:\n    1 / 0\nShort.run()", "ZeroDivisionError"),
-    ],
+@cases(
+    "block, said",
+    ("if '--mapper' in sys.argv:\n    sys.exit()\nShort.run()", "What stands before this call"),
+    ("if '--mapper' in sys.argv:\n    1 / 0\nShort.run()", "ZeroDivisionError"),
 )
 @pytest.mark.parametrize("how", [*HOW])
 def test_a_task_that_does_not_get_there_is_an_error(script, block, said, how):

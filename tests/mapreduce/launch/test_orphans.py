@@ -22,6 +22,7 @@ from mapreduce.runs import lease
 from mapreduce.support import traits
 from mapreduce.support.traits import Step
 from programs import gradreduce, succeed
+from quick import cases
 
 STEPS = (Step("application_1_0001", "step"), Step("application_1_0002", "tmp/out"))
 
@@ -215,14 +216,12 @@ def test_what_has_changed_is_not_adopted_and_named(folder, name, caplog):
     assert (place / orphans._LEFT).exists()
 
 
-@pytest.mark.parametrize(
-    ("runner", "arguments", "said"),
-    [
-        (Runner("in", jobconf={"a": 1}), (), "its options have changed"),
-        (Runner("in", job="Other"), (), ""),
-        (Runner("in", spark=True), (), ""),
-        (Runner("in"), ("-D", "a=1"), ""),
-    ],
+@cases(
+    "runner, arguments, said",
+    (Runner("in", jobconf={"a": 1}), (), "its options have changed"),
+    (Runner("in", job="Other"), (), ""),
+    (Runner("in", spark=True), (), ""),
+    (Runner("in"), ("-D", "a=1"), ""),
 )
 def test_another_command_adopts_nothing(folder, runner, arguments, said, caplog):
     left_by()

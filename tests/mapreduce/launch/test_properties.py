@@ -1,35 +1,31 @@
 """Misspelt properties of Hadoop's: a question, and never an error."""
 
-import pytest
 import stock_jobs
 
 import mapreduce
 from mapreduce.launch.properties import KNOWN, question
+from quick import cases
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("mapreduce.jobs.reduce", "mapreduce.job.reduces"),
-        ("mapreduce.map.memory", "mapreduce.map.memory.mb"),
-        ("mapreduce.job.queue", "mapreduce.job.queuename"),
-        # An old family with a new name.
-        ("mapred.job.reduces", "mapreduce.job.reduces"),
-        ("yarn.app.mapreduce.am.resources.mb", "yarn.app.mapreduce.am.resource.mb"),
-    ],
+@cases(
+    "name, meant",
+    ("mapreduce.jobs.reduce", "mapreduce.job.reduces"),
+    ("mapreduce.map.memory", "mapreduce.map.memory.mb"),
+    ("mapreduce.job.queue", "mapreduce.job.queuename"),
+    # An old family with a new name.
+    ("mapred.job.reduces", "mapreduce.job.reduces"),
+    ("yarn.app.mapreduce.am.resources.mb", "yarn.app.mapreduce.am.resource.mb"),
 )
 def test_a_name_that_is_nearly_right(name, meant):
     assert question(name) == f"Did you mean {meant}?"
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *("", "mapreduce", "mapreduce.", "mapreduce..", "mapreduce." + "x" * 5000, "Ö.ü"),
-        # A user's own, and some of Hadoop's that are not in the list.
-        *("my.job.reduces", "mapreduce.our.threshold", "mapreduce.ifile.readahead"),
-        *("mapreduce.map.resource.yarn.io/gpu", "mapreduce.output.textoutputformat.separator"),
-    ],
+    *("", "mapreduce", "mapreduce.", "mapreduce..", "mapreduce." + "x" * 5000, "Ö.ü"),
+    # A user's own, and some of Hadoop's that are not in the list.
+    *("my.job.reduces", "mapreduce.our.threshold", "mapreduce.ifile.readahead"),
+    *("mapreduce.map.resource.yarn.io/gpu", "mapreduce.output.textoutputformat.separator"),
 )
 def test_a_name_that_may_be_right(name):
     assert question(name) == ""

@@ -3,6 +3,7 @@
 import pytest
 
 from programs import gradreduce
+from quick import cases
 
 JOB = """\
 from mrjob.job import MRJob
@@ -33,20 +34,18 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["run -r inline", "run -r local", "run", "explain", "check"])
-@pytest.mark.parametrize(
-    ("given", "code", "missing"),
-    [
-        (
-            "--stop-words stosp.txt",
-            66,
-            "--stop-words: the file stosp.txt does not exist. Did you mean stops.txt?",
-        ),
-        ("--stop-words some", 74, "some"),
-        ("--stop-words stops.txt --more none", 66, "none"),
-        ("--file none", 74, "none"),
-        ("--archive none.tar", 74, "none"),
-        ("--dir none", 66, "none"),
-    ],
+@cases(
+    "given, code, missing",
+    (
+        "--stop-words stosp.txt",
+        66,
+        "--stop-words: the file stosp.txt does not exist. Did you mean stops.txt?",
+    ),
+    ("--stop-words some", 74, "some"),
+    ("--stop-words stops.txt --more none", 66, "none"),
+    ("--file none", 74, "none"),
+    ("--archive none.tar", 74, "none"),
+    ("--dir none", 66, "none"),
 )
 def test_what_is_missing_is_named(folder, command, given, code, missing):
     name, *runner = command.split()
