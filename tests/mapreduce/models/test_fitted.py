@@ -9,6 +9,7 @@ from mapreduce.inference.predictor import Predictor, extras_of
 from mapreduce.models.fitted import FittedModel, TrainedOn
 from mapreduce.support import trust
 from mapreduce.training.api import TrainedModel
+from quick import cases
 
 OWN = '''
 from mapreduce.parts import Estimator
@@ -113,13 +114,11 @@ def test_numbers_have_the_squared_error():
     assert scaled.tolist() == [[3], [7]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [
-        ("forest", UsageError, "unknown model 'forest': expected one of gradient, or MODULE:NAME"),
-        ("other_estimators:Trees", UntrustedError, "If you trust it, add --trust other_estim"),
-        ("own_estimators:Nothing", MemberError, "expected a mapreduce.parts.Estimator"),
-    ],
+@cases(
+    "kind, error, message",
+    ("forest", UsageError, "unknown model 'forest': expected one of gradient, or MODULE:NAME"),
+    ("other_estimators:Trees", UntrustedError, "If you trust it, add --trust other_estim"),
+    ("own_estimators:Nothing", MemberError, "expected a mapreduce.parts.Estimator"),
 )
 def test_kinds_that_cannot_be_used(kind, error, message):
     with pytest.raises(error, match=message):

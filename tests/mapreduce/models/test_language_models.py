@@ -10,6 +10,7 @@ from mapreduce import models
 from mapreduce.data.batch import Batch
 from mapreduce.errors import DataError, UsageError
 from mapreduce.models.context import Context
+from quick import cases
 
 STEPS, CLASSES = 6, 7
 SPECS = ["embedding:3:words=7,gru:4", "embedding:4:words=7,layernorm,lstm:3,dense:5,tanh"]
@@ -112,15 +113,13 @@ def test_recurrent_parameters_are_as_large_as_the_units_say_at_first(name):
     assert abs(first).max() <= 1 / 5
 
 
-@pytest.mark.parametrize(
-    ("value", "spec", "what"),
-    [
-        (0.5, SPECS[0], "a token of layer embedding:3:words=7"),
-        (-1.0, SPECS[0], "a token of"),
-        (7.0, SPECS[0], "a token of"),
-        (math.nan, SPECS[0], "a token of"),
-        (7.0, "embedding:3,gru:2", "a class, a whole number from 0 to 6"),
-    ],
+@cases(
+    "value, spec, what",
+    (0.5, SPECS[0], "a token of layer embedding:3:words=7"),
+    (-1.0, SPECS[0], "a token of"),
+    (7.0, SPECS[0], "a token of"),
+    (math.nan, SPECS[0], "a token of"),
+    (7.0, "embedding:3,gru:2", "a class, a whole number from 0 to 6"),
 )
 def test_what_is_no_token_is_refused(value, spec, what):
     model, batch = make(spec), texts(3)
@@ -138,17 +137,15 @@ def test_an_embedding_after_another_layer_passes_no_gradient():
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-@pytest.mark.parametrize(
-    ("spec", "shape", "classes", "message"),
-    [
-        ("gru:3", (5, 4), 2, "a sequence of 5 steps, which cannot predict the next of 20 elements"),
-        ("embedding:3,gru:3", (5,), 0, "cannot predict numbers.*Add the layer last"),
-        ("gru:3", (5,), 2, "layer gru:3: expected a sequence.*found a vector of 5"),
-        ("embedding:3", (5, 4), 2, "layer embedding:3: expected a vector of tokens"),
-        ("last", (5,), 2, "layer last: expected a sequence"),
-        ("gru:0,last", (5, 4), 2, "layer gru:0: expected units of at least 1"),
-        ("embedding:3:words=0", (5,), 2, "expected words of at least 1"),
-    ],
+@cases(
+    "spec, shape, classes, message",
+    ("gru:3", (5, 4), 2, "a sequence of 5 steps, which cannot predict the next of 20 elements"),
+    ("embedding:3,gru:3", (5,), 0, "cannot predict numbers.*Add the layer last"),
+    ("gru:3", (5,), 2, "layer gru:3: expected a sequence.*found a vector of 5"),
+    ("embedding:3", (5, 4), 2, "layer embedding:3: expected a vector of tokens"),
+    ("last", (5,), 2, "layer last: expected a sequence"),
+    ("gru:0,last", (5, 4), 2, "layer gru:0: expected units of at least 1"),
+    ("embedding:3:words=0", (5,), 2, "expected words of at least 1"),
 )
 def test_layers_that_do_not_fit(spec, shape, classes, message):
     with pytest.raises(UsageError, match=message):

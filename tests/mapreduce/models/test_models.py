@@ -15,6 +15,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.errors import UsageError
 from mapreduce.models.context import Context, Key, Workspace
 from mapreduce.testing import check_model
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -252,9 +253,17 @@ class TestSpecification:
         ):
             models.parse(spec)
 
-    @pytest.mark.parametrize(
+    @cases(
         "spec",
-        ["mlp", "mlp:", "mlp:0", "mlp:-3", "mlp:3,", "mlp:3,,4", "mlp:a", "mlp:1.5", "mlp:3;4"],
+        "mlp",
+        "mlp:",
+        "mlp:0",
+        "mlp:-3",
+        "mlp:3,",
+        "mlp:3,,4",
+        "mlp:a",
+        "mlp:1.5",
+        "mlp:3;4",
     )
     def test_malformed(self, spec):
         with pytest.raises(UsageError, match=r"model 'mlp.*': expected mlp:WIDTH\[,WIDTH...\]"):

@@ -8,6 +8,7 @@ from mapreduce.errors import UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.runs.directory import RunDir
 from programs import gradreduce
+from quick import cases
 
 MODELS = '''
 import numpy as np
@@ -172,21 +173,19 @@ def data(tmp_path, monkeypatch):
 PLAN = "--rounds", 3, "-r", "inline", "-q"
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        ("Unscored", 2, "or else evaluations tell of another one: write a method score"),
-        ("Unwritten", 2, "found 3 of 39 elements that depend on what out had before, the fi"),
-        ("InTraining", 2, "found 3 of 39 elements that depend on what out had before"),
-        ("Changes", 2, "leave the parameters as they are; found changed ones"),
-        ("ByChance", 2, "two calls of gradient give the same: random numbers come from"),
-        ("Lossless", 2, "expected that gradient returns the loss, a number; found None"),
-        ("Twice", 2, "Twice._parameters: expected different names, found ['weight',"),
-        ("Uphill", 2, "found -1 times that: its sign is wrong"),
-        ("Single", 2, "found -1 times that: its sign is wrong"),
-        ("Means", 2, "expected that gradient returns the sum of the losses, not a mean"),
-        ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
-    ],
+@cases(
+    "name, code, message",
+    ("Unscored", 2, "or else evaluations tell of another one: write a method score"),
+    ("Unwritten", 2, "found 3 of 39 elements that depend on what out had before, the fi"),
+    ("InTraining", 2, "found 3 of 39 elements that depend on what out had before"),
+    ("Changes", 2, "leave the parameters as they are; found changed ones"),
+    ("ByChance", 2, "two calls of gradient give the same: random numbers come from"),
+    ("Lossless", 2, "expected that gradient returns the loss, a number; found None"),
+    ("Twice", 2, "Twice._parameters: expected different names, found ['weight',"),
+    ("Uphill", 2, "found -1 times that: its sign is wrong"),
+    ("Single", 2, "found -1 times that: its sign is wrong"),
+    ("Means", 2, "expected that gradient returns the sum of the losses, not a mean"),
+    ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
 )
 def test_what_breaks_the_contract(data, tmp_path, name, code, message):
     done = gradreduce("train", data, "--run", "run", "--model", f"own_squares:{name}", *PLAN)

@@ -16,6 +16,7 @@ from mapreduce.models.layers.residual import Residual
 from mapreduce.models.layers.spec import parse
 from mapreduce.training.given import specification
 from programs import WIDE, gradreduce, succeed
+from quick import cases
 
 _SIZES = st.integers(1, 99)
 _PLAIN = st.sampled_from(["relu", "tanh", "sigmoid", "gelu", "batchnorm", "global-average-pool"])
@@ -43,49 +44,47 @@ def test_blanks_and_defaults_are_not_written():
     assert [str(layer) for layer in layers] == ["conv:16x5", "relu", "pool:2"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("relu,cnv:16x5", "layer 'cnv:16x5': unknown layer: .* Did you mean conv?"),
-        ("cnv:16x5,relu", "unknown model 'cnv:16x5,relu': .* Did you mean conv?"),
-        ("conv:16", "layer 'conv:16': expected conv:FILTERSxSIZE"),
-        ("conv:16x5x2", "layer 'conv:16x5x2': expected conv:FILTERSxSIZE"),
-        ("conv:16x5:strid=2", "layer 'conv:16x5:strid=2': expected conv:FILTERS"),
-        ("conv:16x5:stride=2:stride=3", "expected conv:FILTERS"),
-        ("conv:axb", "expected conv:FILTERSxSIZE"),
-        ("dense", "layer 'dense': expected dense:UNITS"),
-        ("relu:3", "layer 'relu:3': expected relu, which has no arguments"),
-        ("dense:4,,relu", "no layer before or after one of the commas"),
-        ("residual:relu", "layer 'residual:relu': expected residual"),
-        ("residual()", "no layer before or after"),
-        ("residual(" * 4 + "relu" + ")" * 4, "at most 3 residual blocks within each other"),
-        ("residual(" * 10_000, "at most 3 residual blocks within each other"),
-        ("relu," * 10_000 + "relu", "expected at most 10,000, found 10,001"),
-        ("dense:" + "9" * 4000, "expected numbers below 2,147,483,648"),
-        ("leaky-relu:slope=nan", "expected numbers below"),
-        ("leaky-relu:slope=-inf", "expected numbers below"),
-        ("conv:1x1:padding=1000000,global-average-pool", "does not fit into"),
-        ("dense:4,relu)", "the parenthesis at 12 closes nothing"),
-        ("dense:4,residual(relu", "1 open parentheses are not closed"),
-        ("dense:4,relu(tanh)", "only residual"),
-        (
-            "conv:4x30",
-            "conv:4x30: expected an image of at least 30 × 30 .*found an image of 28 × 28 × 1",
-        ),
-        ("dense:4,conv:4x3", "layer conv:4x3: expected an image .*, found a vector of 4"),
-        (
-            "pool:2,pool:15",
-            "layer pool:15: expected an image of at least 15 × 15 .*found .* 14 × 14 × 1",
-        ),
-        ("residual(conv:4x3)", "give .* 26 × 26 × 4 .*, which cannot be added .* 28 × 28 × 1"),
-        ("dense:0", "layer dense:0: expected units of at least 1, found 0"),
-        ("conv:3x3:padding=-1", "expected padding of at least 0, found -1"),
-        ("conv:3x3:stride=0", "expected stride of at least 1, found 0"),
-        ("dropout:1.0", r"expected a rate in \[0, 1\), found 1.0"),
-        ("dropout:nan", "layer 'dropout:nan': expected numbers below"),
-        ("sequential", "--model sequential: expected lenet5"),
-        ("dense:10000000,dense:10000000", "does not fit into"),
-    ],
+@cases(
+    "spec, message",
+    ("relu,cnv:16x5", "layer 'cnv:16x5': unknown layer: .* Did you mean conv?"),
+    ("cnv:16x5,relu", "unknown model 'cnv:16x5,relu': .* Did you mean conv?"),
+    ("conv:16", "layer 'conv:16': expected conv:FILTERSxSIZE"),
+    ("conv:16x5x2", "layer 'conv:16x5x2': expected conv:FILTERSxSIZE"),
+    ("conv:16x5:strid=2", "layer 'conv:16x5:strid=2': expected conv:FILTERS"),
+    ("conv:16x5:stride=2:stride=3", "expected conv:FILTERS"),
+    ("conv:axb", "expected conv:FILTERSxSIZE"),
+    ("dense", "layer 'dense': expected dense:UNITS"),
+    ("relu:3", "layer 'relu:3': expected relu, which has no arguments"),
+    ("dense:4,,relu", "no layer before or after one of the commas"),
+    ("residual:relu", "layer 'residual:relu': expected residual"),
+    ("residual()", "no layer before or after"),
+    ("residual(" * 4 + "relu" + ")" * 4, "at most 3 residual blocks within each other"),
+    ("residual(" * 10_000, "at most 3 residual blocks within each other"),
+    ("relu," * 10_000 + "relu", "expected at most 10,000, found 10,001"),
+    ("dense:" + "9" * 4000, "expected numbers below 2,147,483,648"),
+    ("leaky-relu:slope=nan", "expected numbers below"),
+    ("leaky-relu:slope=-inf", "expected numbers below"),
+    ("conv:1x1:padding=1000000,global-average-pool", "does not fit into"),
+    ("dense:4,relu)", "the parenthesis at 12 closes nothing"),
+    ("dense:4,residual(relu", "1 open parentheses are not closed"),
+    ("dense:4,relu(tanh)", "only residual"),
+    (
+        "conv:4x30",
+        "conv:4x30: expected an image of at least 30 × 30 .*found an image of 28 × 28 × 1",
+    ),
+    ("dense:4,conv:4x3", "layer conv:4x3: expected an image .*, found a vector of 4"),
+    (
+        "pool:2,pool:15",
+        "layer pool:15: expected an image of at least 15 × 15 .*found .* 14 × 14 × 1",
+    ),
+    ("residual(conv:4x3)", "give .* 26 × 26 × 4 .*, which cannot be added .* 28 × 28 × 1"),
+    ("dense:0", "layer dense:0: expected units of at least 1, found 0"),
+    ("conv:3x3:padding=-1", "expected padding of at least 0, found -1"),
+    ("conv:3x3:stride=0", "expected stride of at least 1, found 0"),
+    ("dropout:1.0", r"expected a rate in \[0, 1\), found 1.0"),
+    ("dropout:nan", "layer 'dropout:nan': expected numbers below"),
+    ("sequential", "--model sequential: expected lenet5"),
+    ("dense:10000000,dense:10000000", "does not fit into"),
 )
 def test_what_is_wrong_is_said(spec, message):
     with pytest.raises(UsageError, match=f"(?s){message}"):

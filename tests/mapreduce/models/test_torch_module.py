@@ -25,6 +25,7 @@ from mapreduce.support import trust
 from mapreduce.testing import check_model
 from mapreduce.training import creating, driver
 from programs import succeed
+from quick import cases
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
 
@@ -68,9 +69,12 @@ def torch_gradient(module, batch, shape):
     return loss.item(), {name: one.grad.numpy() for name, one in module.named_parameters()}
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes"),
-    [("plain", FLAT, 3), ("Tied", FLAT, 3), ("small_cnn", IMAGES, 3), ("one_number", FLAT, 0)],
+@cases(
+    "name, shape, classes",
+    ("plain", FLAT, 3),
+    ("Tied", FLAT, 3),
+    ("small_cnn", IMAGES, 3),
+    ("one_number", FLAT, 0),
 )
 def test_the_contract(name, shape, classes):
     check_model(lambda dtype: make(name, shape, classes, dtype))
@@ -260,25 +264,23 @@ class TestBatchNorm:
         np.testing.assert_allclose(found, [[1.0] * channels, [1.4] * channels], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("takes_arguments", r"without arguments .*raised TypeError: .*'width'"),
-        ("no_module", r"expected a torch.nn.Module, found \{'weight': 1\}"),
-        ("NOT_CALLABLE", r"raised TypeError: 'int' object is not callable"),
-        ("missing", r"cannot be imported: AttributeError"),
-        ("too_wide", r"expected an output \(2, 3\) of float32 .* \(2, 6\), found \(2, 4\)"),
-        ("two_outputs", r"expected a tensor \(2, 3\) for rows \(2, 6\), found \("),
-        ("Fails", r"output \(2, 3\) for rows \(2, 6\) of float32, .* KeyError: 'nothing here'"),
-        ("lazy", r"weight has no shape before the first forward pass"),
-        ("no_momentum", r"the batch norm 0 has momentum=None"),
-        ("no_running_moments", r"the batch norm 0 has track_running_stats=False"),
-        ("nothing_to_train", r"no parameter to train"),
-        ("on_meta", r"expected real numbers on the CPU, found weight of torch.float32 on meta"),
-        ("of_complex_numbers", r"expected real numbers on the CPU, found 0.weight of .*complex64"),
-        ("CountsInABuffer", r"calls changes in a forward pass"),
-        ("Replaces", r"calls changes in a forward pass"),
-    ],
+@cases(
+    "name, expected",
+    ("takes_arguments", r"without arguments .*raised TypeError: .*'width'"),
+    ("no_module", r"expected a torch.nn.Module, found \{'weight': 1\}"),
+    ("NOT_CALLABLE", r"raised TypeError: 'int' object is not callable"),
+    ("missing", r"cannot be imported: AttributeError"),
+    ("too_wide", r"expected an output \(2, 3\) of float32 .* \(2, 6\), found \(2, 4\)"),
+    ("two_outputs", r"expected a tensor \(2, 3\) for rows \(2, 6\), found \("),
+    ("Fails", r"output \(2, 3\) for rows \(2, 6\) of float32, .* KeyError: 'nothing here'"),
+    ("lazy", r"weight has no shape before the first forward pass"),
+    ("no_momentum", r"the batch norm 0 has momentum=None"),
+    ("no_running_moments", r"the batch norm 0 has track_running_stats=False"),
+    ("nothing_to_train", r"no parameter to train"),
+    ("on_meta", r"expected real numbers on the CPU, found weight of torch.float32 on meta"),
+    ("of_complex_numbers", r"expected real numbers on the CPU, found 0.weight of .*complex64"),
+    ("CountsInABuffer", r"calls changes in a forward pass"),
+    ("Replaces", r"calls changes in a forward pass"),
 )
 def test_what_cannot_be_used(name, expected):
     trust.trust(f"torch_networks:{name}")
@@ -287,17 +289,15 @@ def test_what_cannot_be_used(name, expected):
     assert f"torch_networks:{name}" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Clips", r"linear.weight changes in a forward pass"),
-        ("Counts", r"the same slice gave the loss [\d.]+ and then [\d.]+, .* of linear.weight"),
-        ("DrawsElsewhere", r"random numbers that are not torch's"),
-        ("NotDeterministic", r"put_.* has no form that gives the same bits"),
-        ("Detaches", r"its output does not depend on its parameters"),
-        ("ReplacesGradients", r"replaces the gradient of linear.weight"),
-        ("TwiceNormalised", r"the batch norm norm is called twice"),
-    ],
+@cases(
+    "name, expected",
+    ("Clips", r"linear.weight changes in a forward pass"),
+    ("Counts", r"the same slice gave the loss [\d.]+ and then [\d.]+, .* of linear.weight"),
+    ("DrawsElsewhere", r"random numbers that are not torch's"),
+    ("NotDeterministic", r"put_.* has no form that gives the same bits"),
+    ("Detaches", r"its output does not depend on its parameters"),
+    ("ReplacesGradients", r"replaces the gradient of linear.weight"),
+    ("TwiceNormalised", r"the batch norm norm is called twice"),
 )
 def test_what_no_module_may_do_in_training(name, expected):
     model = make(name)
@@ -328,13 +328,11 @@ def test_outputs_of_a_module_within_it():
     assert not any(one._forward_hooks for one in model._network._module.modules())
 
 
-@pytest.mark.parametrize(
-    ("layer", "expected"),
-    [
-        ("twice", "twice is called 2 times"),
-        ("never", "never is called 0 times"),
-        ("pair", "pair g"),
-    ],
+@cases(
+    "layer, expected",
+    ("twice", "twice is called 2 times"),
+    ("never", "never is called 0 times"),
+    ("pair", "pair g"),
 )
 def test_modules_whose_outputs_cannot_be_had(layer, expected):
     model = make("Odd")
@@ -353,9 +351,7 @@ def test_the_device_is_the_cpu():
         models.create("torch:torch_networks:plain", 6, 3, "float32", "cuda")
 
 
-@pytest.mark.parametrize(
-    "spec", ["torch", "torch:", "torch:networks", "torch:a:b:3", "torch:a b:c"]
-)
+@cases("spec", "torch", "torch:", "torch:networks", "torch:a:b:3", "torch:a b:c")
 def test_malformed_specifications(spec):
     with pytest.raises(UsageError, match=re.escape(f"{spec}: expected torch:MODULE:NAME")):
         models.create(spec, 6, 3, "float32")
