@@ -34,6 +34,7 @@ from mapreduce.strategies.downpour.downpour import Downpour
 from mapreduce.strategies.downpour.schedule import pushes
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating
+from quick import cases
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
 SETTINGS = Settings(
@@ -119,17 +120,15 @@ def naive(path, plan):
     return versions[-1]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"schedule": "cosine"},
-        {"staleness": 2},
-        {"replicas": 8, "staleness": 30, "learning_rate": 0.01},
-        {"optimizer": "momentum", "l1": 0.001},
-        {"optimizer": "adagrad", "weight_decay": 0.01},
-        {"optimizer": "adam", "l2": 0.01, "learning_rate": 0.01, "schedule": "warmup:5"},
-        {"optimizer": "adamw", "weight_decay": 0.1, "learning_rate": 0.01, "replicas": 1},
-    ],
+    {"schedule": "cosine"},
+    {"staleness": 2},
+    {"replicas": 8, "staleness": 30, "learning_rate": 0.01},
+    {"optimizer": "momentum", "l1": 0.001},
+    {"optimizer": "adagrad", "weight_decay": 0.01},
+    {"optimizer": "adam", "l2": 0.01, "learning_rate": 0.01, "schedule": "warmup:5"},
+    {"optimizer": "adamw", "weight_decay": 0.1, "learning_rate": 0.01, "replicas": 1},
     ids=lambda change: "-".join(map(str, change.values())),
 )
 def test_the_steps_of_a_naive_loop(data, tmp_path, change):
@@ -138,12 +137,10 @@ def test_the_steps_of_a_naive_loop(data, tmp_path, change):
     np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {"optimizer": "adam", "l2": 0.01, "schedule": "cosine"},
-        {"model": "conv:2x3,batchnorm,relu,dropout:0.2"},
-    ],
+    {"optimizer": "adam", "l2": 0.01, "schedule": "cosine"},
+    {"model": "conv:2x3,batchnorm,relu,dropout:0.2"},
 )
 def test_one_replica_without_staleness_is_synchronous_training(tmp_path, change):
     datasets.blobs(tmp_path / "data", (56, 50), shape=(6, 6))
@@ -223,9 +220,10 @@ def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
             task.state.published.publish(completed + 1, 0, task.state.take())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({"staleness": None}, "--staleness None: expected at least 2"), ({"clip_norm": 1.0}, "sums")],
+@cases(
+    "change, message",
+    ({"staleness": None}, "--staleness None: expected at least 2"),
+    ({"clip_norm": 1.0}, "sums"),
 )
 def test_plans_that_anybody_has_written(plan, change, message):
     with pytest.raises(UsageError, match=message):

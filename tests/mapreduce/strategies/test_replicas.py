@@ -13,6 +13,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating
+from quick import cases
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has six.
 SETTINGS = Settings(
@@ -27,20 +28,18 @@ data = blobs_in(train=(128, 88, 64), even=(128, 64), features=50)
 class TestTheStepsOfRounds:
     """A model is sent out; replicas take steps on their parts; their updates become one; again."""
 
-    @pytest.mark.parametrize(
+    @cases(
         "change",
-        [
-            # Parts of two and of three slices, which count as their rows.
-            {"replicas": 3},
-            {"replicas": 3, "local_steps": 4, "optimizer": "momentum"},
-            {"replicas": 3, "local_steps": 4, "optimizer": "momentum", "replica_state": "keep"},
-            {"replicas": 8, "local_steps": 2, "optimizer": "adam", "l2": 0.01},
-            {"replicas": 4, "local_steps": 2, "elastic": 0.2, "replica_state": "keep"},
-            # Updates that are added make the training less stable, so that differences would grow.
-            {"replicas": 5, "combine": "adasum", "learning_rate": 0.01},
-            {"replicas": 6, "combine": "adasum", "learning_rate": 0.001, "optimizer": "momentum"}
-            | {"replica_state": "keep"},
-        ],
+        # Parts of two and of three slices, which count as their rows.
+        {"replicas": 3},
+        {"replicas": 3, "local_steps": 4, "optimizer": "momentum"},
+        {"replicas": 3, "local_steps": 4, "optimizer": "momentum", "replica_state": "keep"},
+        {"replicas": 8, "local_steps": 2, "optimizer": "adam", "l2": 0.01},
+        {"replicas": 4, "local_steps": 2, "elastic": 0.2, "replica_state": "keep"},
+        # Updates that are added make the training less stable, so that differences would grow.
+        {"replicas": 5, "combine": "adasum", "learning_rate": 0.01},
+        {"replicas": 6, "combine": "adasum", "learning_rate": 0.001, "optimizer": "momentum"}
+        | {"replica_state": "keep"},
     )
     def test_updates_become_one(self, data, tmp_path, change):
         settings = replace(SETTINGS, dtype="float64", **change)

@@ -14,6 +14,7 @@ from mapreduce.reduction.message import Message
 from mapreduce.strategies.base import Phase
 from mapreduce.strategies.sync.sync import Sync
 from mapreduce.testing import check_strategy
+from quick import cases
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -91,9 +92,7 @@ def test_what_does_not_fit_together(change, message):
         make(Settings("mlp:9", **given), datasets.manifest((128, 88, 64)))
 
 
-@pytest.mark.parametrize(
-    "change", [{"l2": 0.1}, {"clip_norm": 1.0}, {"precision": "mixed"}, {"non_finite": "skip"}]
-)
+@cases("change", {"l2": 0.1}, {"clip_norm": 1.0}, {"precision": "mixed"}, {"non_finite": "skip"})
 def test_settings_that_a_strategy_does_not_use_are_refused(change):
     (name,) = change
     with pytest.raises(
@@ -242,35 +241,29 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "message", "error"),
-    [
-        *((kind, message, AssertionError) for kind, message in WRONG),
-        (NoMethod, "NoMethod: expected a method for the phase 'mean'", UsageError),
-        (
-            ReturnsNothing,
-            r"test_strategies.py:\d+: ReturnsNothing.average: expected pairs .*, found None",
-            GradreduceError,
-        ),
-        (GivesOne, r"test_strategies.py:\d+: GivesOne.average: .*, found '000", GradreduceError),
-        (MapsNothing, r"test_strategies.py:\d+: MapsNothing.map: .*, found None", GradreduceError),
-        (MapsArrays, r"test_strategies.py:\d+: MapsArrays.map: .*, found \('000", GradreduceError),
-        (
-            NamesPhases,
-            r"NamesPhases.phases: expected a tuple of Phases, .*, found \('average',\)",
-            UsageError,
-        ),
-        (NoUnits, "NoUnits.units: expected the number of units, at least 1, found 0", UsageError),
-        (NoArrays, "NoArrays.initial_arrays: expected a dict of arrays by name, fo", UsageError),
-        (
-            MapsOthers,
-            "MapsOthers.mapped_arrays: .*, found 'parms'. Did you mean params?",
-            UsageError,
-        ),
-        (Misspelt, "its takes name 'replica', which is no .* Did you mean replicas?", MemberError),
-        (OneName, "expected its takes as a tuple of names, found 'momentum'", MemberError),
-        (Diverges, r"round 0: the update makes parameter .* diverged", NonFiniteError),
-    ],
+@cases(
+    "kind, message, error",
+    *((kind, message, AssertionError) for kind, message in WRONG),
+    (NoMethod, "NoMethod: expected a method for the phase 'mean'", UsageError),
+    (
+        ReturnsNothing,
+        r"test_strategies.py:\d+: ReturnsNothing.average: expected pairs .*, found None",
+        GradreduceError,
+    ),
+    (GivesOne, r"test_strategies.py:\d+: GivesOne.average: .*, found '000", GradreduceError),
+    (MapsNothing, r"test_strategies.py:\d+: MapsNothing.map: .*, found None", GradreduceError),
+    (MapsArrays, r"test_strategies.py:\d+: MapsArrays.map: .*, found \('000", GradreduceError),
+    (
+        NamesPhases,
+        r"NamesPhases.phases: expected a tuple of Phases, .*, found \('average',\)",
+        UsageError,
+    ),
+    (NoUnits, "NoUnits.units: expected the number of units, at least 1, found 0", UsageError),
+    (NoArrays, "NoArrays.initial_arrays: expected a dict of arrays by name, fo", UsageError),
+    (MapsOthers, "MapsOthers.mapped_arrays: .*, found 'parms'. Did you mean params?", UsageError),
+    (Misspelt, "its takes name 'replica', which is no .* Did you mean replicas?", MemberError),
+    (OneName, "expected its takes as a tuple of names, found 'momentum'", MemberError),
+    (Diverges, r"round 0: the update makes parameter .* diverged", NonFiniteError),
 )
 def test_a_wrong_strategy(kind, message, error):
     with pytest.raises(error, match=message):

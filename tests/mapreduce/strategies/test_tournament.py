@@ -23,6 +23,7 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, pairs
 from mapreduce.training import creating, driver
+from quick import cases
 
 #: Three pages of parameters. Of 70 slices 5 are held out; rounds have eight slices a local step,
 #: the last one of an epoch has one.
@@ -185,14 +186,12 @@ def with_moments(model, params, moments, times):
     return params
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        {},
-        {"replicas": 3, "local_steps": 2, "optimizer": "adam", "learning_rate": 0.01},
-        {"replicas": 5, "local_steps": 2, "spread": 4.0},
-        {"model": "dense:8,batchnorm,relu", "local_steps": 2},
-    ],
+    {},
+    {"replicas": 3, "local_steps": 2, "optimizer": "adam", "learning_rate": 0.01},
+    {"replicas": 5, "local_steps": 2, "spread": 4.0},
+    {"model": "dense:8,batchnorm,relu", "local_steps": 2},
     ids=lambda change: "-".join(map(str, change.values())),
 )
 def test_a_naive_loop(data, tmp_path, change):
