@@ -32,7 +32,7 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
-from quick import each, first_of
+from quick import cases, each, first_of
 
 CNN = (
     "conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
@@ -269,20 +269,18 @@ def test_the_plans_do_what_they_are_for(data, reference):
     assert all(found["images-topk"].state[f"residual@{replica}"].any() for replica in range(5))
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("rows", {"slice_rows": 24}),
-        ("rows", {"rounds": 6}),
-        ("rows", {"weight_decay": 0.0}),
-        ("rows", {"batch_size": 48}),
-        ("rows-mixed", {"precision": "full", "non_finite": "error"}),
-        ("images-own-model", {"augment": None}),
-        ("images-own-model", {"augment": "flip"}),
-        # A batch norm has other statistics.
-        ("images-cnn", {"slice_rows": 16}),
-        ("text-gru", {"seed": 1}),
-    ],
+@cases(
+    "name, change",
+    ("rows", {"slice_rows": 24}),
+    ("rows", {"rounds": 6}),
+    ("rows", {"weight_decay": 0.0}),
+    ("rows", {"batch_size": 48}),
+    ("rows-mixed", {"precision": "full", "non_finite": "error"}),
+    ("images-own-model", {"augment": None}),
+    ("images-own-model", {"augment": "flip"}),
+    # A batch norm has other statistics.
+    ("images-cnn", {"slice_rows": 16}),
+    ("text-gru", {"seed": 1}),
 )
 def test_other_plans_have_other_bits(name, change, data, reference, tmp_path):
     """The hash means something: what is in the plan changes it."""

@@ -4,9 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import programs
+from quick import cases
 
 ROOT = Path(__file__).parent.parent
 # Looking for a module that is not there leaves its own name: pyspark, say.
@@ -28,19 +27,17 @@ def importing(module):
     return ["-c", f"import {module}"]
 
 
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
-        (["-m", "mapreduce.cli.main", "--help"], ["mrjob", "rich"]),
-        (["-m", "mapreduce.cli.main", "run", "jobs/word_count.py", "-q", "README.md"], RARE),
-        (["-m", "mapreduce.cli.main", "explain", "jobs/word_count.py", "README.md"], ["jinja2"]),
-        (["jobs/word_count.py", "-r", "parallel", "-q", "README.md"], RARE),
-        (importing("mapreduce.plan.flags"), ["mrjob"]),
-        (importing("mapreduce.runs.flags"), ["mrjob"]),
-        (importing("mapreduce.runners.emr.traits"), ["mrjob", "boto3"]),
-        (importing("mapreduce.job"), RARE),
-        (importing("mapreduce.parts"), ["mrjob", "ast"]),
-    ],
+@cases(
+    "command, more",
+    (["-m", "mapreduce.cli.main", "--help"], ["mrjob", "rich"]),
+    (["-m", "mapreduce.cli.main", "run", "jobs/word_count.py", "-q", "README.md"], RARE),
+    (["-m", "mapreduce.cli.main", "explain", "jobs/word_count.py", "README.md"], ["jinja2"]),
+    (["jobs/word_count.py", "-r", "parallel", "-q", "README.md"], RARE),
+    (importing("mapreduce.plan.flags"), ["mrjob"]),
+    (importing("mapreduce.runs.flags"), ["mrjob"]),
+    (importing("mapreduce.runners.emr.traits"), ["mrjob", "boto3"]),
+    (importing("mapreduce.job"), RARE),
+    (importing("mapreduce.parts"), ["mrjob", "ast"]),
 )
 def test_light_commands_import_nothing_heavy(command, more):
     found = imported(*command)

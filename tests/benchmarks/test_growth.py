@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.growth import Curve, Growth, exponent
+from quick import cases
 
 SIZES = [10**power for power in range(2, 8)]
 
@@ -26,10 +27,7 @@ def test_the_cost_of_starting_is_not_fitted():
     assert exponent(SIZES, [1.0, 1.1, 0.9, 1.0, 1.2, 5.0]) is None
 
 
-@pytest.mark.parametrize(
-    ("power", "last", "verdict"),
-    [(1.0, 20.0, "holds"), (1.1, 20.0, "MISSED"), (1.0, 23.0, "MISSED")],
-)
+@cases("power, last, verdict", (1.0, 20.0, "holds"), (1.1, 20.0, "MISSED"), (1.0, 23.0, "MISSED"))
 def test_growth_beyond_the_rows_is_missed(power, last, verdict):
     growth = Growth([curve(power, mib=[20.0] * 5 + [last])])
     assert growth.verdict().startswith(verdict)

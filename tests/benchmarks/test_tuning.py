@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.tuning import WAYS, Training, Tuning
 from programs import succeed
+from quick import cases
 
 
 def measured(ours, digests=("a",)):
@@ -14,13 +15,11 @@ def measured(ours, digests=("a",)):
     return Training("one", Path(), "", ways, ours, best, {*digests}, {"gang of 1 worker"})
 
 
-@pytest.mark.parametrize(
-    ("ours", "digests", "verdict"),
-    [
-        ([1.1, 2.2, 8.0], "a", "holds: 1.1 for one, at most 1.15 wanted"),
-        ([1.2, 2.4, 4.0], "a", "MISSED: 1.2 for one, at most 1.15 wanted"),
-        ([1.0, 2.0, 4.0], "ab", "MISSED: ways of one gave different models"),
-    ],
+@cases(
+    "ours, digests, verdict",
+    ([1.1, 2.2, 8.0], "a", "holds: 1.1 for one, at most 1.15 wanted"),
+    ([1.2, 2.4, 4.0], "a", "MISSED: 1.2 for one, at most 1.15 wanted"),
+    ([1.0, 2.0, 4.0], "ab", "MISSED: ways of one gave different models"),
 )
 def test_the_verdict_is_on_the_median_of_the_ratios(ours, digests, verdict):
     assert Tuning([measured([1.0, 2.0, 4.0]), measured(ours, digests)]).verdict() == verdict

@@ -22,7 +22,7 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.runs import directory as rundir
 from mapreduce.support import numeric
 from programs import gradreduce, succeed
-from quick import first_of
+from quick import cases, first_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,21 +195,19 @@ def test_import_csv(tmp_path):
     assert "('no', 'yes')" not in succeed("data", "show", tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--model cnn", "unknown model 'cnn': expected one of softmax, linear, "),
-        ("--optimizer sdg", "unknown optimizer 'sdg': expected one of sgd, momentum, "),
-        ("--learning-rate fast", "'fast' is not a valid float"),
-        ("--eval-every 2", "--eval-every needs data to evaluate on"),
-        ("--fan-in 3", "--fan-in: expected 0 or a power of two"),
-        ("--workers 0", "--workers: expected a positive number"),
-        ("--blocks 0", "--blocks: expected a positive number"),
-        ("--runner hadop", "'hadop' is not one of"),
-        ("--modle x", "Did you mean one of: '--model'"),
-        ("extra", "unexpected extra argument"),
-        ("--numeric-profile exact", "'exact' is not one of"),
-    ],
+@cases(
+    "options, expected",
+    ("--model cnn", "unknown model 'cnn': expected one of softmax, linear, "),
+    ("--optimizer sdg", "unknown optimizer 'sdg': expected one of sgd, momentum, "),
+    ("--learning-rate fast", "'fast' is not a valid float"),
+    ("--eval-every 2", "--eval-every needs data to evaluate on"),
+    ("--fan-in 3", "--fan-in: expected 0 or a power of two"),
+    ("--workers 0", "--workers: expected a positive number"),
+    ("--blocks 0", "--blocks: expected a positive number"),
+    ("--runner hadop", "'hadop' is not one of"),
+    ("--modle x", "Did you mean one of: '--model'"),
+    ("extra", "unexpected extra argument"),
+    ("--numeric-profile exact", "'exact' is not one of"),
 )
 def test_bad_options_are_usage_errors_that_name_the_option(
     data, refused, tmp_path, options, expected
@@ -291,37 +289,29 @@ def test_options_reach_the_import(tmp_path, kind, content, options, said, expect
     assert {name: shown[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "options", "code", "message"),
-    [
-        ("idx", "1,2\n", "", 2, "either --labels FILE or --unlabelled"),
-        ("idx", "1,2\n", "--label x", 2, "--label is for csv"),
-        ("idx", "1,2\n", "--no-header", 2, "--header is for csv"),
-        ("csv", "1,2\n", "--labels a", 2, "--labels is for idx"),
-        ("csv", "1,2\n", "--label x --unlabelled", 2, "contradict"),
-        ("xls", "1,2\n", "", 2, "unknown format 'xls': expected one of idx, csv, "),
-        (
-            "csv",
-            labelled(range(21)),
-            "",
-            2,
-            "more than 20 different whole numbers: say --task regr",
-        ),
-        ("csv", TABLE, "--label label --drop sizes", 2, "--drop sizes: "),
-        ("csv", TABLE, "--label label --drop label", 2, "--drop label: it is --label, and so no f"),
-        (
-            *("csv", "1e300,1\n", "--label 2 --no-standardise", 65),
-            "numbers beyond 3.4e38 overflow float32. Take --dtype float64",
-        ),
-        ("parquet", NUMBERS, "--features 2", 2, "--features is for libsvm"),
-        ("parquet", NUMBERS, "--drop a --columns b", 2, "contradict each other"),
-        ("cifar10", IMAGES, "--dtype float64", 2, "--dtype is for csv"),
-        ("libsvm", SPARSE, "--label x", 2, "--label is for csv"),
-        (
-            *("libsvm", SPARSE, "--task regression --unlabelled", 2),
-            "--task and --unlabelled contradict each other",
-        ),
-    ],
+@cases(
+    "kind, content, options, code, message",
+    ("idx", "1,2\n", "", 2, "either --labels FILE or --unlabelled"),
+    ("idx", "1,2\n", "--label x", 2, "--label is for csv"),
+    ("idx", "1,2\n", "--no-header", 2, "--header is for csv"),
+    ("csv", "1,2\n", "--labels a", 2, "--labels is for idx"),
+    ("csv", "1,2\n", "--label x --unlabelled", 2, "contradict"),
+    ("xls", "1,2\n", "", 2, "unknown format 'xls': expected one of idx, csv, "),
+    ("csv", labelled(range(21)), "", 2, "more than 20 different whole numbers: say --task regr"),
+    ("csv", TABLE, "--label label --drop sizes", 2, "--drop sizes: "),
+    ("csv", TABLE, "--label label --drop label", 2, "--drop label: it is --label, and so no f"),
+    (
+        *("csv", "1e300,1\n", "--label 2 --no-standardise", 65),
+        "numbers beyond 3.4e38 overflow float32. Take --dtype float64",
+    ),
+    ("parquet", NUMBERS, "--features 2", 2, "--features is for libsvm"),
+    ("parquet", NUMBERS, "--drop a --columns b", 2, "contradict each other"),
+    ("cifar10", IMAGES, "--dtype float64", 2, "--dtype is for csv"),
+    ("libsvm", SPARSE, "--label x", 2, "--label is for csv"),
+    (
+        *("libsvm", SPARSE, "--task regression --unlabelled", 2),
+        "--task and --unlabelled contradict each other",
+    ),
 )
 def test_imports_that_are_refused(refused, tmp_path, kind, content, options, code, message):
     write_source(tmp_path / "a", content)

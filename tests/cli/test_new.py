@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from programs import gradreduce, succeed
-from quick import first_of
+from quick import cases, first_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("my_job.py", "test_my_job.py", "my_job.txt")
@@ -80,15 +80,13 @@ def test_nothing_is_overwritten(tmp_path):
         assert [path.read_text() for path in folder.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "expected"),
-    [
-        ("my-job.py", 2, "expected the name of a Python module"),
-        ("my_job.txt", 2, "expected the name of a Python module"),
-        ("class.py", 2, "expected the name of a Python module"),
-        ("random.py", 2, "would hide the module random from Python. Write: gradreduce new my_rand"),
-        ("none/my_job.py", 73, "cannot write none/my_job.py: No such file or directory"),
-    ],
+@cases(
+    "name, code, expected",
+    ("my-job.py", 2, "expected the name of a Python module"),
+    ("my_job.txt", 2, "expected the name of a Python module"),
+    ("class.py", 2, "expected the name of a Python module"),
+    ("random.py", 2, "would hide the module random from Python. Write: gradreduce new my_rand"),
+    ("none/my_job.py", 73, "cannot write none/my_job.py: No such file or directory"),
 )
 def test_names_that_cannot_be(name, code, expected, tmp_path):
     done = gradreduce("new", name, cwd=tmp_path)

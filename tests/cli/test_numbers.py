@@ -22,6 +22,7 @@ from mapreduce.runs import flags as options
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
 from programs import COUNT, gradreduce, succeed
+from quick import cases
 
 ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63), "x", ""]
 
@@ -115,9 +116,7 @@ def test_there_are_no_other_commands_that_take_numbers():
     assert found == {name for name, _ in COMMANDS}
 
 
-@pytest.mark.parametrize(
-    "option", ["--workers", "--memory", "-D mapreduce.job.maps", "-D mapreduce.job.reduces"]
-)
+@cases("option", "--workers", "--memory", "-D mapreduce.job.maps", "-D mapreduce.job.reduces")
 def test_a_job_of_too_many_tasks_is_refused(here, option):
     for number in (2**31, 10**30):
         arguments = f"{option}={number}".split()

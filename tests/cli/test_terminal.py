@@ -12,6 +12,7 @@ import programs
 from mapreduce.report.blocks import Cell, Note, Section, Table
 from mapreduce.report.terminal import show
 from mapreduce.support.printable import visible
+from quick import cases
 
 #: A window's title, an end of what is shown, and another direction of writing.
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
@@ -78,29 +79,27 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        "data describe table.csv",
-        "data import table.csv data2",
-        "data show data",
-        "data import text{} data3",
-        "evaluate run{} data",
-        "train data --run run2{} --rounds 1 -r inline",
-        "resume run{}",
-        "runs list .",
-        "runs show run{}",
-        "run job.py text{} -r inline",
-        "run job.py text{} -r parallel --workers 1",
-        "run job.py missing{}",
-        "run job.py --missing{}",
-        "run job.py:Owned{} text{}",
-        "explain job.py text{}",
-        "check job.py text{} --law repeat",
-        "explain run{} --round 1",
-        "new {}.py",
-        "runs {}",
-    ],
+    "data describe table.csv",
+    "data import table.csv data2",
+    "data show data",
+    "data import text{} data3",
+    "evaluate run{} data",
+    "train data --run run2{} --rounds 1 -r inline",
+    "resume run{}",
+    "runs list .",
+    "runs show run{}",
+    "run job.py text{} -r inline",
+    "run job.py text{} -r parallel --workers 1",
+    "run job.py missing{}",
+    "run job.py --missing{}",
+    "run job.py:Owned{} text{}",
+    "explain job.py text{}",
+    "check job.py text{} --law repeat",
+    "explain run{} --round 1",
+    "new {}.py",
+    "runs {}",
 )
 def test_every_command(place, command):
     done = programs.gradreduce(*command.replace("{}", EVIL).split(), cwd=place)

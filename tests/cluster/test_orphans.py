@@ -15,6 +15,7 @@ from hdfs_utils.paths import RemotePath
 from mapreduce.runners.hadoop import submissions
 from mapreduce.support import jsonfiles
 from programs import GRADREDUCE
+from quick import cases
 
 from dying_job import MOMENTS  # isort: skip
 
@@ -110,9 +111,7 @@ def case(tmp_path, yarn, monkeypatch):
     found.place.rmtree()
 
 
-@pytest.mark.parametrize(
-    "number", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 20))]
-)
+@cases("number", *range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 20)))
 def test_the_same_command_adopts_what_a_killed_driver_has_left(case, number, chance):
     names = [*MOMENTS]
     moment = names[(2, 1, 4)[number]] if number < 3 else chance.choice(names)

@@ -13,6 +13,7 @@ from hdfs_utils import cluster as hadoop
 from hdfs_utils.errors import ClusterError
 from hdfs_utils.paths import path_of
 from programs import gradreduce, succeed
+from quick import cases
 
 pytestmark = pytest.mark.slow
 
@@ -47,9 +48,10 @@ class Failovers(threading.Thread):
         assert not any(self.codes)
 
 
-@pytest.mark.parametrize(
-    ("executor", "options"),
-    [("gang", "--ha"), pytest.param("chain", "--ha --kerberos", marks=pytest.mark.long)],
+@cases(
+    "executor, options",
+    ("gang", "--ha"),
+    pytest.param("chain", "--ha --kerberos", marks=pytest.mark.long),
 )
 def test_jobs_and_trainings_go_on(own_cluster, monkeypatch, tmp_path, executor, options):
     """The page's commands, also with Kerberos, then failovers, then the death of the active one."""

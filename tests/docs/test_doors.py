@@ -4,11 +4,11 @@ import json
 import re
 from collections import Counter
 
-import pytest
 from test_readme import ROOT
 
 import mapreduce
 from mapreduce import errors, job, parts, testing
+from quick import cases
 
 DOORS = {"mapreduce", *(f"mapreduce.{name}" for name in ("errors", "job", "parts", "testing"))}
 INNER = {path.stem for path in (ROOT / "mapreduce").iterdir()} - {
@@ -71,14 +71,12 @@ def test_pages_name_no_module_behind_a_door():
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("source", "wrong"),
-    [
-        ("from mapreduce.models.base import Model", ["mapreduce.models.base"]),
-        ("    import mapreduce.runs.events as events", ["mapreduce.runs.events"]),
-        (">>> from mapreduce import run, strategies", ["mapreduce.strategies"]),
-        ("from mapreduce import run\nfrom mapreduce.job import Job\nimport mapreduce.parts", []),
-    ],
+@cases(
+    "source, wrong",
+    ("from mapreduce.models.base import Model", ["mapreduce.models.base"]),
+    ("    import mapreduce.runs.events as events", ["mapreduce.runs.events"]),
+    (">>> from mapreduce import run, strategies", ["mapreduce.strategies"]),
+    ("from mapreduce import run\nfrom mapreduce.job import Job\nimport mapreduce.parts", []),
 )
 def test_what_lies_behind_a_door_is_seen(source, wrong):
     assert behind_doors(source) == wrong

@@ -8,6 +8,7 @@ from test_readme import ROOT
 import hdfs_utils.errors
 import mapreduce.errors
 import programs
+from quick import cases
 
 TABLE = (ROOT / "docs" / "exit_codes.md").read_text()
 CODES = {int(code) for code in re.findall(r"^\| (\d+) \|", TABLE, re.MULTILINE)}
@@ -24,16 +25,14 @@ def test_the_codes_of_all_errors_are_listed():
     assert {1, 2, 65, 66, 69, 73, 74, 75} <= codes
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["run", "job.py", "a.txt"], 0),
-        (["run", "job.py", "--workers", "no", "a.txt"], 2),
-        (["run", "job.py", "b.txt"], 66),
-        (["run", "job.py", "-o", "full", "a.txt"], 73),
-        (["run", "job.py", "bad.txt"], 1),
-        (["run", "job.py", "a.txt.gz"], 65),
-    ],
+@cases(
+    "arguments, code",
+    (["run", "job.py", "a.txt"], 0),
+    (["run", "job.py", "--workers", "no", "a.txt"], 2),
+    (["run", "job.py", "b.txt"], 66),
+    (["run", "job.py", "-o", "full", "a.txt"], 73),
+    (["run", "job.py", "bad.txt"], 1),
+    (["run", "job.py", "a.txt.gz"], 65),
 )
 def test_a_command_ends_with_its_code(tmp_path, arguments, code):
     (tmp_path / "job.py").write_text(

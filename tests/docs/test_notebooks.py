@@ -12,6 +12,7 @@ from following import BLOCK, NAMED, clone
 from test_readme import PATH, ROOT
 
 from programs import PATIENCE
+from quick import cases
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install -e '.[test]'")
 nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -e '.[test]'")
@@ -123,9 +124,7 @@ def test_those_of_lessons_are_made_of_their_pages(lesson_notebooks):
 
 # `make test-all` runs the first of them, `make test-long` the others.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 8))]
-)
+@cases("number", 0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 8)))
 def test_those_of_lessons_print_what_their_pages_say(
     number, lesson_notebooks, tmp_path, monkeypatch
 ):

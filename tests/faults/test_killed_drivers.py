@@ -11,6 +11,7 @@ import pytest
 import programs
 from builders import blobs_in
 from mapreduce.runs.directory import RunDir
+from quick import cases
 
 pytestmark = pytest.mark.fault
 
@@ -84,13 +85,11 @@ def undisturbed(data):
     return json.loads(ended)["model_sha256"]
 
 
-@pytest.mark.parametrize(
-    ("runner", "executor"),
-    [
-        ("local", "gang"),
-        pytest.param("local", "chain", marks=pytest.mark.slow),
-        pytest.param("inline", "chain", marks=pytest.mark.slow),
-    ],
+@cases(
+    "runner, executor",
+    ("local", "gang"),
+    pytest.param("local", "chain", marks=pytest.mark.slow),
+    pytest.param("inline", "chain", marks=pytest.mark.slow),
 )
 def test_a_training(data, undisturbed, tmp_path, runner, executor):
     """On the runner parallel, ``tests/test_bits.py`` kills drivers at any moment."""

@@ -35,6 +35,7 @@ from hdfs_utils.errors import (
     RequirementError,
 )
 from programs import gradreduce
+from quick import cases
 
 
 @pytest.fixture
@@ -142,17 +143,15 @@ def test_jars_are_downloaded_once(place, monkeypatch):
     assert said == [("downloading Hadoop 3.4.2", 0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("does", "text"),
-    [
-        ("echo evil > lib/a.jar", r"a\.jar has the sha256 \w+, expected \w+"),
-        ("rm lib/a.jar", r"a\.jar is missing"),
-        ("echo > lib/c.jar", r"c\.jar is not expected"),
-        (
-            'echo "[INFO] hm"; echo "[ERROR] Unknown host repo"; exit 1',
-            r"code 1\):\n  \[ERROR\] Unknown host repo\nCheck",
-        ),
-    ],
+@cases(
+    "does, text",
+    ("echo evil > lib/a.jar", r"a\.jar has the sha256 \w+, expected \w+"),
+    ("rm lib/a.jar", r"a\.jar is missing"),
+    ("echo > lib/c.jar", r"c\.jar is not expected"),
+    (
+        'echo "[INFO] hm"; echo "[ERROR] Unknown host repo"; exit 1',
+        r"code 1\):\n  \[ERROR\] Unknown host repo\nCheck",
+    ),
 )
 def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
     fake_jars(place, monkeypatch)
@@ -287,21 +286,19 @@ def launcher(place, *arguments, name="hadoop", **environment):
     return done
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("hadoop", ["fs", "-ls", "a b"], ["org.apache.hadoop.fs.FsShell", "-ls", "a b"]),
-        ("hdfs", ["dfs", "-ls"], ["org.apache.hadoop.fs.FsShell", "-ls"]),
-        ("hadoop", ["jar", "x.jar", "y"], ["org.apache.hadoop.util.RunJar", "x.jar", "y"]),
-        (
-            "yarn",
-            ["application", "-list"],
-            ["org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", "-list"],
-        ),
-        ("yarn", ["queue", "-list"], ["org.apache.hadoop.yarn.client.cli.QueueCLI", "-list"]),
-        ("mapred", ["queue", "-list"], ["org.apache.hadoop.mapred.JobQueueClient", "-list"]),
-        ("hadoop", ["org.example.Main", "-x"], ["org.example.Main", "-x"]),
-    ],
+@cases(
+    "name, arguments, expected",
+    ("hadoop", ["fs", "-ls", "a b"], ["org.apache.hadoop.fs.FsShell", "-ls", "a b"]),
+    ("hdfs", ["dfs", "-ls"], ["org.apache.hadoop.fs.FsShell", "-ls"]),
+    ("hadoop", ["jar", "x.jar", "y"], ["org.apache.hadoop.util.RunJar", "x.jar", "y"]),
+    (
+        "yarn",
+        ["application", "-list"],
+        ["org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", "-list"],
+    ),
+    ("yarn", ["queue", "-list"], ["org.apache.hadoop.yarn.client.cli.QueueCLI", "-list"]),
+    ("mapred", ["queue", "-list"], ["org.apache.hadoop.mapred.JobQueueClient", "-list"]),
+    ("hadoop", ["org.example.Main", "-x"], ["org.example.Main", "-x"]),
 )
 def test_the_launcher_starts_the_right_class(place, name, arguments, expected):
     done = launcher(place, *arguments, name=name)
@@ -379,13 +376,11 @@ def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
     assert hadoop.down() is False
 
 
-@pytest.mark.parametrize(
-    ("mark", "body", "is_found"),
-    [
-        ("2:namenode", "", False),
-        # What a daemon starts has its command line at first, and might be killed in its place.
-        (":datanode-2", "os.fork() or input(); ", True),
-    ],
+@cases(
+    "mark, body, is_found",
+    ("2:namenode", "", False),
+    # What a daemon starts has its command line at first, and might be killed in its place.
+    (":datanode-2", "os.fork() or input(); ", True),
 )
 def test_only_the_own_processes_are_found(place, mark, body, is_found):
     cluster = a_cluster(place)
@@ -409,20 +404,18 @@ def test_a_daemon_is_found_as_soon_as_it_was_started(place):
         processes.kill(pid)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        (["status"], 1, "no cluster runs"),
-        (["status", "--json"], 1, '"state": "down"'),
-        (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
-        (["kill", "datanode", "1"], 69, "no cluster runs"),
-        (["down"], 0, "no cluster runs"),
-        (["up"], 69, "no java on PATH"),
-        (["up", "--nodes", "12"], 2, "--nodes"),
-        (["kill", "datanote"], 2, "datanode"),
-        (["start", "appmaster"], 2, "datanode"),
-        (["kill", "datanode", "one"], 2, "integer"),
-    ],
+@cases(
+    "arguments, code, text",
+    (["status"], 1, "no cluster runs"),
+    (["status", "--json"], 1, '"state": "down"'),
+    (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
+    (["kill", "datanode", "1"], 69, "no cluster runs"),
+    (["down"], 0, "no cluster runs"),
+    (["up"], 69, "no java on PATH"),
+    (["up", "--nodes", "12"], 2, "--nodes"),
+    (["kill", "datanote"], 2, "datanode"),
+    (["start", "appmaster"], 2, "datanode"),
+    (["kill", "datanode", "one"], 2, "integer"),
 )
 def test_commands_end_with_a_message_and_a_code(place, arguments, code, text):
     done = gradreduce("cluster", *arguments, env=dict(os.environ))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdfs_utils import codecs
+from quick import cases
 
 TEXT = b"".join(b"line %d\n" % number for number in range(3000))
 
@@ -89,28 +90,26 @@ def test_a_decompressed_stream_takes_little_memory(monkeypatch):
     assert max(map(len, pieces)) <= 1000
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (gzip.compress(TEXT, mtime=0), "gzip"),
-        (bz2.compress(TEXT), "bzip2"),
-        (bz2.compress(b""), "bzip2"),
-        (PACK[".zst"](TEXT), "Zstandard"),
-        (lzma.compress(TEXT), "xz"),
-        (PACK[".lz4"](TEXT), "LZ4"),
-        (b"PK\x03\x04\x14", "ZIP, or a workbook of Excel"),
-        (b"\x1f\x9d\x90ab", "compress"),
-        # Text, and what is no more than text.
-        (b"", None),
-        (b"BZh91 is a plate\n", None),
-        (b"x^2 + 1\n", None),
-        (b"PK\n", None),
-        (b"]\x00\x00", None),
-        (b"\xef\xbb\xbfname", None),
-        (b"\xff\xfea\x00", None),
-        (b"\x1f\x8b", None),
-        (zlib.compress(TEXT), None),
-    ],
+@cases(
+    "content, name",
+    (gzip.compress(TEXT, mtime=0), "gzip"),
+    (bz2.compress(TEXT), "bzip2"),
+    (bz2.compress(b""), "bzip2"),
+    (PACK[".zst"](TEXT), "Zstandard"),
+    (lzma.compress(TEXT), "xz"),
+    (PACK[".lz4"](TEXT), "LZ4"),
+    (b"PK\x03\x04\x14", "ZIP, or a workbook of Excel"),
+    (b"\x1f\x9d\x90ab", "compress"),
+    # Text, and what is no more than text.
+    (b"", None),
+    (b"BZh91 is a plate\n", None),
+    (b"x^2 + 1\n", None),
+    (b"PK\n", None),
+    (b"]\x00\x00", None),
+    (b"\xef\xbb\xbfname", None),
+    (b"\xff\xfea\x00", None),
+    (b"\x1f\x8b", None),
+    (zlib.compress(TEXT), None),
 )
 def test_first_bytes(content, name):
     codec = codecs.by_content("a.txt", content[: codecs.HEAD_BYTES])

@@ -15,7 +15,7 @@ from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
 from hdfs_utils.paths import RemotePath, hadoop_pattern, named_by, ordered, path_of, size_of
 from hdfs_utils.publish import PREDICTION, SUCCESS, check_parts, create, put_if_absent, replace
-from quick import first_of
+from quick import cases, first_of
 
 KINDS = (
     "local",
@@ -233,17 +233,15 @@ def test_names_are_taken_as_they_are(place):
         assert names(file.parent) == ["mark"]
 
 
-@pytest.mark.parametrize(
-    ("name", "known", "pattern"),
-    [
-        ("a,b", "", r"a{\,}b"),
-        ("[b]c{1}", "[b]c{1}", r"\[b\]c\{1\}"),
-        ("[b]c{1}", "", "[b]c{1}"),
-        ("d[1],2/a,*", "d[1],2", r"d\[1\]{\,}2/a{\,}*"),
-        ("d/{a,b},c*", "d", r"d/{a,b}{\,}c*"),
-        ("a\\b#?", "a\\b#?", r"a\\b#\?"),
-        ("a\\b*", "", r"a\\b*"),
-    ],
+@cases(
+    "name, known, pattern",
+    ("a,b", "", r"a{\,}b"),
+    ("[b]c{1}", "[b]c{1}", r"\[b\]c\{1\}"),
+    ("[b]c{1}", "", "[b]c{1}"),
+    ("d[1],2/a,*", "d[1],2", r"d\[1\]{\,}2/a{\,}*"),
+    ("d/{a,b},c*", "d", r"d/{a,b}{\,}c*"),
+    ("a\\b#?", "a\\b#?", r"a\\b#\?"),
+    ("a\\b*", "", r"a\\b*"),
 )
 def test_patterns_for_hadoop(monkeypatch, name, known, pattern):
     """What is there under the very name is meant, and a comma separates nothing."""
@@ -279,15 +277,13 @@ def test_paths_of_hdfs_are_no_urls(scheme):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(
-    ("entries", "complaint"),
-    [
-        (["other"], None),
-        (["part-00000", "part-00001", SUCCESS], None),
-        (["_x.tmp", ".part.tmp"], None),
-        (["part-r-00000.gz", "_FAILED"], "parts but no _SUCCESS"),
-        ([SUCCESS, "part-0", "a._COPYING_"], "a._COPYING_, which is being written"),
-    ],
+@cases(
+    "entries, complaint",
+    (["other"], None),
+    (["part-00000", "part-00001", SUCCESS], None),
+    (["_x.tmp", ".part.tmp"], None),
+    (["part-r-00000.gz", "_FAILED"], "parts but no _SUCCESS"),
+    ([SUCCESS, "part-0", "a._COPYING_"], "a._COPYING_, which is being written"),
 )
 def test_output_of_jobs(place, entries, complaint):
     assert check_parts(place / "none") is None
@@ -338,12 +334,10 @@ def test_pyarrow_reads_it(place):
         assert file.read() == b"content"
 
 
-@pytest.mark.parametrize(
-    ("uri", "message"),
-    [
-        ("ftp://host/x", "ftp:// is not a filesystem known here"),
-        ("webhdfs://user@host/x", "expected webhdfs://HOST:PORT/PATH"),
-    ],
+@cases(
+    "uri, message",
+    ("ftp://host/x", "ftp:// is not a filesystem known here"),
+    ("webhdfs://user@host/x", "expected webhdfs://HOST:PORT/PATH"),
 )
 def test_addresses_that_make_no_sense(uri, message):
     with pytest.raises(AddressError, match=message):
@@ -379,16 +373,14 @@ def test_nothing_answers(scheme):
         path_of(f"{scheme}://127.0.0.1:1/x").exists()
 
 
-@pytest.mark.parametrize(
-    ("uri", "container", "asked"),
-    [
-        ("hdfs://a.b/x", None, [("a.b", 8020)]),
-        ("hdfs://a.b:9000/x", None, [("a.b", 9000)]),
-        ("hdfs://a.b:9000/x", "container_1_1_01_000002", []),
-        ("hdfs://services/x", None, [("nn.a", 8020), ("nn.b", 9000)]),
-        ("hdfs://other/x", None, []),
-        ("viewfs://a.b/x", None, []),
-    ],
+@cases(
+    "uri, container, asked",
+    ("hdfs://a.b/x", None, [("a.b", 8020)]),
+    ("hdfs://a.b:9000/x", None, [("a.b", 9000)]),
+    ("hdfs://a.b:9000/x", "container_1_1_01_000002", []),
+    ("hdfs://services/x", None, [("nn.a", 8020), ("nn.b", 9000)]),
+    ("hdfs://other/x", None, []),
+    ("viewfs://a.b/x", None, []),
 )
 def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, container, asked):
     """Where that is not for a task to find out, whose job has come that far."""
@@ -431,14 +423,12 @@ def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, contai
     assert found == asked
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (b"HTTP/1.1 302 Found\r\n\r\n", "does not answer: at 127.0.0.1:[0-9]+ is a web server"),
-        (None, "does not answer: timed out"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\nYou want a Hadoop IPC port", ""),
-        (b"", ""),
-    ],
+@cases(
+    "answer, said",
+    (b"HTTP/1.1 302 Found\r\n\r\n", "does not answer: at 127.0.0.1:[0-9]+ is a web server"),
+    (None, "does not answer: timed out"),
+    (b"HTTP/1.1 404 Not Found\r\n\r\nYou want a Hadoop IPC port", ""),
+    (b"", ""),
 )
 def test_a_port_of_something_else(monkeypatch, answer, said):
     """hdfs-native would wait for it for ever, or say after 90 seconds that there is no file."""

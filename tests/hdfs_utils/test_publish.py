@@ -14,6 +14,7 @@ from hdfs_utils.atomic import storage_errors, temporary_name
 from hdfs_utils.errors import ConflictError, StorageError
 from hdfs_utils.folders import remove_leftovers
 from hdfs_utils.publish import put_if_absent, replace
+from quick import cases
 
 WRITER = """
 import sys, time
@@ -87,9 +88,7 @@ def test_one_of_many_writers_wins(tmp_path, content):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("where", "code"), [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EIO)]
-)
+@cases("where, code", ("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EIO))
 def test_failed_put_leaves_nothing(tmp_path, monkeypatch, where, code):
     monkeypatch.setattr(where, fail(code))
     with pytest.raises(StorageError, match=f"cannot write .*file: {os.strerror(code)}"):
@@ -154,14 +153,12 @@ def test_a_name_that_no_file_can_have(tmp_path, publish):
     assert names(tmp_path) == ["folder"]
 
 
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [
-        (errno.ENOSPC, "Free some space there"),
-        (errno.EDQUOT, "Free some space there"),
-        (errno.EROFS, "Read-only file system$"),
-        (errno.EIO, "Input/output error$"),
-    ],
+@cases(
+    "code, advice",
+    (errno.ENOSPC, "Free some space there"),
+    (errno.EDQUOT, "Free some space there"),
+    (errno.EROFS, "Read-only file system$"),
+    (errno.EIO, "Input/output error$"),
 )
 def test_storage_errors_say_what_where_why_and_what_next(code, advice):
     with (

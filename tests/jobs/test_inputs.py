@@ -8,6 +8,7 @@ import pytest
 from ladder import ROOT
 
 from jobs import inputs
+from quick import cases
 
 TABLES = [table.__name__ for table in inputs.TABLES]
 
@@ -81,19 +82,17 @@ def machine(bare, monkeypatch):
     return bare
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (
-            "packages",
-            [["bash", "shells", "7164", "base-files,debianutils"], ["alone", "unknown", "3", ""]],
-        ),
-        ("releases", [["bash", "5.2-1", "2022-10-03"]]),
-        ("zones", [["AD", "+4230+00131", "Europe/Andorra"]]),
-        ("countries", [["AD", "Andorra"]]),
-        ("imports", [["a", "b"], ["b", "a"]]),
-        ("functions", [["a.f", "One two."]]),
-    ],
+@cases(
+    "name, expected",
+    (
+        "packages",
+        [["bash", "shells", "7164", "base-files,debianutils"], ["alone", "unknown", "3", ""]],
+    ),
+    ("releases", [["bash", "5.2-1", "2022-10-03"]]),
+    ("zones", [["AD", "+4230+00131", "Europe/Andorra"]]),
+    ("countries", [["AD", "Andorra"]]),
+    ("imports", [["a", "b"], ["b", "a"]]),
+    ("functions", [["a.f", "One two."]]),
 )
 def test_what_is_there(machine, name, expected):
     (path,) = inputs.find(name, machine / "inputs")

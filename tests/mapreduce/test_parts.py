@@ -18,6 +18,7 @@ from mapreduce.optim import OPTIMIZERS
 from mapreduce.optim.contract import Options
 from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.support.traits import RUNNERS
+from quick import cases
 
 
 def test_every_name_is_what_its_module_has():
@@ -58,9 +59,15 @@ def test_a_name_loads_its_module_alone():
     assert not {"numpy", "mrjob", "mapreduce.models.base"} & {*loaded}
 
 
-@pytest.mark.parametrize(
+@cases(
     "members",
-    [MODELS, ESTIMATORS, OPTIMIZERS, PROGRAMS, STRATEGIES, EXECUTORS, RUNNERS],
+    MODELS,
+    ESTIMATORS,
+    OPTIMIZERS,
+    PROGRAMS,
+    STRATEGIES,
+    EXECUTORS,
+    RUNNERS,
     ids=lambda members: members.kind,
 )
 def test_an_error_names_the_door_of_what_a_member_must_be(members):

@@ -12,6 +12,7 @@ from mapreduce.data.importer import Rows, Source
 from mapreduce.models.base import Parameter
 from mapreduce.models.softmax import Softmax
 from mapreduce.testing import check_model, check_optimizer, check_reader
+from quick import cases
 from running_mean import RunningMean
 
 calls = itertools.count()
@@ -76,19 +77,17 @@ class CutBuffer(RunningMean):
         return values + values.mean()
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (UnwrittenBias, "vector of the gradient, compared with the sum of single rows"),
-        (Scaled, "gradient, compared with central differences"),
-        (MeanLoss, "loss of the gradient, compared with the sum of single rows"),
-        (Remembers, "gradient with a used workspace: element 0 is .*nan"),
-        (LossOfScore, "loss of score, compared with that of gradient"),
-        (Unseeded, "init of the same seed: element 0 is"),
-        (Undeclared, r"names of the extra sums: expected \[\], found \['moments'\]"),
-        (TrainedBuffer, "gradient of the buffer bias, not 0: expected 0, found 3"),
-        (CutBuffer, "a part of the buffer mean: element 0 is"),
-    ],
+@cases(
+    "kind, message",
+    (UnwrittenBias, "vector of the gradient, compared with the sum of single rows"),
+    (Scaled, "gradient, compared with central differences"),
+    (MeanLoss, "loss of the gradient, compared with the sum of single rows"),
+    (Remembers, "gradient with a used workspace: element 0 is .*nan"),
+    (LossOfScore, "loss of score, compared with that of gradient"),
+    (Unseeded, "init of the same seed: element 0 is"),
+    (Undeclared, r"names of the extra sums: expected \[\], found \['moments'\]"),
+    (TrainedBuffer, "gradient of the buffer bias, not 0: expected 0, found 3"),
+    (CutBuffer, "a part of the buffer mean: element 0 is"),
 )
 def test_a_wrong_model(kind, message):
     with pytest.raises(AssertionError, match=message):
@@ -109,19 +108,17 @@ class Skipping(optim.Guarded):
         return params, state, scalars + params[0]
 
 
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        (optimizer(lambda g, s, p, t: (-g.mean() - g, s)), "parameters in blocks"),
-        (optimizer(lambda g, s, p, t: (g, s)), "is below .*: expected True, found False"),
-        (optimizer(lambda g, s, p, t: (-g.astype("f8"), s)), "dtype of parameters: expected"),
-        (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"v": p[1:]}), "shape of v: expected"),
-        (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"memory": p}), "something else"),
-        (
-            lambda: Skipping(optim.find("sgd").create(lambda step: 0.1, optim.Options()), 1.0),
-            "different scalars of blocks: expected 1, found 2",
-        ),
-    ],
+@cases(
+    "factory, message",
+    (optimizer(lambda g, s, p, t: (-g.mean() - g, s)), "parameters in blocks"),
+    (optimizer(lambda g, s, p, t: (g, s)), "is below .*: expected True, found False"),
+    (optimizer(lambda g, s, p, t: (-g.astype("f8"), s)), "dtype of parameters: expected"),
+    (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"v": p[1:]}), "shape of v: expected"),
+    (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"memory": p}), "something else"),
+    (
+        lambda: Skipping(optim.find("sgd").create(lambda step: 0.1, optim.Options()), 1.0),
+        "different scalars of blocks: expected 1, found 2",
+    ),
 )
 def test_a_wrong_optimizer(factory, message):
     with pytest.raises(AssertionError, match=message):
@@ -137,13 +134,11 @@ def test_an_optimizer_that_changes_its_arguments():
         check_optimizer(optimizer(update))
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (lambda: Rows(np.ones((3, 4)), np.arange(3)), "columns of a chunk: expected 2, found 4"),
-        (lambda: Rows(np.ones((3, 2)), np.arange(4)), "lengths of a chunk's arrays"),
-        (lambda: Rows(np.full((3, 2), next(calls), "f8"), np.arange(3)), "a second reading"),
-    ],
+@cases(
+    "rows, message",
+    (lambda: Rows(np.ones((3, 4)), np.arange(3)), "columns of a chunk: expected 2, found 4"),
+    (lambda: Rows(np.ones((3, 2)), np.arange(4)), "lengths of a chunk's arrays"),
+    (lambda: Rows(np.full((3, 2), next(calls), "f8"), np.arange(3)), "a second reading"),
 )
 def test_a_wrong_reader(rows, message):
     with pytest.raises(AssertionError, match=message):

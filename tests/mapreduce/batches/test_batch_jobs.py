@@ -21,7 +21,7 @@ from mapreduce.launch import run as launch
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import commands, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
-from quick import first_of
+from quick import cases, first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -126,16 +126,14 @@ SLOW["local"] += ["WordsSummed of gzip", "WordsSummed of lines that are not ende
 
 class TestText:
     @pytest.mark.every_case
-    @pytest.mark.parametrize(
-        ("name", "runner"),
-        [
-            *itertools.product(FEATURES, ["inline", "fork"]),
-            *(
-                pytest.param(name, runner, marks=pytest.mark.slow if at % 2 else pytest.mark.long)
-                for runner, names in SLOW.items()
-                for at, name in enumerate(names)
-            ),
-        ],
+    @cases(
+        "name, runner",
+        *itertools.product(FEATURES, ["inline", "fork"]),
+        *(
+            pytest.param(name, runner, marks=pytest.mark.slow if at % 2 else pytest.mark.long)
+            for runner, names in SLOW.items()
+            for at, name in enumerate(names)
+        ),
     )
     def test_each_feature_on_each_runner(self, text, inputs, name, runner):
         job_class = getattr(batch_jobs, name.split()[0])
@@ -229,13 +227,11 @@ def folder(tmp_path_factory):
 
 
 class TestRecords:
-    @pytest.mark.parametrize(
-        ("name", "runner"),
-        [
-            *itertools.product(["RecordsSummed", "RecordsBatches"], ["inline", "fork"]),
-            pytest.param("RecordsBatches", "local", marks=pytest.mark.slow),
-            pytest.param("RecordsSummed", "forkserver", marks=pytest.mark.slow),
-        ],
+    @cases(
+        "name, runner",
+        *itertools.product(["RecordsSummed", "RecordsBatches"], ["inline", "fork"]),
+        pytest.param("RecordsBatches", "local", marks=pytest.mark.slow),
+        pytest.param("RecordsSummed", "forkserver", marks=pytest.mark.slow),
     )
     def test_sums(self, folder, name, runner):
         lines, (counters,) = run(getattr(batch_jobs, name), runner, folder)
@@ -311,14 +307,12 @@ class TestRecords:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("do", "message"),
-        [
-            ("raise", "RuntimeError: by intent"),
-            ("three", "expected a RecordBatch of two columns, keys and values, found 3: a, b, c"),
-            ("bare", "expected a pair of key and value, or a RecordBatch.*found int: 5"),
-            ("one", r"found tuple: \(1,\)"),
-        ],
+    @cases(
+        "do, message",
+        ("raise", "RuntimeError: by intent"),
+        ("three", "expected a RecordBatch of two columns, keys and values, found 3: a, b, c"),
+        ("bare", "expected a pair of key and value, or a RecordBatch.*found int: 5"),
+        ("one", r"found tuple: \(1,\)"),
     )
     def test_in_a_mapper(self, text, folder, do, message):
         for job_class, path in (
@@ -350,9 +344,7 @@ class TestErrors:
         with pytest.raises(TaskFailedException, match=r"its column 'key' has none.*one key"):
             run(batch_jobs.MixedKeys, "fork", "-D", "mapreduce.job.reduces=1", text)
 
-    @pytest.mark.parametrize(
-        "other", ["mapper", "mapper_raw", "mapper_cmd", "mapper_pre_filter", "reducer"]
-    )
+    @cases("other", "mapper", "mapper_raw", "mapper_cmd", "mapper_pre_filter", "reducer")
     def test_two_methods_for_one_purpose(self, text, other):
         class Twice(Job):
             pass
@@ -363,12 +355,10 @@ class TestErrors:
         with pytest.raises(ValueError, match=f"Can't specify both {batch} and {other}$"):
             run(Twice, "inline", text)
 
-    @pytest.mark.parametrize(
-        ("name", "given", "message"),
-        [
-            *(("BATCH_INPUT", x, "'text' or 'records'") for x in ("record", "Text", None, b"text")),
-            *(("BATCH_BYTES", x, "a number of at least") for x in (0, -1, 1.5, None, True)),
-        ],
+    @cases(
+        "name, given, message",
+        *(("BATCH_INPUT", x, "'text' or 'records'") for x in ("record", "Text", None, b"text")),
+        *(("BATCH_BYTES", x, "a number of at least") for x in (0, -1, 1.5, None, True)),
     )
     def test_attributes_that_make_no_sense(self, text, name, given, message, monkeypatch):
         monkeypatch.setattr(batch_jobs.Words, name, given)

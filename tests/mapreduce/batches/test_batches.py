@@ -28,6 +28,7 @@ from mapreduce.batches.parts import (
 )
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.job import Job
+from quick import cases
 
 TABLE = pa.table({"name": [f"n{i % 7}" for i in range(1000)], "number": range(1000)})
 
@@ -115,9 +116,10 @@ class TestFormats:
     def test_csv_of_a_header_alone(self, write):
         assert read_all(write("a,b\n", "t.csv")) == (None, 1)
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [({"delimeter": ";"}, "delimeter"), ({"quote": "''"}, "one ASCII character")],
+    @cases(
+        "options, message",
+        ({"delimeter": ";"}, "delimeter"),
+        ({"quote": "''"}, "one ASCII character"),
     )
     def test_options_that_make_no_sense(self, options, message):
         with pytest.raises(UsageError, match=f"WrongJob.BATCH_CSV: .*{message}"):
@@ -129,15 +131,13 @@ class TestFormats:
         assert found.schema.types == [pa.string(), pa.float64(), pa.date32()]
         assert found["name"].to_pylist() == ["é", ""]
 
-    @pytest.mark.parametrize(
-        ("rows", "reason"),
-        [
-            ("1,2\n3\n", "row 2: expected 2 fields, found 1"),
-            (
-                "1,2\n" * 9999 + "x,2\n",
-                r"row \d+: in the rows from here on: .*'x'.* first 4 MiB of a file decide",
-            ),
-        ],
+    @cases(
+        "rows, reason",
+        ("1,2\n3\n", "row 2: expected 2 fields, found 1"),
+        (
+            "1,2\n" * 9999 + "x,2\n",
+            r"row \d+: in the rows from here on: .*'x'.* first 4 MiB of a file decide",
+        ),
     )
     def test_csv_that_changes_its_mind(self, write, rows, reason, monkeypatch):
         monkeypatch.setattr("mapreduce.data.readers.csv.BLOCK_BYTES", 90)
@@ -254,38 +254,34 @@ class TestInputFiles:
         monkeypatch.chdir(tmp_path)
         return tmp_path
 
-    @pytest.mark.parametrize(
-        ("paths", "expected"),
-        [
-            (["in"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
-            (["in/"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
-            (["in/sub", "in/a.csv"], "in/sub/c.csv in/sub/more/d.csv in/a.csv"),
-            (["in/*.csv"], "in/a.csv in/b.csv"),
-            (["in/[!e]*"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
-            (["in/_SUCCESS"], "in/_SUCCESS"),
-            (["in/.hidden.csv"], "in/.hidden.csv"),
-            (["in/sub/_temporary"], "in/sub/_temporary/x.csv"),
-            (["in/?.csv", "in/a.csv"], "in/a.csv in/b.csv in/a.csv"),
-            # A name that is a pattern, too.
-            (["odd/a[b].csv"], "odd/a[b].csv"),
-            (["link"], "link/c.csv link/more/d.csv"),
-        ],
+    @cases(
+        "paths, expected",
+        (["in"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+        (["in/"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+        (["in/sub", "in/a.csv"], "in/sub/c.csv in/sub/more/d.csv in/a.csv"),
+        (["in/*.csv"], "in/a.csv in/b.csv"),
+        (["in/[!e]*"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+        (["in/_SUCCESS"], "in/_SUCCESS"),
+        (["in/.hidden.csv"], "in/.hidden.csv"),
+        (["in/sub/_temporary"], "in/sub/_temporary/x.csv"),
+        (["in/?.csv", "in/a.csv"], "in/a.csv in/b.csv in/a.csv"),
+        # A name that is a pattern, too.
+        (["odd/a[b].csv"], "odd/a[b].csv"),
+        (["link"], "link/c.csv link/more/d.csv"),
     )
     def test_found(self, folder, paths, expected):
         full = [str(folder / name) for name in expected.split()]
         assert input_files(paths) == full
         assert input_files([f"file://{folder}/{path}" for path in paths]) == full
 
-    @pytest.mark.parametrize(
-        ("paths", "error", "message"),
-        [
-            (["in/a.csv", "nowhere.csv"], MissingInputError, "does not exist"),
-            (["in/a.csv", "in/*.parquet"], MissingInputError, "matches no file"),
-            (["in/a.csv", "in/_[S]*"], MissingInputError, "matches no file"),
-            (["in/empty"], MissingInputError, "the input in/empty holds no files"),
-            (["hdfs:///a.csv"], AddressError, "no cluster is configured"),
-            *((given, UsageError, "not standard input") for given in ([], ["-"], ["in", "-"])),
-        ],
+    @cases(
+        "paths, error, message",
+        (["in/a.csv", "nowhere.csv"], MissingInputError, "does not exist"),
+        (["in/a.csv", "in/*.parquet"], MissingInputError, "matches no file"),
+        (["in/a.csv", "in/_[S]*"], MissingInputError, "matches no file"),
+        (["in/empty"], MissingInputError, "the input in/empty holds no files"),
+        (["hdfs:///a.csv"], AddressError, "no cluster is configured"),
+        *((given, UsageError, "not standard input") for given in ([], ["-"], ["in", "-"])),
     )
     def test_missing(self, folder, monkeypatch, paths, error, message):
         monkeypatch.setenv("HADOOP_CONF_DIR", str(folder))
@@ -337,9 +333,7 @@ KEYS = st.sampled_from([b"", b"a", b"aa", b"a b", b"ab", b"b", b'"a"', b"\xff", 
 VALUES = st.sampled_from([None, b"", b"a", b"a\ta", b"\t", b"1"])
 
 
-@pytest.mark.parametrize(
-    ("write", "name"), [(write_parquet, "a.parquet"), (write_ipc, "a.feather")]
-)
+@cases("write, name", (write_parquet, "a.parquet"), (write_ipc, "a.feather"))
 def test_texts_that_are_not_utf8_are_refused_with_their_place(write, name, tmp_path):
     raw = [b"x"] * 400 + [b"K\xf6ln"] + [b"x"] * 100
     texts = pa.Array.from_buffers(pa.string(), len(raw), pa.array(raw).buffers())

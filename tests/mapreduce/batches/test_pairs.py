@@ -23,6 +23,7 @@ from mapreduce.batches.pairs import (
     pairs_of,
 )
 from mapreduce.errors import DataError
+from quick import cases
 
 JSON = mrjob_protocol.StandardJSONProtocol()
 
@@ -148,9 +149,7 @@ class TestEncodeColumns:
         column = pa.StringArray.from_buffers(2, offsets, content, pa.py_buffer(b"\x02"))
         check_encoding(JSON.write, column, column)
 
-    @pytest.mark.parametrize(
-        "values", [pa.array([1, 2]), 7, None, [1], np.array([1])], ids=lambda v: type(v).__name__
-    )
+    @cases("values", pa.array([1, 2]), 7, None, [1], np.array([1]), ids=lambda v: type(v).__name__)
     def test_columns_that_do_not_belong_together(self, values):
         with pytest.raises(TypeError, match="two columns of equal length, found 1 keys and"):
             encode_columns(JSON.write, pa.array([1]), values)
@@ -186,9 +185,18 @@ class TestPairsOf:
         assert [len(key) for key, _ in found] == [3, 3, 2]
         assert [n for key, _ in found for n in key.to_pylist()] == list(range(8))
 
-    @pytest.mark.parametrize(
+    @cases(
         "result",
-        [5, None, (1, 2, 3), (1,), pa.array([1, 2, 3]), "word", "ab", b"ab", {1, 2}, {1: 2, 3: 4}],
+        5,
+        None,
+        (1, 2, 3),
+        (1,),
+        pa.array([1, 2, 3]),
+        "word",
+        "ab",
+        b"ab",
+        {1, 2},
+        {1: 2, 3: 4},
     )
     def test_other_things(self, result):
         with pytest.raises(TypeError, match=f"found {type(result).__name__}: "):
@@ -253,26 +261,24 @@ class TestDecodeLines:
         expected = naive_columns(kind.read, block, order)
         assert same((batch["key"].to_pylist(), batch["value"].to_pylist()), expected)
 
-    @pytest.mark.parametrize(
-        ("raw", "kind"),
-        [
-            (["1", "-2", "9223372036854775807", "-0", "0"], pa.int64()),
-            (["1", "9223372036854775808"], pa.uint64()),
-            (["null", "18446744073709551615"], pa.uint64()),
-            (["1.5", "-2e3", "1E+2", "0.1", "1e400", "-0.0", "2.5e-324"], pa.float64()),
-            (["1", "2.5"], pa.float64()),
-            (["NaN", "-Infinity", "1.0"], pa.float64()),
-            (["null", "null"], pa.null()),
-            (["null", "1"], pa.int64()),
-            (["true", "false"], pa.bool_()),
-            (['"a"', '""', '"é"'], pa.string()),
-            (['"a\\n"', '"\\u00e9"', '"\\ud83d\\ude42"', '"x"'], pa.string()),
-            (['"a"', "null"], pa.string()),
-            (["[1]", "[]"], pa.list_(pa.int64())),
-            (['{"a": 1}', '{"b": "x"}'], pa.struct([("a", pa.int64()), ("b", pa.string())])),
-            ([" 1", "2 ", "3\r"], pa.int64()),
-            (['"a"\r', '"b" '], pa.string()),
-        ],
+    @cases(
+        "raw, kind",
+        (["1", "-2", "9223372036854775807", "-0", "0"], pa.int64()),
+        (["1", "9223372036854775808"], pa.uint64()),
+        (["null", "18446744073709551615"], pa.uint64()),
+        (["1.5", "-2e3", "1E+2", "0.1", "1e400", "-0.0", "2.5e-324"], pa.float64()),
+        (["1", "2.5"], pa.float64()),
+        (["NaN", "-Infinity", "1.0"], pa.float64()),
+        (["null", "null"], pa.null()),
+        (["null", "1"], pa.int64()),
+        (["true", "false"], pa.bool_()),
+        (['"a"', '""', '"é"'], pa.string()),
+        (['"a\\n"', '"\\u00e9"', '"\\ud83d\\ude42"', '"x"'], pa.string()),
+        (['"a"', "null"], pa.string()),
+        (["[1]", "[]"], pa.list_(pa.int64())),
+        (['{"a": 1}', '{"b": "x"}'], pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        ([" 1", "2 ", "3\r"], pa.int64()),
+        (['"a"\r', '"b" '], pa.string()),
     )
     def test_types(self, raw, kind):
         block = "".join(f"{text}\t{text}\n" for text in raw).encode()
@@ -284,16 +290,14 @@ class TestDecodeLines:
             expected = [{"a": 1, "b": None}, {"a": None, "b": "x"}]
         assert same(found, pa.array(expected, kind).to_pylist())
 
-    @pytest.mark.parametrize(
+    @cases(
         "raw",
-        [
-            ["1", '"a"'],
-            ["18446744073709551616"],
-            ["-1", "9223372036854775808"],
-            ["1", "true"],
-            ["[1]", "1"],
-            ['"\\ud800"'],
-        ],
+        ["1", '"a"'],
+        ["18446744073709551616"],
+        ["-1", "9223372036854775808"],
+        ["1", "true"],
+        ["[1]", "1"],
+        ['"\\ud800"'],
     )
     def test_no_common_type(self, raw):
         block = "".join(f'"k"\t{text}\n' for text in raw).encode()
@@ -309,9 +313,7 @@ class TestDecodeLines:
             with pytest.raises(ValueError, match=r"."):
                 decode_lines(JSON.read, other + b"\t" + other + b"\n" + line + b"\n")
 
-    @pytest.mark.parametrize(
-        "block", [b"no tab\n", b"1\t1\nno tab\n", b"1\t1\n\n", b"1\n1\t1\t1\n"]
-    )
+    @cases("block", b"no tab\n", b"1\t1\nno tab\n", b"1\t1\n\n", b"1\n1\t1\t1\n")
     def test_lines_that_are_no_pairs(self, block):
         with pytest.raises(ValueError, match=r"."):
             decode_lines(JSON.read, block)
@@ -356,9 +358,7 @@ class TestOnePair:
     @example(key="a", value=True)
     @example(key="\ud800", value="\udfff")
     @example(key="a", value=2**100)
-    @pytest.mark.parametrize(
-        "kind", [type(JSON), Compact, Shouting, Renamed, mrjob_protocol.PickleProtocol]
-    )
+    @cases("kind", type(JSON), Compact, Shouting, Renamed, mrjob_protocol.PickleProtocol)
     def test_line_writer(self, kind, key, value):
         assert line_writer(kind().write)(key, value) == kind().write(key, value) + b"\n"
 

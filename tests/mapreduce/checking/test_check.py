@@ -27,7 +27,7 @@ from mapreduce.explaining.model import Failure
 from mapreduce.explaining.tasks import Variation
 from mapreduce.explaining.values import Values
 from programs import gradreduce
-from quick import each, first_of
+from quick import cases, each, first_of
 
 WORDS = "to be or not to be\nthat is the question\nwhether tis nobler\nin the mind to suffer\n"
 
@@ -72,18 +72,16 @@ def test_a_job_may_know_its_files_by_name(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "law"),
-    [
-        (MRCountLinesWrong, "splits"),
-        (taught.Remembers, "processes"),
-        (taught.Clock, "repeat"),
-        (taught.Draws, "repeat"),
-        (taught.Total, "reducers"),
-        (taught.DictKeys, "types"),
-        (taught.ReadsTwice, "iteration"),
-        (stock_jobs.KeepsValues, "iteration"),
-    ],
+@cases(
+    "job, law",
+    (MRCountLinesWrong, "splits"),
+    (taught.Remembers, "processes"),
+    (taught.Clock, "repeat"),
+    (taught.Draws, "repeat"),
+    (taught.Total, "reducers"),
+    (taught.DictKeys, "types"),
+    (taught.ReadsTwice, "iteration"),
+    (stock_jobs.KeepsValues, "iteration"),
 )
 def test_a_planted_fault_is_found(job, law, words):
     (finding,) = findings(job, words, [law], tries=60)
@@ -213,15 +211,13 @@ def test_chunks_are_no_second_reading(words):
     assert states(findings(taught.Chunks, words, ["iteration"])) == {"iteration": "obeyed"}
 
 
-@pytest.mark.parametrize(
-    ("job", "text", "law", "told"),
-    [
-        (taught.Raises, f"{WORDS}bad line\n", "runs", ["cannot read 'bad line'"]),
-        (taught.ReadsTwice, WORDS, "iteration", []),
-        (taught.Returns, WORDS, "runs", ["reducer returned ('bb', 'xy')", "yield key, value"]),
-        (taught.YieldsNoPair, "ab\n", "runs", ["mapper yielded 'ab', a str; expected a pair"]),
-        (taught.Prints, WORDS, "printing", ["A map task printed 'hello'"]),
-    ],
+@cases(
+    "job, text, law, told",
+    (taught.Raises, f"{WORDS}bad line\n", "runs", ["cannot read 'bad line'"]),
+    (taught.ReadsTwice, WORDS, "iteration", []),
+    (taught.Returns, WORDS, "runs", ["reducer returned ('bb', 'xy')", "yield key, value"]),
+    (taught.YieldsNoPair, "ab\n", "runs", ["mapper yielded 'ab', a str; expected a pair"]),
+    (taught.Prints, WORDS, "printing", ["A map task printed 'hello'"]),
 )
 def test_a_job_that_fails_is_shown_with_few_lines(words, job, text, law, told):
     words.write_text(text)
@@ -257,12 +253,10 @@ class NoYield(taught.Combined):
         sum(counts)
 
 
-@pytest.mark.parametrize(
-    ("job", "state", "told"),
-    [
-        (Nothing, "warning", "Nothing came out in any run"),
-        (NoYield, "broken", "keys went in, the combiner yielded nothing: test_check.py:"),
-    ],
+@cases(
+    "job, state, told",
+    (Nothing, "warning", "Nothing came out in any run"),
+    (NoYield, "broken", "keys went in, the combiner yielded nothing: test_check.py:"),
 )
 def test_an_empty_output_is_not_praised(job, state, told, words):
     found = findings(job, words, ["repeat"])[-1]
@@ -422,23 +416,21 @@ def test_the_command(words, tmp_path):
 
 
 class TestCompare:
-    @pytest.mark.parametrize(
-        ("here", "there", "degree"),
-        [
-            (["1", "2"], ["1", "2"], Degree.EQUAL),
-            (["1", "2"], ["2", "1"], Degree.ORDER),
-            (['"a"\t[1, 2]'], ['"a"\t[2, 1]'], Degree.LISTS),
-            (['"a"\t0.3'], ['"a"\t0.30000000000000004'], Degree.DIGITS),
-            (['"a"\t1.0', '"b"\t0.3'], ['"b"\t0.30000000000000004', '"a"\t1.0'], Degree.DIGITS),
-            (["x is 0.3"], ["x is 0.30000000000000004"], Degree.DIGITS),
-            (['"a"\t{"m": [0.1, 3]}'], ['"a"\t{"m": [0.10000000000000002, 3]}'], Degree.DIGITS),
-            (['"a"\t0.3'], ['"a"\t0.31'], Degree.DIFFERENT),
-            (['"a"\t1'], ['"a"\t2'], Degree.DIFFERENT),
-            (['"a"\t1'], ['"a"\t"1"'], Degree.DIFFERENT),
-            (['"a"\t[1, 2]'], ['"a"\t[1, 2, 3]'], Degree.DIFFERENT),
-            (["1", "1"], ["1"], Degree.DIFFERENT),
-            ([], ["1"], Degree.DIFFERENT),
-        ],
+    @cases(
+        "here, there, degree",
+        (["1", "2"], ["1", "2"], Degree.EQUAL),
+        (["1", "2"], ["2", "1"], Degree.ORDER),
+        (['"a"\t[1, 2]'], ['"a"\t[2, 1]'], Degree.LISTS),
+        (['"a"\t0.3'], ['"a"\t0.30000000000000004'], Degree.DIGITS),
+        (['"a"\t1.0', '"b"\t0.3'], ['"b"\t0.30000000000000004', '"a"\t1.0'], Degree.DIGITS),
+        (["x is 0.3"], ["x is 0.30000000000000004"], Degree.DIGITS),
+        (['"a"\t{"m": [0.1, 3]}'], ['"a"\t{"m": [0.10000000000000002, 3]}'], Degree.DIGITS),
+        (['"a"\t0.3'], ['"a"\t0.31'], Degree.DIFFERENT),
+        (['"a"\t1'], ['"a"\t2'], Degree.DIFFERENT),
+        (['"a"\t1'], ['"a"\t"1"'], Degree.DIFFERENT),
+        (['"a"\t[1, 2]'], ['"a"\t[1, 2, 3]'], Degree.DIFFERENT),
+        (["1", "1"], ["1"], Degree.DIFFERENT),
+        ([], ["1"], Degree.DIFFERENT),
     )
     def test_degrees(self, here, there, degree):
         assert compare(Outcome(here), Outcome(there)).degree == degree

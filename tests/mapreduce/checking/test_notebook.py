@@ -9,6 +9,7 @@ from mapreduce import check, explain
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.explaining import summary
 from mapreduce.plan.settings import Settings
+from quick import cases
 
 
 @pytest.fixture(scope="module")
@@ -86,21 +87,14 @@ def test_a_check_of_a_file(tmp_path):
     assert check(taught.Count, lines=["a b"], laws=["seeds"]).broken == []
 
 
-@pytest.mark.parametrize(
-    ("call", "given", "error", "message"),
-    [
-        (explain, {}, UsageError, "either inputs"),
-        (explain, {"inputs": "a", "lines": ["b"]}, UsageError, "either inputs"),
-        (explain, {"lines": ["b"], "round_number": 1}, UsageError, "round_number is for"),
-        (check, {}, UsageError, "check: give either inputs"),
-        (
-            check,
-            {"lines": ["a"], "laws": ["seed"]},
-            UsageError,
-            r"no law 'seed'\. Did you mean seeds",
-        ),
-        (check, {"lines": []}, DataError, "holds no lines"),
-    ],
+@cases(
+    "call, given, error, message",
+    (explain, {}, UsageError, "either inputs"),
+    (explain, {"inputs": "a", "lines": ["b"]}, UsageError, "either inputs"),
+    (explain, {"lines": ["b"], "round_number": 1}, UsageError, "round_number is for"),
+    (check, {}, UsageError, "check: give either inputs"),
+    (check, {"lines": ["a"], "laws": ["seed"]}, UsageError, r"no law 'seed'\. Did you mean seeds"),
+    (check, {"lines": []}, DataError, "holds no lines"),
 )
 def test_what_makes_no_sense_of_a_job(call, given, error, message):
     with pytest.raises(error, match=message):

@@ -7,6 +7,7 @@ import pytest
 
 from mapreduce.cli.grouping import GroupedCommand, GroupedOption
 from mapreduce.cli.main import cli, main
+from quick import cases
 
 
 def helped(capsys, *arguments):
@@ -63,13 +64,11 @@ def test_every_option_is_shown_once_and_fits_80_columns(names, capsys, monkeypat
 NAMES = ["--drop", "a", "--drop", "b , c", "--drop", " d"]
 
 
-@pytest.mark.parametrize(
-    ("names", "arguments"),
-    [
-        ("data import", [*NAMES, "a.csv", "out"]),
-        ("evaluate", ["run", "a.csv", *NAMES]),
-        ("predict", ["run", "a.csv", *NAMES, "out"]),
-    ],
+@cases(
+    "names, arguments",
+    ("data import", [*NAMES, "a.csv", "out"]),
+    ("evaluate", ["run", "a.csv", *NAMES]),
+    ("predict", ["run", "a.csv", *NAMES, "out"]),
 )
 def test_names_of_columns_add_up(names, arguments):
     """Blanks around a comma belong to no name; others may be a column's of a Parquet file."""

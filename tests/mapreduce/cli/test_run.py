@@ -13,7 +13,7 @@ import pytest
 
 import programs
 from programs import GRADREDUCE, gradreduce, processes_of, start, succeed, wait_until
-from quick import first_of
+from quick import cases, first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -174,26 +174,27 @@ class TestRunning:
         said = fails(2, "unguarded", text, cwd=text.parent, env=environment)
         assert "unguarded runs Count as it is imported. Guard the call" in said
 
-    @pytest.mark.parametrize(
-        ("content", "name", "runner", "times"),
-        [
-            (BARE, "job.py", "parallel", 1),
-            (BARE, "job.py", "local", 1),
-            # It does not hide a module of this name, nor need a name of Python's.
-            (f"import json as _\n{COUNT}", "json.py", "parallel", 1),
-            (COUNT, "job", "parallel", 1),
-            # What lies beside the script is found.
-            (BESIDE, "job.py", "parallel", 7),
-        ],
+    @cases(
+        "content, name, runner, times",
+        (BARE, "job.py", "parallel", 1),
+        (BARE, "job.py", "local", 1),
+        # It does not hide a module of this name, nor need a name of Python's.
+        (f"import json as _\n{COUNT}", "json.py", "parallel", 1),
+        (COUNT, "job", "parallel", 1),
+        # What lies beside the script is found.
+        (BESIDE, "job.py", "parallel", 7),
     )
     def test_scripts_of_any_kind(self, write, text, content, name, runner, times):
         write("VALUE = 7\n", name="beside.py")
         out = succeed("run", write(content, name), "-r", runner, text, cwd=text.parent.parent)
         assert pairs(out) == {word: times * n for word, n in expected(text).items()}
 
-    @pytest.mark.parametrize(
+    @cases(
         "arguments",
-        [["-r", "parallel"], ["-r", "local"], ["-r", "inline"], ["--start-method", "forkserver"]],
+        ["-r", "parallel"],
+        ["-r", "local"],
+        ["-r", "inline"],
+        ["--start-method", "forkserver"],
     )
     def test_modules_that_are_called_as_ours(self, write, text, arguments):
         """A file, which the job uploads as mrjob wants it, and a package with parts."""
@@ -256,24 +257,22 @@ IMPORTED = "from mrjob.examples.mr_wc import MRWordCountUtility\n"
 
 
 class TestFinding:
-    @pytest.mark.parametrize(
-        ("content", "named", "code", "messages"),
-        [
-            (BARE_SEVERAL, "{}", 2, ["defines 2 jobs. Name one: {}:First, {}:Second"]),
-            (IMPORTED, "{}", 2, ["Name one: {}:MRWordCountUtility"]),
-            ("import json\n", "{}", 2, ["does not define a job", "path/job.py:Class"]),
-            (COUNT, "{}:Cuont", 2, ["has no Cuont. Did you mean {}:Count?"]),
-            (COUNT, "{}:MRJob.run", 2, ["has no job class MRJob.run"]),
-            (COUNT, "{}.no", 66, ["job.py.no does not exist"]),
-            (COUNT, "{folder}/jb.py", 66, ["Did you mean {}?"]),
-            (COUNT, "no_such.module", 66, ["there is no module 'no_such'"]),
-            (COUNT, "{folder}", 66, ["is not a file"]),
-            ("class :\n", "{}", 1, ["SyntaxError"]),
-            ("import no_one\n", "{}", 1, ["ModuleNotFoundError: No module named 'no_one'"]),
-            ("raise SystemExit('no')\n", "{}", 1, ["no\n"]),
-            (COUNT, "mrjob.examples.mr_grep", 2, ["arguments are required: -e/--expression"]),
-            (COUNT, "mrjob.examples.mr_log_sampler", 2, ["--sample-size"]),
-        ],
+    @cases(
+        "content, named, code, messages",
+        (BARE_SEVERAL, "{}", 2, ["defines 2 jobs. Name one: {}:First, {}:Second"]),
+        (IMPORTED, "{}", 2, ["Name one: {}:MRWordCountUtility"]),
+        ("import json\n", "{}", 2, ["does not define a job", "path/job.py:Class"]),
+        (COUNT, "{}:Cuont", 2, ["has no Cuont. Did you mean {}:Count?"]),
+        (COUNT, "{}:MRJob.run", 2, ["has no job class MRJob.run"]),
+        (COUNT, "{}.no", 66, ["job.py.no does not exist"]),
+        (COUNT, "{folder}/jb.py", 66, ["Did you mean {}?"]),
+        (COUNT, "no_such.module", 66, ["there is no module 'no_such'"]),
+        (COUNT, "{folder}", 66, ["is not a file"]),
+        ("class :\n", "{}", 1, ["SyntaxError"]),
+        ("import no_one\n", "{}", 1, ["ModuleNotFoundError: No module named 'no_one'"]),
+        ("raise SystemExit('no')\n", "{}", 1, ["no\n"]),
+        (COUNT, "mrjob.examples.mr_grep", 2, ["arguments are required: -e/--expression"]),
+        (COUNT, "mrjob.examples.mr_log_sampler", 2, ["--sample-size"]),
     )
     def test_what_is_no_job(self, write, text, content, named, code, messages):
         script = write(content)
@@ -287,9 +286,7 @@ class TestFinding:
         assert "Missing argument 'JOB'" in fails(2)
         assert pairs(succeed("run", "-q", write(), text)) == expected(text)
 
-    @pytest.mark.parametrize(
-        "wrapped", ["codecs.getwriter('utf-8')(sys.{0})", "io.TextIOWrapper(sys.{0}.buffer)"]
-    )
+    @cases("wrapped", "codecs.getwriter('utf-8')(sys.{0})", "io.TextIOWrapper(sys.{0}.buffer)")
     def test_scripts_that_wrap_streams(self, write, text, wrapped):
         lines = [f"sys.{name} = {wrapped.format(name)}" for name in ("stdout", "stderr")]
         script = write("\n".join(["import codecs, io, sys", *lines, COUNT]))
@@ -321,17 +318,15 @@ class TestOptions:
         said = fails(2, "mrjob.examples.mr_grep", "-e", "x", "-r", "inline", text)
         assert "inline runner does not support subprocesses" in said
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (["--wrokers", "2"], "Did you mean --workers?"),
-            (["-r", "paralell"], "Did you mean parallel?"),
-            (["--workers", "two"], "invalid int value: 'two'"),
-            (["--workers", "0"], "--workers: expected a"),
-            (["--start-method", "frok"], "invalid choice: 'frok' (choose from"),
-            (["--cleanup", "SOME"], "SOME"),
-            (["-o"], "expected one argument"),
-        ],
+    @cases(
+        "arguments, message",
+        (["--wrokers", "2"], "Did you mean --workers?"),
+        (["-r", "paralell"], "Did you mean parallel?"),
+        (["--workers", "two"], "invalid int value: 'two'"),
+        (["--workers", "0"], "--workers: expected a"),
+        (["--start-method", "frok"], "invalid choice: 'frok' (choose from"),
+        (["--cleanup", "SOME"], "SOME"),
+        (["-o"], "expected one argument"),
     )
     def test_wrong_ones_are_told_in_one_line(self, write, text, arguments, message):
         said = fails(2, write(), "--no-conf", "-q", text, *arguments)
@@ -382,20 +377,18 @@ class TestConfiguration:
         succeed("run", script, "-c", path, "--workers", "2", "-o", out, text)
         assert len(list(out.glob("part-*"))) == 2
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"workers": 0}, "--workers: expected a number of at least 1, found 0"),
-            ({"wrokers": 3}, "wrokers: the runner has no such option. Did you mean 'workers'?"),
-            ({"hadoop_bin": "x"}, "hadoop_bin: the runner has no such option"),
-            ({"cmdenv": "A=1"}, "cmdenv: expected a mapping, found 'A=1'"),
-            ({"cmdenv": {"N": 5}}, "cmdenv: N: expected a text, found 5. Put it in quotes"),
-            ({"workers": "2"}, "workers: expected a number, without quotes, found '2'"),
-            ({"workers": True}, "workers: expected a number, without quotes, found True"),
-            ({"read_logs": "no"}, "read_logs: expected true or false, found 'no'"),
-            ({"start_method": 2}, "start_method: expected fork or forkserver, found 2"),
-            (["workers"], "expected options and their values, found ['workers']"),
-        ],
+    @cases(
+        "options, message",
+        ({"workers": 0}, "--workers: expected a number of at least 1, found 0"),
+        ({"wrokers": 3}, "wrokers: the runner has no such option. Did you mean 'workers'?"),
+        ({"hadoop_bin": "x"}, "hadoop_bin: the runner has no such option"),
+        ({"cmdenv": "A=1"}, "cmdenv: expected a mapping, found 'A=1'"),
+        ({"cmdenv": {"N": 5}}, "cmdenv: N: expected a text, found 5. Put it in quotes"),
+        ({"workers": "2"}, "workers: expected a number, without quotes, found '2'"),
+        ({"workers": True}, "workers: expected a number, without quotes, found True"),
+        ({"read_logs": "no"}, "read_logs: expected true or false, found 'no'"),
+        ({"start_method": 2}, "start_method: expected fork or forkserver, found 2"),
+        (["workers"], "expected options and their values, found ['workers']"),
     )
     def test_wrong_options_are_told_with_file_and_name(self, write, text, conf, options, message):
         # Those that mrjob's own runners have, too, are looked at there, too.
@@ -405,13 +398,11 @@ class TestConfiguration:
             assert message in said
             assert message[:2] == "--" or f"{path}: runners: {runner}: " in said
 
-    @pytest.mark.parametrize(
-        ("content", "code", "message"),
-        [
-            (None, 66, "cannot read the configuration"),
-            ("{ [", 2, "is not a configuration of mrjob"),
-            ("[1, 2]", 2, "is not a configuration of mrjob"),
-        ],
+    @cases(
+        "content, code, message",
+        (None, 66, "cannot read the configuration"),
+        ("{ [", 2, "is not a configuration of mrjob"),
+        ("[1, 2]", 2, "is not a configuration of mrjob"),
     )
     def test_files_that_are_none(self, write, text, conf, content, code, message):
         path = text.parent / "no.conf" if content is None else conf(content)
@@ -582,12 +573,10 @@ class TestOutput:
 
 class TestFailures:
     @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
-    @pytest.mark.parametrize(
-        ("old", "new", "error"),
-        [
-            ("word, 1", "word, 1 / (word != 'nine')", "ZeroDivisionError: division by zero"),
-            ("    def mapper(", "    def steps(self): [][0]\n    def mapper(", "IndexError"),
-        ],
+    @cases(
+        "old, new, error",
+        ("word, 1", "word, 1 / (word != 'nine')", "ZeroDivisionError: division by zero"),
+        ("    def mapper(", "    def steps(self): [][0]\n    def mapper(", "IndexError"),
     )
     def test_what_raises(self, write, text, runner, old, new, error):
         said = fails(1, write(COUNT.replace(old, new)), "-r", runner, "--no-conf", text)

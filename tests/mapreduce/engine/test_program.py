@@ -45,6 +45,7 @@ from mapreduce.tables import shuffle, tables
 from mapreduce.tables.standardise import Standardise, SumMoments
 from mapreduce.testing import Roots, check_program
 from mapreduce.training import creating, driver
+from quick import cases
 from raw_tables import write_generated
 
 TWO_BLOCKS = Settings("mlp:2000", batch_size=800, slice_rows=200, rounds=2)
@@ -240,17 +241,12 @@ def test_a_wrong_program_does_not_pass(trusted, kind, message):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (
-            BlockTwice,
-            r"the last phase of the program .*:BlockTwice gave the blocks \[\(0,\), \(0,\)\]",
-        ),
-        (NoBlock, r"the last phase of the program .*:NoBlock gave the blocks \[\]: expected each"),
-        (KeyOfData, r"KeyOfData, phase 'total': expected .* below 1, found \(165,\)"),
-        (SaysNothing, "SaysNothing, phase 'total': expected pairs, or .* found None"),
-    ],
+@cases(
+    "kind, message",
+    (BlockTwice, r"the last phase of the program .*:BlockTwice gave the blocks \[\(0,\), \(0,\)\]"),
+    (NoBlock, r"the last phase of the program .*:NoBlock gave the blocks \[\]: expected each"),
+    (KeyOfData, r"KeyOfData, phase 'total': expected .* below 1, found \(165,\)"),
+    (SaysNothing, "SaysNothing, phase 'total': expected pairs, or .* found None"),
 )
 def test_what_breaks_a_law_is_named(kind, message):
     with pytest.raises(GradreduceError, match=message):

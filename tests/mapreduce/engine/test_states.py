@@ -36,6 +36,7 @@ from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.support import traits
 from mapreduce.testing import Elements, Mixed, Parts, Roots, check_executor, check_program
+from quick import cases
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,10 @@ class ReadsMisspelt(Mixed):
         return ("larges",)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (MapsMisspelt, "names 'y' in its mapped or whole: expected arrays of its state, x, "),
-        (ReadsMisspelt, "names 'larges' in its mapped or whole: .* Did you mean largest"),
-    ],
+@cases(
+    "kind, message",
+    (MapsMisspelt, "names 'y' in its mapped or whole: expected arrays of its state, x, "),
+    (ReadsMisspelt, "names 'larges' in its mapped or whole: .* Did you mean largest"),
 )
 def test_names_of_arrays_that_the_state_has_not(kind, message):
     with pytest.raises(UsageError, match=message):
@@ -340,13 +339,11 @@ class Threads(Sum):
         return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
 
 
-@pytest.mark.parametrize(
+@cases(
     "execution",
-    [
-        Execution("inline"),
-        Execution("parallel", 2, start_method="fork"),
-        Execution("parallel", 2, start_method="forkserver"),
-    ],
+    Execution("inline"),
+    Execution("parallel", 2, start_method="fork"),
+    Execution("parallel", 2, start_method="forkserver"),
     ids=str,
 )
 def test_tasks_have_one_thread_of_blas(execution, forgotten):
@@ -447,14 +444,12 @@ class NoDataclass(Sum):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda: Roots(float("nan")), "Roots cannot be described to its tasks: Out of range"),
-        (lambda: Roots(Path("x")), "Roots cannot be described .* Expected a frozen dataclass"),
-        (NoDataclass, "NoDataclass cannot be described .* Expected a frozen dataclass"),
-        (lambda: type("Inner", (Roots,), {"__qualname__": "f.<locals>.Inner"})(1), "function"),
-    ],
+@cases(
+    "made, message",
+    (lambda: Roots(float("nan")), "Roots cannot be described to its tasks: Out of range"),
+    (lambda: Roots(Path("x")), "Roots cannot be described .* Expected a frozen dataclass"),
+    (NoDataclass, "NoDataclass cannot be described .* Expected a frozen dataclass"),
+    (lambda: type("Inner", (Roots,), {"__qualname__": "f.<locals>.Inner"})(1), "function"),
 )
 def test_what_cannot_be_described(made, message, forgotten):
     with pytest.raises(UsageError, match=message):
@@ -516,14 +511,12 @@ class ByTime(Mixed):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (Disagrees, "round 2: whether the blocks agree if it is over: expected 1, found 2"),
-        (GivesNoBlock, r"round 0: keys of the blocks: expected \[\(0,\), \(1,\), \(2,\)\], found"),
-        (GivesABlockTwice, r"keys of the blocks: .* found \[\(0,\), \(0,\)"),
-        (ByTime, "round 0, map: whether a repeated task sends the same bytes"),
-    ],
+@cases(
+    "kind, message",
+    (Disagrees, "round 2: whether the blocks agree if it is over: expected 1, found 2"),
+    (GivesNoBlock, r"round 0: keys of the blocks: expected \[\(0,\), \(1,\), \(2,\)\], found"),
+    (GivesABlockTwice, r"keys of the blocks: .* found \[\(0,\), \(0,\)"),
+    (ByTime, "round 0, map: whether a repeated task sends the same bytes"),
 )
 def test_a_wrong_program_does_not_pass(kind, message, forgotten):
     with pytest.raises(AssertionError, match=message):
@@ -531,13 +524,11 @@ def test_a_wrong_program_does_not_pass(kind, message, forgotten):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (TellsOtherThings, "round 0: number of different 'largest' in the blocks: expected 1, f"),
-        (AsksMore, "round 0: whether is_over reads arrays of whole alone: expected True, found Fa"),
-        (Grows, r"round 0, block 0: shape of 'x': expected \(11,\), found \(12,\)"),
-    ],
+@cases(
+    "kind, message",
+    (TellsOtherThings, "round 0: number of different 'largest' in the blocks: expected 1, f"),
+    (AsksMore, "round 0: whether is_over reads arrays of whole alone: expected True, found Fa"),
+    (Grows, r"round 0, block 0: shape of 'x': expected \(11,\), found \(12,\)"),
 )
 def test_what_maps_read_is_not_as_a_program_says(kind, message, tmp_path, forgotten):
     with pytest.raises(AssertionError, match=message):
@@ -593,12 +584,10 @@ def test_a_vector_that_grows_in_a_gang(tmp_path, forgotten):
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (GivesNoBlock, r"GivesNoBlock, 'step', gave \[\] for the key \(1,\): expected its block"),
-        (GivesABlockTwice, r"Twice, 'step', gave \[\(0,\), \(0,\)\] for the key \(0,\): expected"),
-    ],
+@cases(
+    "kind, message",
+    (GivesNoBlock, r"GivesNoBlock, 'step', gave \[\] for the key \(1,\): expected its block"),
+    (GivesABlockTwice, r"Twice, 'step', gave \[\(0,\), \(0,\)\] for the key \(0,\): expected"),
 )
 def test_what_breaks_a_law_is_named(kind, message, workers, tmp_path, forgotten):
     with pytest.raises(GradreduceError, match=message):
@@ -684,18 +673,13 @@ class NotLater(Mixed):
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("executor", ["memory", "here", "chain", "gang"])
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (
-            OddKey,
-            r"OddKey, phase 'total': expected keys that begin with a number below 1, found \(1",
-        ),
-        (Unnamed, "name that class in its attribute besides"),
-        (Forgets, "expected a method is_concluded"),
-        (GivesTwo, r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]"),
-        (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
-    ],
+@cases(
+    "kind, message",
+    (OddKey, r"OddKey, phase 'total': expected keys that begin with a number below 1, found \(1"),
+    (Unnamed, "name that class in its attribute besides"),
+    (Forgets, "expected a method is_concluded"),
+    (GivesTwo, r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]"),
+    (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
 )
 def test_mistakes_are_named(kind, message, executor, tmp_path, forgotten):
     (tmp_path / "notes").mkdir()

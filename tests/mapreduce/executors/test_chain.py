@@ -12,6 +12,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.strategies.program import Training
 from mapreduce.support import traits
 from mapreduce.training import creating, driver
+from quick import cases
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)
 
@@ -32,9 +33,10 @@ def trained(folder, name, settings, execution):
     return ended.model_sha256, found
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("sgd", SETTINGS), ("lbfgs", replace(SETTINGS, optimizer="lbfgs", rounds=6, batch_size=0))],
+@cases(
+    "name, settings",
+    ("sgd", SETTINGS),
+    ("lbfgs", replace(SETTINGS, optimizer="lbfgs", rounds=6, batch_size=0)),
 )
 # With a fan-in of 2 a round of a chain has several reduces.
 @pytest.mark.parametrize("fan_in", [0, 2])

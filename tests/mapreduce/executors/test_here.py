@@ -13,6 +13,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.training import driver, start
+from quick import cases
 
 data = blobs_in(train=(200, 97), test=(60,))
 
@@ -21,18 +22,16 @@ SETTINGS = Settings(
 )
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        ({"runner": "parallel"}, "--runner parallel"),
-        ({"runner": "hadoop"}, "--runner hadoop"),
-        ({"workers": 2}, "--workers 2"),
-        ({"start_method": "forkserver"}, "--start-method forkserver"),
-        ({"fan_in": 2, "rounds_per_job": 7}, "--fan-in 2, --rounds-per-job 7"),
-        ({"gang_wait": 3.0}, "--gang-wait 3.0"),
-        ({"gang_fallback": "chain"}, "--gang-fallback chain"),
-        ({"mrjob_arguments": ("--setup", "x")}, "-- --setup x"),
-    ],
+@cases(
+    "given, found",
+    ({"runner": "parallel"}, "--runner parallel"),
+    ({"runner": "hadoop"}, "--runner hadoop"),
+    ({"workers": 2}, "--workers 2"),
+    ({"start_method": "forkserver"}, "--start-method forkserver"),
+    ({"fan_in": 2, "rounds_per_job": 7}, "--fan-in 2, --rounds-per-job 7"),
+    ({"gang_wait": 3.0}, "--gang-wait 3.0"),
+    ({"gang_fallback": "chain"}, "--gang-fallback chain"),
+    ({"mrjob_arguments": ("--setup", "x")}, "-- --setup x"),
 )
 def test_options_of_others_are_refused(given, found):
     with pytest.raises(UsageError) as raised:
@@ -52,16 +51,11 @@ def test_its_own_options_are_taken():
     assert alone.auto == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stages": 2}, "stages=2: expected executor=.gang., found executor=.here."),
-        (
-            {"strategy": "downpour", "asynchronous": True},
-            "asynchronous=True: .*found executor=.here.",
-        ),
-        ({"workers": 2}, "executor=.here.: expected no option .*, found workers=2"),
-    ],
+@cases(
+    "options, message",
+    ({"stages": 2}, "stages=2: expected executor=.gang., found executor=.here."),
+    ({"strategy": "downpour", "asynchronous": True}, "asynchronous=True: .*found executor=.here."),
+    ({"workers": 2}, "executor=.here.: expected no option .*, found workers=2"),
 )
 def test_python_refuses_in_its_own_words(data, tmp_path, options, message):
     run = tmp_path / "run"
@@ -94,9 +88,7 @@ def test_no_process_is_started(data, tmp_path, monkeypatch):
     assert sum(isinstance(event, Evaluated) for event in seen) >= 3
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [({"executor": "here"}, CHAIN), (vars(CHAIN), {"executor": "here"})]
-)
+@cases("first, second", ({"executor": "here"}, CHAIN), (vars(CHAIN), {"executor": "here"}))
 def test_resuming_takes_no_option_of_the_other_executor(data, tmp_path, first, second):
     """One was of this process alone, the other of processes and jobs."""
     expected = trained(tmp_path / "whole", data / "train", SETTINGS, evaluation=data / "test")

@@ -14,7 +14,7 @@ from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.explaining.showing import printf
 from mapreduce.report.blocks import Note
 from programs import gradreduce, succeed
-from quick import each, first_of
+from quick import cases, each, first_of
 
 OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 0, "total_limit": 300.0, "laws": ()}
 
@@ -99,21 +99,19 @@ def test_the_lessons_exercises():
     assert "and apostrophes, as in word_count.py. It counts each time that" in load("1").text
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "error", "said"),
-    [
-        ('"words.txt"]', '"word.txt"]', MissingInputError, "Did you mean words.txt?"),
-        ('["words.txt"]', "[]", DataError, "SHOWN must name a file"),
-        ('["words.txt"]', '"words.txt"', DataError, "expected a list of texts"),
-        ('"combiner"', '"combine"', DataError, "no law 'combine'. Did you mean combiner?"),
-        ("LAWS", "LAW", DataError, "LAW means nothing here. Did you mean LAWS?"),
-        ("LAWS", "COST = -1\nLAWS", DataError, "COST is -1; expected a number of at least 0"),
-        ("LAWS", "ORDERED = 1\nLAWS", DataError, "ORDERED is 1; expected True or False"),
-        ("'''How", "_ = '''How", DataError, "no task: its first lines must be a docstring"),
-        ("inputs(", "input(", DataError, "it must define inputs(random)"),
-        ("class Sizes(Job)", "class Sizes", UsageError, "does not define a job"),
-        ("SHOWN", "1 / 0\nSHOWN", GradreduceError, "ZeroDivisionError"),
-    ],
+@cases(
+    "old, new, error, said",
+    ('"words.txt"]', '"word.txt"]', MissingInputError, "Did you mean words.txt?"),
+    ('["words.txt"]', "[]", DataError, "SHOWN must name a file"),
+    ('["words.txt"]', '"words.txt"', DataError, "expected a list of texts"),
+    ('"combiner"', '"combine"', DataError, "no law 'combine'. Did you mean combiner?"),
+    ("LAWS", "LAW", DataError, "LAW means nothing here. Did you mean LAWS?"),
+    ("LAWS", "COST = -1\nLAWS", DataError, "COST is -1; expected a number of at least 0"),
+    ("LAWS", "ORDERED = 1\nLAWS", DataError, "ORDERED is 1; expected True or False"),
+    ("'''How", "_ = '''How", DataError, "no task: its first lines must be a docstring"),
+    ("inputs(", "input(", DataError, "it must define inputs(random)"),
+    ("class Sizes(Job)", "class Sizes", UsageError, "does not define a job"),
+    ("SHOWN", "1 / 0\nSHOWN", GradreduceError, "ZeroDivisionError"),
 )
 def test_a_wrong_file(old, new, error, said, own):
     with pytest.raises(error, match=r"exercise\.py") as caught:
@@ -121,20 +119,18 @@ def test_a_wrong_file(old, new, error, said, own):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("if False: yield", "inputs yields nothing"),
-        ("yield 'a', [str(id(object())) for _ in range(99)]", "repeatable: 'a' is another one"),
-        ("import random as r; yield 'a', [str(r.random())]", "Draw from its argument"),
-        ("yield 'a', ['x'], ['y']", "for each of the 1 files of SHOWN: words.txt"),
-        ("yield 'a'", "yields 'a'; expected a name, and a list of lines"),
-        ("yield 'a', 'x'", "yields ('a', 'x'); expected"),
-        ("yield 'a', [3]", "yields 3; expected"),
-        ("yield 'a', ['x\\n']", "yields 'x\\n'; expected"),
-        ("while True: yield 'a', []", "more than 1,000 inputs"),
-        ("yield 'a', [1 / 0]", "inputs fails with the seed 0: ZeroDivisionError"),
-    ],
+@cases(
+    "body, said",
+    ("if False: yield", "inputs yields nothing"),
+    ("yield 'a', [str(id(object())) for _ in range(99)]", "repeatable: 'a' is another one"),
+    ("import random as r; yield 'a', [str(r.random())]", "Draw from its argument"),
+    ("yield 'a', ['x'], ['y']", "for each of the 1 files of SHOWN: words.txt"),
+    ("yield 'a'", "yields 'a'; expected a name, and a list of lines"),
+    ("yield 'a', 'x'", "yields ('a', 'x'); expected"),
+    ("yield 'a', [3]", "yields 3; expected"),
+    ("yield 'a', ['x\\n']", "yields 'x\\n'; expected"),
+    ("while True: yield 'a', []", "more than 1,000 inputs"),
+    ("yield 'a', [1 / 0]", "inputs fails with the seed 0: ZeroDivisionError"),
 )
 def test_a_wrong_generator(body, said, own):
     exercise = load(str(own(("def inputs", f"def inputs(random):\n    {body}\n\n\ndef others"))))
@@ -143,14 +139,12 @@ def test_a_wrong_generator(body, said, own):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("ranges", UsageError, "there is no exercise ranges. There are "),
-        ("{}", MissingInputError, "holds no exercise.py"),
-        ("{}/words.txt", MissingInputError, "is not a folder"),
-        ("{}/word.txt", MissingInputError, "does not exist. Did you mean"),
-    ],
+@cases(
+    "name, error, said",
+    ("ranges", UsageError, "there is no exercise ranges. There are "),
+    ("{}", MissingInputError, "holds no exercise.py"),
+    ("{}/words.txt", MissingInputError, "is not a folder"),
+    ("{}/word.txt", MissingInputError, "does not exist. Did you mean"),
 )
 def test_a_wrong_name(name, error, said, tmp_path):
     (tmp_path / "words.txt").touch()
@@ -263,12 +257,10 @@ def test_a_reference_that_breaks_its_own_law(own):
     assert states(check_own(exercise))["combiner"] == "broken"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"a 4"', '"a"', "the reference fails on the input 'a large one': ValueError"),
-        ("yield word, int", "if False: yield word, int", "the reference yields nothing on the ex"),
-    ],
+@cases(
+    "old, new, said",
+    ('"a 4"', '"a"', "the reference fails on the input 'a large one': ValueError"),
+    ("yield word, int", "if False: yield word, int", "the reference yields nothing on the ex"),
 )
 def test_a_reference_without_an_answer(old, new, said, own):
     with pytest.raises(DataError, match=said):
@@ -296,17 +288,15 @@ def test_lines_in_another_order_and_floats_that_differ(tolerance, ordered, own):
     assert ("their order is not" in answer.text) == ordered
 
 
-@pytest.mark.parametrize(
-    ("expected", "found", "said"),
-    [
-        ([], ['"a"\t1'], 'no line is expected, and "a"    1 comes out'),
-        (['"a"\t[1, 2]'], ['"a"\t[2, 1]'], "right, but for the order within their lists"),
-        (['"a"\t1', '"b"\t2'], ['"a"\t1'], '"b"    2 is missing'),
-        (['"a"\t1', '"b"\t2'], ['"a"\t1', '"B"\t2'], 'missing; "B"    2 is not expected'),
-        (['"a"\t1'], ['"a"\t1', '"b"\t2'], '"b"    2 is not expected'),
-        (['"a"\t1'], ['"a"\t1', '"a"\t2'], 'the key "a" has 1 and 2, and 1 is expected'),
-        (['"a"\t1'], ["a: 1"], 'str and number, as "a"    1; found bare text, as a: 1'),
-    ],
+@cases(
+    "expected, found, said",
+    ([], ['"a"\t1'], 'no line is expected, and "a"    1 comes out'),
+    (['"a"\t[1, 2]'], ['"a"\t[2, 1]'], "right, but for the order within their lists"),
+    (['"a"\t1', '"b"\t2'], ['"a"\t1'], '"b"    2 is missing'),
+    (['"a"\t1', '"b"\t2'], ['"a"\t1', '"B"\t2'], 'missing; "B"    2 is not expected'),
+    (['"a"\t1'], ['"a"\t1', '"b"\t2'], '"b"    2 is not expected'),
+    (['"a"\t1'], ['"a"\t1', '"a"\t2'], 'the key "a" has 1 and 2, and 1 is expected'),
+    (['"a"\t1'], ["a: 1"], 'str and number, as "a"    1; found bare text, as a: 1'),
 )
 def test_a_difference_in_a_sentence(expected, found, said):
     assert said in told(Outcome(expected), Outcome(found), 1e-9)
@@ -343,22 +333,20 @@ def test_the_command(own, tmp_path):
     assert told.endswith("\nThe answer is right.\n")
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "said"),
-    [
-        ("--exercise 4 words.txt", 2, "has its own input and options: leave out words.txt"),
-        ("--exercise 4 --sed 3", 2, "leave out --sed. Did you mean --seed?"),
-        ("--exercise 4 --expect o", 2, "--exercise and --expect: give one of them"),
-        ("--expect o --reference r.py", 2, "--expect and --reference: give one"),
-        ("words.txt --seed 3", 2, "--seed is for the inputs of --exercise"),
-        ("words.txt --expect word.txt", 66, "word.txt does not exist. Did you mean words.txt?"),
-        ("words.txt --expect .", 66, "--expect: . is not a file"),
-        ("words.txt --expect words.txt --lines 1", 2, "--expect needs all of the input"),
-        ("- --reference exercise.py", 2, "two jobs cannot read standard input"),
-        ("words.txt --reference exercises.py", 66, "Did you mean exercise.py"),
-        ("--exercise 44", 2, "there is no exercise 44. Did you mean 4"),
-        ("words.txt --law answer", 2, "the law 'answer' needs an answer that is known to be right"),
-    ],
+@cases(
+    "given, code, said",
+    ("--exercise 4 words.txt", 2, "has its own input and options: leave out words.txt"),
+    ("--exercise 4 --sed 3", 2, "leave out --sed. Did you mean --seed?"),
+    ("--exercise 4 --expect o", 2, "--exercise and --expect: give one of them"),
+    ("--expect o --reference r.py", 2, "--expect and --reference: give one"),
+    ("words.txt --seed 3", 2, "--seed is for the inputs of --exercise"),
+    ("words.txt --expect word.txt", 66, "word.txt does not exist. Did you mean words.txt?"),
+    ("words.txt --expect .", 66, "--expect: . is not a file"),
+    ("words.txt --expect words.txt --lines 1", 2, "--expect needs all of the input"),
+    ("- --reference exercise.py", 2, "two jobs cannot read standard input"),
+    ("words.txt --reference exercises.py", 66, "Did you mean exercise.py"),
+    ("--exercise 44", 2, "there is no exercise 44. Did you mean 4"),
+    ("words.txt --law answer", 2, "the law 'answer' needs an answer that is known to be right"),
 )
 def test_bad_input(given, code, said, own):
     done = gradreduce("check", "exercise.py", *given.split(), cwd=own().parent)

@@ -21,6 +21,7 @@ from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import Lost, Remote, decoded, plain
 from mapreduce.explaining.model import Line
+from quick import cases
 
 KINDS = {
     **dict.fromkeys(strangers.RIGHT, "right"),
@@ -217,18 +218,16 @@ def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
     assert found["sparse"]["comment"] == "It is too large: more than 32 MiB."
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["missing"], "missing does not exist"),
-        (["empty"], "holds no submission"),
-        (["one", "--exercise", "99"], "there is no exercise 99"),
-        (["one", "--points", "answer=x"], "--points"),
-        (["one", "--memory", "much"], "expected bytes"),
-        (["one", "one/a.py"], "two submissions are called 'a'"),
-        (["one", "--output-dir", "full"], "full holds grades"),
-        (["one", "--again", "--output-dir", "odd"], "is not what grade wrote"),
-    ],
+@cases(
+    "arguments, words",
+    (["missing"], "missing does not exist"),
+    (["empty"], "holds no submission"),
+    (["one", "--exercise", "99"], "there is no exercise 99"),
+    (["one", "--points", "answer=x"], "--points"),
+    (["one", "--memory", "much"], "expected bytes"),
+    (["one", "one/a.py"], "two submissions are called 'a'"),
+    (["one", "--output-dir", "full"], "full holds grades"),
+    (["one", "--again", "--output-dir", "odd"], "is not what grade wrote"),
 )
 def test_bad_input(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)

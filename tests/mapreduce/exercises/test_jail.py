@@ -9,6 +9,7 @@ import pytest
 from mapreduce.exercises import groups, jail
 from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
+from quick import cases
 
 #: Ways to memory that no page of a process shows: what a program in a jail gets by each.
 WAYS = """
@@ -146,12 +147,10 @@ def make_tree(tmp_path, kind, own, controllers):
             (folder / "cgroup.subtree_control").write_text(controllers.get(part, ""))
 
 
-@pytest.mark.parametrize(
-    ("kind", "parent", "files"),
-    [
-        ("cgroup2", "user/app", {"memory.max": "99"}),
-        ("cgroup", "user/app/one", {"memory.limit_in_bytes": "99"}),
-    ],
+@cases(
+    "kind, parent, files",
+    ("cgroup2", "user/app", {"memory.max": "99"}),
+    ("cgroup", "user/app/one", {"memory.limit_in_bytes": "99"}),
 )
 def test_where_a_group_is_made(tmp_path, monkeypatch, kind, parent, files):
     monkeypatch.setattr(groups, "_PATIENCE", 0)

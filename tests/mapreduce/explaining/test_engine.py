@@ -21,6 +21,7 @@ from mapreduce.explaining.engine import tracing
 from mapreduce.explaining.sampling import divide, read_lines
 from mapreduce.explaining.tasks import Variation
 from mapreduce.runners.parallel.records import splits
+from quick import cases
 
 LINES = ["to be", "or not", "to be", "that is the question"]
 
@@ -133,23 +134,21 @@ def test_a_trace_travels_as_data(text):
     assert json.loads(json.dumps(asdict(trace))) == asdict(trace)
 
 
-@pytest.mark.parametrize(
-    ("job", "line", "kind", "message", "where"),
-    [
-        (taught.Raises, "bad", "ValueError", "cannot read 'bad'", "the record 'bad'"),
-        (taught.RaisesInReducer, "bad", "ValueError", "cannot count it", "the key 'bad'"),
-        (
-            taught.YieldsSets,
-            "a",
-            "TypeError",
-            "JSON, which pairs are written in, has no set",
-            "the pair ('a', {1})",
-        ),
-        (taught.YieldsNoPair, "abc", "TypeError", "expected a pair", "the record 'abc'"),
-        (taught.YieldsMuch, "a", "TooMuchError", "more than 500", ""),
-        (taught.Endless, "bad", "TimeLimitReached", "within 1 seconds", "the record 'bad'"),
-        (stock_jobs.Exits, "a", "SystemExit", "", ""),
-    ],
+@cases(
+    "job, line, kind, message, where",
+    (taught.Raises, "bad", "ValueError", "cannot read 'bad'", "the record 'bad'"),
+    (taught.RaisesInReducer, "bad", "ValueError", "cannot count it", "the key 'bad'"),
+    (
+        taught.YieldsSets,
+        "a",
+        "TypeError",
+        "JSON, which pairs are written in, has no set",
+        "the pair ('a', {1})",
+    ),
+    (taught.YieldsNoPair, "abc", "TypeError", "expected a pair", "the record 'abc'"),
+    (taught.YieldsMuch, "a", "TooMuchError", "more than 500", ""),
+    (taught.Endless, "bad", "TimeLimitReached", "within 1 seconds", "the record 'bad'"),
+    (stock_jobs.Exits, "a", "SystemExit", "", ""),
 )
 def test_failures_are_told_and_what_was_before_is_kept(
     write, monkeypatch, job, line, kind, message, where
@@ -268,15 +267,13 @@ def test_counters_are_counted_however_much_a_task_writes(text):
     assert step.maps[0].log.endswith("some words\n")
 
 
-@pytest.mark.parametrize(
-    ("texts", "tasks"),
-    [
-        (["to be or not\nto be\n"], 2),
-        (["one\n"], 1),
-        (["a line that is longer than others\na\nb\n"], 2),
-        (["a\nb\nc\nd\n"], 3),
-        (["a\n", "", "b\n"], 3),
-    ],
+@cases(
+    "texts, tasks",
+    (["to be or not\nto be\n"], 2),
+    (["one\n"], 1),
+    (["a line that is longer than others\na\nb\n"], 2),
+    (["a\nb\nc\nd\n"], 3),
+    (["a\n", "", "b\n"], 3),
 )
 def test_no_map_task_is_without_a_line(tmp_path, texts, tasks):
     """But one of an empty file, or if the user asks for it."""
@@ -327,9 +324,7 @@ class Count(MRJob):
 """
 
 
-@pytest.mark.parametrize(
-    "stream", ["codecs.getwriter('utf-8')(sys.stdout)", "io.TextIOWrapper(sys.stdout.buffer)"]
-)
+@cases("stream", "codecs.getwriter('utf-8')(sys.stdout)", "io.TextIOWrapper(sys.stdout.buffer)")
 def test_scripts_that_wrap_streams_and_read_files_when_they_are_made(tmp_path, text, stream):
     script, stop = tmp_path / "job.py", tmp_path / "lists" / "stop.txt"
     stop.parent.mkdir()

@@ -37,7 +37,7 @@ from mapreduce.report.blocks import (
 )
 from mapreduce.report.page import page
 from mapreduce.report.terms import TERMS
-from quick import first_of
+from quick import cases, first_of
 
 TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"
 
@@ -404,19 +404,17 @@ class TestCommand:
         assert main(["explain", f"{taught.__file__}:Count", str(text), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["job"] == "Count"
 
-    @pytest.mark.parametrize(
-        ("arguments", "code", "message"),
-        [
-            (["Count", "--quiz"], 2, "needs a terminal"),
-            (["Nothing"], 2, "has no Nothing"),
-            (["Count", "--kye", "be"], 2, "unrecognized arguments: --kye"),
-            (["Count", "--kye", "be"], 2, "Did you mean --key or --yes?"),
-            (["Count", "--key", "teh"], 2, "no pair has the key"),
-            (["Count", "--html", "/proc/no/page.html"], 73, "cannot write"),
-            (["Count", "-r", "local"], 2, "leave out -r"),
-            (["Count", "missing.txt"], 66, "missing.txt"),
-            (["jobs.train"], 2, "starts jobs itself"),
-        ],
+    @cases(
+        "arguments, code, message",
+        (["Count", "--quiz"], 2, "needs a terminal"),
+        (["Nothing"], 2, "has no Nothing"),
+        (["Count", "--kye", "be"], 2, "unrecognized arguments: --kye"),
+        (["Count", "--kye", "be"], 2, "Did you mean --key or --yes?"),
+        (["Count", "--key", "teh"], 2, "no pair has the key"),
+        (["Count", "--html", "/proc/no/page.html"], 73, "cannot write"),
+        (["Count", "-r", "local"], 2, "leave out -r"),
+        (["Count", "missing.txt"], 66, "missing.txt"),
+        (["jobs.train"], 2, "starts jobs itself"),
     )
     def test_what_makes_no_sense(self, text, capsys, arguments, code, message):
         name, *rest = arguments

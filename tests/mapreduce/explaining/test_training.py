@@ -33,6 +33,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
+from quick import cases
 
 pytestmark = pytest.mark.usefixtures("pinned")
 
@@ -315,20 +316,18 @@ class TestCommand:
         assert found.data()["norm"] is None
         assert isinstance(simple, RoundTrace)
 
-    @pytest.mark.parametrize(
-        ("arguments", "code", "message"),
-        [
-            (["softmax", "--round", "10"], 2, "Expected a number from 1 to 9"),
-            (["softmax", "--round", "0"], 2, "0 is not in the range"),
-            (["softmax", "--key", "a"], 2, "--key is for jobs"),
-            (["softmax", "--lines", "10"], 2, "--lines is for jobs"),
-            (["softmax", "input.txt"], 2, "is a run, which has its own data"),
-            (["softmax", "--fan-in", "3"], 2, "a power of two"),
-            (["softmax", "--html", "/proc/no/page.html"], 73, "cannot write"),
-            (["data"], 66, "neither a job nor a run"),
-            (["nothing"], 66, "no module 'nothing'"),
-            (["jobs.word_count", "--round", "2"], 2, "--round is for the folder of a run"),
-        ],
+    @cases(
+        "arguments, code, message",
+        (["softmax", "--round", "10"], 2, "Expected a number from 1 to 9"),
+        (["softmax", "--round", "0"], 2, "0 is not in the range"),
+        (["softmax", "--key", "a"], 2, "--key is for jobs"),
+        (["softmax", "--lines", "10"], 2, "--lines is for jobs"),
+        (["softmax", "input.txt"], 2, "is a run, which has its own data"),
+        (["softmax", "--fan-in", "3"], 2, "a power of two"),
+        (["softmax", "--html", "/proc/no/page.html"], 73, "cannot write"),
+        (["data"], 66, "neither a job nor a run"),
+        (["nothing"], 66, "no module 'nothing'"),
+        (["jobs.word_count", "--round", "2"], 2, "--round is for the folder of a run"),
     )
     def test_what_makes_no_sense(self, folder, monkeypatch, capsys, arguments, code, message):
         monkeypatch.chdir(folder)

@@ -16,44 +16,42 @@ MAPPER = "    def mapper(self, _, line):\n        for word in line.split():\n   
 REDUCER = "    def reducer(self, word, counts):\n        {}\n"
 MAPS, SUMS = MAPPER.format("yield word, 1"), REDUCER.format("yield word, sum(counts)")
 
+#: What is said of what is no pair, of what JSON lacks, and of values that are taken for a list.
+PAIR = "; expected a pair (key, value): yield key, value"
+AB = f"'ab', a str{PAIR}"
+WRITTEN = "and JSON, which pairs are written in, has no "
+JSON = "Expected strings, numbers, booleans, None, lists, and dicts with strings for keys. Write "
+NO_LIST = "values, counts, which is no list"
+
 #: By a name: the class's body, and what is said of it.
 MISTAKES = {
-    "no pair": (
-        MAPPER.format("yield word") + SUMS,
-        "job.py:7: mapper yielded 'to', a str; expected a pair (key, value): yield key, value",
-    ),
+    "no pair": (MAPPER.format("yield word") + SUMS, f"job.py:7: mapper yielded 'to', a str{PAIR}"),
     "no pair in a later line": (
         MAPPER.format("yield (word, 1) if word != 'not' else word") + SUMS,
-        "job.py:7: mapper yielded 'not', a str; expected a pair (key, value): yield key, value",
+        f"job.py:7: mapper yielded 'not', a str{PAIR}",
     ),
     "a set in a later line": (
         MAPPER.format("yield word, {1} if word == 'not' else 1") + SUMS,
-        "job.py:7: mapper yielded the value {1}, and JSON, which pairs are written in, has no set.",
+        f"job.py:7: mapper yielded the value {{1}}, {WRITTEN}set.",
     ),
     "len of a later key": (
         MAPS + REDUCER.format("yield word, len(counts) if word == 'to' else 1"),
-        "job.py:9: reducer asks for the length of its values, counts, which is no list",
+        f"job.py:9: reducer asks for the length of its {NO_LIST}",
     ),
-    "two letters": (
-        MAPS + REDUCER.format("yield 'ab'"),
-        "job.py:9: reducer yielded 'ab', a str; expected a pair (key, value): yield key, value",
-    ),
+    "two letters": (MAPS + REDUCER.format("yield 'ab'"), f"job.py:9: reducer yielded {AB}"),
     "two letters in a combiner": (
         MAPS + REDUCER.format("yield 'ab'").replace("reducer", "combiner") + SUMS,
-        "job.py:9: combiner yielded 'ab', a str; expected a pair (key, value): yield key, value",
+        f"job.py:9: combiner yielded {AB}",
     ),
     "two letters at the end": (
         MAPS + "    def mapper_final(self):\n        yield 'ab'\n",
-        "job.py:9: mapper_final yielded 'ab', a str; expected a pair (key, value): yield key",
+        f"job.py:9: mapper_final yielded {AB}",
     ),
     "two letters at the beginning": (
         MAPS + SUMS + "    def reducer_init(self):\n        yield 'ab'\n",
-        "job.py:11: reducer_init yielded 'ab', a str; expected a pair (key, value): yield key",
+        f"job.py:11: reducer_init yielded {AB}",
     ),
-    "three": (
-        MAPS + REDUCER.format("yield word, 1, 2"),
-        ", 1, 2), a tuple; expected a pair (key, value): yield key, value",
-    ),
+    "three": (MAPS + REDUCER.format("yield word, 1, 2"), f", 1, 2), a tuple{PAIR}"),
     "returned": (
         MAPPER.format("return word, 1") + SUMS,
         "job.py:5: mapper returned ('to', 1), but a method of a step yields its pairs, so that "
@@ -76,29 +74,25 @@ MISTAKES = {
     ),
     "len": (
         MAPS + REDUCER.format("yield word, len(counts)"),
-        "job.py:9: reducer asks for the length of its values, counts, which is no list: values "
-        "come one after another, and may be more than fit into memory. Read them in a loop; or, if "
-        "they are few, write first: counts = list(counts)",
+        f"job.py:9: reducer asks for the length of its {NO_LIST}: values come one after another, "
+        "and may be more than fit into memory. Read them in a loop; or, if they are few, write "
+        "first: counts = list(counts)",
     ),
     "the first": (
         MAPS + REDUCER.format("yield word, counts[0]"),
-        "job.py:9: reducer asks for one of its values, counts, which is no list",
+        f"job.py:9: reducer asks for one of its {NO_LIST}",
     ),
     "a set": (
         MAPPER.format("yield word, {1}") + REDUCER.format("yield word, 1"),
-        "job.py:7: mapper yielded the value {1}, and JSON, which pairs are written in, has no set. "
-        "Expected strings, numbers, booleans, None, lists, and dicts with strings for keys. Write "
-        "sorted(it), a list; or,",
+        f"job.py:7: mapper yielded the value {{1}}, {WRITTEN}set. {JSON}sorted(it), a list; or,",
     ),
     "bytes as a key": (
         MAPS + REDUCER.format("yield word.encode(), 1"),
-        "and JSON, which pairs are written in, has no bytes. Expected strings, numbers, booleans, "
-        "None, lists, and dicts with strings for keys. Write it.decode(), a string; or,",
+        f"{WRITTEN}bytes. {JSON}it.decode(), a string; or,",
     ),
     "tuples in a dict": (
         MAPPER.format("yield word, {(1, 2): 3}") + REDUCER.format("yield word, 1"),
-        "has no dict with a tuple for a key. Expected strings, numbers, booleans, None, lists, and "
-        "dicts with strings for keys. Write a list of pairs: list(it.items()); or,",
+        f"has no dict with a tuple for a key. {JSON}a list of pairs: list(it.items()); or,",
     ),
     "a list for a key": (
         MAPPER.format("yield word, (1, 2)") + REDUCER.format("yield word, len({*counts})"),
@@ -211,14 +205,12 @@ def test_errors_of_a_job_s_own_stay(folder):
 def test_values_that_are_read_twice(folder):
     twice = "total = sum(counts)\n        yield word, [total, [count for count in counts]]"
     written(folder, MAPS + REDUCER.format(twice))
-    assert "is different. job.py:10 reads them for the second time." in said(
-        folder, "check", "job.py", "words.txt"
-    )
+    found = said(folder, "check", "job.py", "words.txt")
+    assert "is different. job.py:10 reads them for the second time." in found
     explained = " ".join(gradreduce("explain", "job.py", "words.txt", cwd=folder).stdout.split())
-    assert (
-        "the reducer reads its values to their end, and then wants to read them again, in "
-        "job.py:10: the second time there are none. Write first: values = list(values)"
-    ) in explained
+    words = "the reducer reads its values to their end, and then wants to read them again, in "
+    words += "job.py:10: the second time there are none. Write first: values = list(values)"
+    assert words in explained
 
 
 def test_a_job_that_nobody_runs(folder):
@@ -274,10 +266,8 @@ def test_steps_that_are_no_list_of_steps(tmp_path, steps, base, runner):
         f"from {base}\nfrom mrjob.step import MRStep\n\n\nclass Count(Job):\n{MAPS}\n"
         f"    def steps(self):\n        return {steps}\n"
     )
-    expected = (
-        f"^job.py: steps\\(\\) returned {NO_STEPS[steps]}; expected a list of steps: return "
-        r"\[MRStep\(...\)\]$"
-    )
+    returned = f"^job.py: steps\\(\\) returned {NO_STEPS[steps]}; expected a list of steps"
+    expected = rf"{returned}: return \[MRStep\(...\)\]$"
     with pytest.raises(UsageError, match=expected):
         mapreduce.run(tmp_path / "job.py", lines=["a"], runner=runner)
 
@@ -285,7 +275,5 @@ def test_steps_that_are_no_list_of_steps(tmp_path, steps, base, runner):
 def test_a_class_without_methods(tmp_path):
     (tmp_path / "job.py").write_text(HEAD + "    def helper(self):\n        return 1\n")
     for act in (mapreduce.run, mapreduce.check):
-        with pytest.raises(
-            UsageError, match=r"^the class Count has no mapper, combiner or reducer"
-        ):
+        with pytest.raises(UsageError, match=r"^the class Count has no mapper, combiner or red"):
             act(tmp_path / "job.py", lines=["a"])

@@ -19,31 +19,34 @@ COMBINES = "    def combiner(self, word, ones):\n        {}\n\n"
 SUMS = "    def reducer(self, word, ones):\n        {}\n"
 YIELDS, ADDS = "yield word, 1", "yield word, sum(ones)"
 
+NO_YIELD = "yielded nothing: job.py:{} has no yield"
+GATHERS = MAPS.format("self.seen = word")
+
 #: By a name: the class's body, and what is said of it; nothing of what is meant so.
 SILENT = {
     "mapper": (
         MAPS.format("word, 1") + SUMS.format(ADDS),
-        "2 lines went in, the mapper yielded nothing: job.py:6 has no yield",
+        f"2 lines went in, the mapper {NO_YIELD.format(6)}",
     ),
     "reducer": (
         MAPS.format(YIELDS) + SUMS.format("total = sum(ones)"),
-        "7 keys went in, the reducer yielded nothing: job.py:10 has no yield",
+        f"7 keys went in, the reducer {NO_YIELD.format(10)}",
     ),
     "one key": (
         MAPS.format("yield 1, 1") + SUMS.format("return"),
-        "1 key went in, the reducer yielded nothing: job.py:10 has no yield",
+        f"1 key went in, the reducer {NO_YIELD.format(10)}",
     ),
     "combiner": (
         MAPS.format(YIELDS) + COMBINES.format("sum(ones)") + SUMS.format(ADDS),
-        "keys went in, the combiner yielded nothing: job.py:10 has no yield",
+        f"keys went in, the combiner {NO_YIELD.format(10)}",
     ),
     "final, too": (
-        MAPS.format("self.seen = word") + "    def mapper_final(self):\n        self.seen, 1\n",
-        "2 lines went in, the mapper yielded nothing: job.py:6 has no yield",
+        GATHERS + "    def mapper_final(self):\n        self.seen, 1\n",
+        f"2 lines went in, the mapper {NO_YIELD.format(6)}",
     ),
     "gathers": (
-        MAPS.format("self.seen = word") + SUMS.format(ADDS),
-        "2 lines went in, the mapper yielded nothing: job.py:6 has no yield. It gathers: a "
+        GATHERS + SUMS.format(ADDS),
+        f"2 lines went in, the mapper {NO_YIELD.format(6)}. It gathers: a "
         "mapper_final that yields what it has is missing",
     ),
     "gathers by a method": (
@@ -53,15 +56,14 @@ SILENT = {
     "second step": (
         MAPS.format(YIELDS) + SUMS.format("sum(ones)") + "\n    def steps(self):\n"
         "        return [MRStep(mapper=self.mapper), MRStep(reducer=self.reducer)]\n",
-        "7 keys went in, the reducer of step 2 yielded nothing: job.py:10 has no yield",
+        f"7 keys went in, the reducer of step 2 {NO_YIELD.format(10)}",
     ),
     "yields at its end": (
-        MAPS.format("self.seen = word")
-        + "    def mapper_final(self):\n        yield self.seen, 1\n",
+        GATHERS + "    def mapper_final(self):\n        yield self.seen, 1\n",
         "",
     ),
     "returns lists": ("    def mapper(self, _, line):\n        return [(line, 1)]\n", ""),
-    "returns lists of some": (
+    "lists of some": (
         "    def mapper(self, _, line):\n        if 'rose' in line: return [(line, 1)]\n",
         "",
     ),

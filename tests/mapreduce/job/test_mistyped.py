@@ -14,6 +14,7 @@ import mapreduce.job
 from mapreduce.job import Job, MRStep
 from mapreduce.job.mistyped import mistyped
 from programs import gradreduce
+from quick import cases
 
 
 class Maps(MRJob):
@@ -28,20 +29,18 @@ def new(base, *names):
 LINE = new.__code__.co_firstlineno + 1
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("reduce", "reducer"),
-        ("combine", "combiner"),
-        ("Reducer", "reducer"),
-        ("reducers", "reducer"),
-        ("reducer_int", "reducer_init"),
-        ("init_mapper", "mapper_init"),
-        ("mapper_finish", "mapper_final"),
-        ("map_init", "mapper_init"),
-        ("mapper_inti", "mapper_init"),
-        ("step", "steps"),
-    ],
+@cases(
+    "name, meant",
+    ("reduce", "reducer"),
+    ("combine", "combiner"),
+    ("Reducer", "reducer"),
+    ("reducers", "reducer"),
+    ("reducer_int", "reducer_init"),
+    ("init_mapper", "mapper_init"),
+    ("mapper_finish", "mapper_final"),
+    ("map_init", "mapper_init"),
+    ("mapper_inti", "mapper_init"),
+    ("step", "steps"),
 )
 def test_a_mistyped_name(name, meant):
     (sentence,) = mistyped(new(Maps, name))

@@ -10,6 +10,7 @@ import pytest
 import programs
 from mapreduce.compat import LooseVersion
 from mapreduce.mrjob_patches import registry
+from quick import cases
 
 # Puts an importer in front that knows none of the modules, as in later versions of Python.
 WITHOUT = """
@@ -40,21 +41,19 @@ def python(code, *arguments):
 
 class TestLooseVersion:
     # The table of distutils' own tests (Lib/distutils/tests/test_version.py, Python 3.11).
-    @pytest.mark.parametrize(
-        ("one", "other", "order"),
-        [
-            ("1.5.1", "1.5.2b2", -1),
-            ("161", "3.10a", 1),
-            ("8.02", "8.02", 0),
-            ("3.4j", "1996.07.12", -1),
-            ("3.2.pl0", "3.1.1.6", 1),
-            ("2g6", "11g", -1),
-            ("0.960923", "2.2beta29", -1),
-            ("1.13++", "5.5.kw", -1),
-            # As mrjob compares those of Hadoop.
-            ("0.20", "0.20.2", -1),
-            ("2.10.1", "2.7.4", 1),
-        ],
+    @cases(
+        "one, other, order",
+        ("1.5.1", "1.5.2b2", -1),
+        ("161", "3.10a", 1),
+        ("8.02", "8.02", 0),
+        ("3.4j", "1996.07.12", -1),
+        ("3.2.pl0", "3.1.1.6", 1),
+        ("2g6", "11g", -1),
+        ("0.960923", "2.2beta29", -1),
+        ("1.13++", "5.5.kw", -1),
+        # As mrjob compares those of Hadoop.
+        ("0.20", "0.20.2", -1),
+        ("2.10.1", "2.7.4", 1),
     )
     def test_order(self, one, other, order):
         left, right = LooseVersion(one), LooseVersion(other)

@@ -11,7 +11,7 @@ import mapreduce
 from mapreduce.launch.load import load_job
 from mapreduce.mrjob_patches import old_api
 from old_scripts import EXPECTED, JOB, METHODS, OPTIONS, output, ported, script, written
-from quick import first_of
+from quick import cases, first_of
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
@@ -53,12 +53,10 @@ def test_a_program_reads_the_output_line_by_line():
     assert sorted(pairs) == [("a", 1), ("b", 1)]
 
 
-@pytest.mark.parametrize(
-    ("settings", "arguments", "words"),
-    [
-        ("'--n', type='int'", ["--n", "x"], "option --n: invalid integer value: 'x'"),
-        ("'--n', choices=['a']", ["--n", "b"], "option --n: invalid choice: 'b'"),
-    ],
+@cases(
+    "settings, arguments, words",
+    ("'--n', type='int'", ["--n", "x"], "option --n: invalid integer value: 'x'"),
+    ("'--n', choices=['a']", ["--n", "b"], "option --n: invalid choice: 'b'"),
 )
 def test_values_that_do_not_fit(tmp_path, settings, arguments, words):
     options = f"""\

@@ -20,7 +20,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
 from optimizers import Blocks
-from quick import first_of
+from quick import cases, first_of
 
 PAIRS = 5
 
@@ -368,9 +368,14 @@ class TestUnits:
         assert (plain.params * 2.0**power).tobytes() == search.params.tobytes()
 
     @pytest.mark.parametrize("is_scaled", [True, False])
-    @pytest.mark.parametrize(
+    @cases(
         "y",
-        [1e-7 * NOISY, 1e12 * NOISY, 1e6 + NOISY, X @ range(5), np.zeros(80), np.full(80, 0.1)],
+        1e-7 * NOISY,
+        1e12 * NOISY,
+        1e6 + NOISY,
+        X @ range(5),
+        np.zeros(80),
+        np.full(80, 0.1),
         ids=["small", "large", "far from 0", "without noise", "zero", "constant"],
     )
     def test_the_minimum_is_found_and_said_to_be(self, y, is_scaled):

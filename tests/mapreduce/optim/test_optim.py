@@ -11,6 +11,7 @@ from mapreduce import optim
 from mapreduce.errors import UsageError
 from mapreduce.testing import check_optimizer
 from optimizers import Blocks
+from quick import cases
 
 pytestmark = pytest.mark.every_case
 
@@ -60,14 +61,12 @@ def test_a_chain_refuses_two_states_of_one_name():
         optim.chain(taken)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("lbfgs", {"pairs": 3}),
-        *itertools.product(
-            ELEMENTWISE, [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
-        ),
-    ],
+@cases(
+    "name, options",
+    ("lbfgs", {"pairs": 3}),
+    *itertools.product(
+        ELEMENTWISE, [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
+    ),
 )
 def test_the_contract(name, options):
     skips = optim.Options(**options, rounds=100, skip_non_finite="clip_norm" in options)

@@ -4,6 +4,7 @@ import pytest
 
 import datasets
 from programs import gradreduce
+from quick import cases
 
 OPTIMIZERS = """
 import numpy as np
@@ -29,20 +30,18 @@ narrow = by(lambda updates, state, *others: (updates, state), lambda params: {"m
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("misspelt", "its takes name 'momentun', which is no setting: expected some of learning"),
-        ("one_name", "expected its takes as a tuple of names, found 'momentum'"),
-        ("other", "expected that create returns a Transformation or a GlobalTransformation, fo"),
-        ("nothing", "expected each a Transformation, found None"),
-        ("shorter", "updates of (39,), as the parameters are; found (38,)"),
-        ("alone", "a tuple of the updates, an array, and the state, a dictionary; found array(["),
-        ("texts", "as the parameters are; found list"),
-        ("double", "update returns {'updates': 'float32 (39,)'} for parameters of (39,); found {'"),
-        ("forgets", "'mean': 'float32 (39,)'} for parameters of (39,); found {'updates': 'float32"),
-        ("narrow", "init returns {'mean': 'float32 (39,)'} for parameters of (39,); found {'mean"),
-    ],
+@cases(
+    "name, message",
+    ("misspelt", "its takes name 'momentun', which is no setting: expected some of learning"),
+    ("one_name", "expected its takes as a tuple of names, found 'momentum'"),
+    ("other", "expected that create returns a Transformation or a GlobalTransformation, fo"),
+    ("nothing", "expected each a Transformation, found None"),
+    ("shorter", "updates of (39,), as the parameters are; found (38,)"),
+    ("alone", "a tuple of the updates, an array, and the state, a dictionary; found array(["),
+    ("texts", "as the parameters are; found list"),
+    ("double", "update returns {'updates': 'float32 (39,)'} for parameters of (39,); found {'"),
+    ("forgets", "'mean': 'float32 (39,)'} for parameters of (39,); found {'updates': 'float32"),
+    ("narrow", "init returns {'mean': 'float32 (39,)'} for parameters of (39,); found {'mean"),
 )
 def test_wrong_declarations(name, message, tmp_path, monkeypatch):
     (tmp_path / "own_steps.py").write_text(OPTIMIZERS)

@@ -14,6 +14,7 @@ from mapreduce.explaining.training.explaining import traced
 from mapreduce.models.context import Context, Key
 from mapreduce.plan import augmentation, settings
 from mapreduce.plan.settings import Settings
+from quick import cases
 
 KEY = Key(seed=3, round=5, shard=1, row=40)
 
@@ -42,15 +43,13 @@ def test_a_batch_is_changed_as_by_the_oracle(shape, spec):
     assert 10 < sum(flips) < 40 or not wanted.flip
 
 
-@pytest.mark.parametrize(
-    ("shape", "layout", "message"),
-    [
-        ((3, 8, 4), "dense", r"less than 4 pixels for images of the shape \(3, 8, 4\), found 4"),
-        ((4, 9), "dense", "expected a crop of less than 4 pixels"),
-        ((64,), "dense", r"found dense rows of the shape \(64,\)"),
-        ((2, 3, 8, 8), "dense", "expected images"),
-        ((8, 8), "sparse", "expected images, dense rows .* found sparse rows"),
-    ],
+@cases(
+    "shape, layout, message",
+    ((3, 8, 4), "dense", r"less than 4 pixels for images of the shape \(3, 8, 4\), found 4"),
+    ((4, 9), "dense", "expected a crop of less than 4 pixels"),
+    ((64,), "dense", r"found dense rows of the shape \(64,\)"),
+    ((2, 3, 8, 8), "dense", "expected images"),
+    ((8, 8), "sparse", "expected images, dense rows .* found sparse rows"),
 )
 def test_rows_that_it_does_not_suit(shape, layout, message):
     with pytest.raises(UsageError, match=f"--augment crop:4: .*{message}"):

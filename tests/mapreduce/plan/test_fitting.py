@@ -9,6 +9,7 @@ from mapreduce.data.manifest import Standardised
 from mapreduce.errors import DataError
 from mapreduce.plan.fitting import check_evaluation
 from mapreduce.plan.settings import Settings, make
+from quick import cases
 
 STATISTICS, OTHERS = (Standardised("standardisation.arrow", digit * 64, True) for digit in "01")
 BEGIN = r"^--eval data/test: expected "
@@ -19,23 +20,21 @@ def check(found, training, model="softmax"):
     check_evaluation(found, Path("data/test"), plan, training, Path("data/train"))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            {"features": 5},
-            r"4 features, as in the training data data/train \(examples of the shape \(4,\)\), "
-            r"found 5 \(shape \(5,\)\). Import the same features",
-        ),
-        (
-            {"classes": (0, 3, 4)},
-            "classes of the training data data/train: 0, 1, 2; found others: 3, 4. Leave their "
-            "rows out, or train on data that have them; if they are numbers of a table",
-        ),
-        ({"classes": None}, "dense rows with class labels, as .* found dense rows with no labels"),
-        ({"classes": None, "target": "number"}, "dense rows with class .*found .* number labels"),
-        ({"layout": "sparse"}, "dense rows .*, found sparse rows with class labels. Import both"),
-    ],
+@cases(
+    "data, message",
+    (
+        {"features": 5},
+        r"4 features, as in the training data data/train \(examples of the shape \(4,\)\), "
+        r"found 5 \(shape \(5,\)\). Import the same features",
+    ),
+    (
+        {"classes": (0, 3, 4)},
+        "classes of the training data data/train: 0, 1, 2; found others: 3, 4. Leave their "
+        "rows out, or train on data that have them; if they are numbers of a table",
+    ),
+    ({"classes": None}, "dense rows with class labels, as .* found dense rows with no labels"),
+    ({"classes": None, "target": "number"}, "dense rows with class .*found .* number labels"),
+    ({"layout": "sparse"}, "dense rows .*, found sparse rows with class labels. Import both"),
 )
 def test_rows_that_cannot_be_evaluated_on(data, message):
     with pytest.raises(DataError, match=BEGIN + message):
@@ -43,16 +42,14 @@ def test_rows_that_cannot_be_evaluated_on(data, message):
     check(dataset(seed=1), dataset())
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ("uxw", r"feature 2: expected 'v', .*train, found 'x' \(missing: v; extra: x\). Import"),
-        ("123", r"feature 1: expected 'u', .* found '1' \(missing: u, v, w; extra: 1, 2, 3\)"),
-        ("uzvw", r"feature 2: expected 'v', .* found 'z' \(extra: z\)"),
-        ("uvwz", r"feature 4: expected none, .* found 'z' \(extra: z\)"),
-        ("uv", r"feature 3: expected 'w', .* found none \(missing: w\)"),
-        ("uwv", r"feature 2: expected 'v', .* found 'w' \(in another order: u, w, v; expected: "),
-    ],
+@cases(
+    "columns, message",
+    ("uxw", r"feature 2: expected 'v', .*train, found 'x' \(missing: v; extra: x\). Import"),
+    ("123", r"feature 1: expected 'u', .* found '1' \(missing: u, v, w; extra: 1, 2, 3\)"),
+    ("uzvw", r"feature 2: expected 'v', .* found 'z' \(extra: z\)"),
+    ("uvwz", r"feature 4: expected none, .* found 'z' \(extra: z\)"),
+    ("uv", r"feature 3: expected 'w', .* found none \(missing: w\)"),
+    ("uwv", r"feature 2: expected 'v', .* found 'w' \(in another order: u, w, v; expected: "),
 )
 def test_the_first_feature_that_differs_is_named(columns, message):
     found = dataset(features=len(columns), columns=tuple(columns))
@@ -72,13 +69,11 @@ def test_images_of_another_shape():
     check(dataset(features=12, shape=(3, 4)), dataset(features=12, shape=(1, 3, 4)), "conv:2x1")
 
 
-@pytest.mark.parametrize(
-    ("trained_on", "found", "message"),
-    [
-        (STATISTICS, OTHERS, "the means and deviations of .* data/train, found others. Use "),
-        (STATISTICS, None, "the means and .*, found none. Use .* --like data/train'"),
-        (None, OTHERS, "features that were not standardised, .* found standardised ones"),
-    ],
+@cases(
+    "trained_on, found, message",
+    (STATISTICS, OTHERS, "the means and deviations of .* data/train, found others. Use "),
+    (STATISTICS, None, "the means and .*, found none. Use .* --like data/train'"),
+    (None, OTHERS, "features that were not standardised, .* found standardised ones"),
 )
 def test_data_that_were_standardised_otherwise(trained_on, found, message):
     train, test = dataset(standardised=trained_on), dataset(standardised=found)

@@ -18,6 +18,7 @@ from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings
 from mapreduce.support.jsonfiles import build
+from quick import cases
 
 
 def make(data=None, evaluation=None, **settings):
@@ -105,9 +106,7 @@ class TestDefaults:
     def test_a_full_batch_has_slices_of_2048_rows(self):
         assert make(batch_size=0).slice_rows == 2048
 
-    @pytest.mark.parametrize(
-        ("rows", "batch_size", "epochs"), [(120, 60, 20), (723, 60, 16), (12_000, 60, 1)]
-    )
+    @cases("rows, batch_size, epochs", (120, 60, 20), (723, 60, 16), (12_000, 60, 1))
     def test_epochs_make_200_rounds_but_are_at_most_20(self, rows, batch_size, epochs):
         plan = make(dataset([rows]), batch_size=batch_size)
         assert plan.rounds == epochs * plan.rounds_per_epoch
@@ -135,22 +134,11 @@ class TestDefaults:
 
 
 class TestStops:
-    @given(
-        rounds=st.integers(1, 40),
-        eval_every=st.integers(1, 12),
-        checkpoint_every=st.integers(1, 12),
-        evaluate=st.booleans(),
-    )
-    def test_next_stop_is_the_next_thing_to_do(
-        self, rounds, eval_every, checkpoint_every, evaluate
-    ):
-        plan = make(
-            evaluation=dataset([10]) if evaluate else None,
-            rounds=rounds,
-            eval_every=eval_every,
-            checkpoint_every=checkpoint_every,
-        )
-        due = {rounds, *range(checkpoint_every, rounds, checkpoint_every)}
+    @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12), st.booleans())
+    def test_next_stop_is_the_next_thing_to_do(self, rounds, eval_every, save_every, evaluate):
+        stops = {"rounds": rounds, "eval_every": eval_every, "checkpoint_every": save_every}
+        plan = make(evaluation=dataset([10]) if evaluate else None, **stops)
+        due = {rounds, *range(save_every, rounds, save_every)}
         due |= {*range(eval_every, rounds, eval_every)} if evaluate else set()
         for completed in range(rounds):
             assert plan.next_stop(completed) == min(stop for stop in due if stop > completed)
@@ -213,55 +201,45 @@ NUMBERS = {"classes": None, "target": "number"}
 class TestChoice:
     """A model and an optimizer that suit the data, where none is named."""
 
-    @pytest.mark.parametrize(
-        ("settings", "optimizer"),
-        [
-            ({}, "lbfgs"),
-            ({"l2": 0.1, "tol": 1e-3, "seed": 3, "class_weight": "balanced"}, "lbfgs"),
-            ({"model": "svm"}, "lbfgs"),
-            ({"model": "hinge-svm"}, "sgd"),
-            ({"model": "mlp:3"}, "sgd"),
-            ({"optimizer": "adam"}, "adam"),
-            *(
-                ({name: value}, "sgd")
-                for name, value in {
-                    "epochs": 2, "rounds": 3, "batch_size": 9, "slice_rows": 32, "l1": 0.1,
-                    "learning_rate": 0.2, "schedule": "cosine", "clip_norm": 1.0,
-                    "weight_decay": 0.1, "non_finite": "skip", "precision": "mixed",
-                    "strategy": "averaging",
-                }.items()
-            ),
-        ],
-    )  # fmt: skip
+    @cases(
+        "settings, optimizer",
+        ({}, "lbfgs"),
+        ({"l2": 0.1, "tol": 1e-3, "seed": 3, "class_weight": "balanced"}, "lbfgs"),
+        ({"model": "svm"}, "lbfgs"),
+        ({"model": "hinge-svm"}, "sgd"),
+        ({"model": "mlp:3"}, "sgd"),
+        ({"optimizer": "adam"}, "adam"),
+        *(({name: 2}, "sgd") for name in ("epochs", "rounds", "batch_size", "slice_rows")),
+        *(({name: 0.2}, "sgd") for name in ("l1", "learning_rate", "weight_decay", "clip_norm")),
+        ({"schedule": "cosine"}, "sgd"),
+        ({"non_finite": "skip"}, "sgd"),
+        ({"precision": "mixed"}, "sgd"),
+        ({"strategy": "averaging"}, "sgd"),
+    )
     def test_of_a_table(self, settings, optimizer):
         table = dataset(classes=(0, 1), recipe=Listed("recipe.json", "0" * 64))
         plan = making.make(Settings(**settings), table)
         assert plan.optimizer == optimizer
         assert plan.model == settings.get("model", "softmax")
         # As if somebody had said so.
-        named = making.make(
-            Settings(**settings | {"model": plan.model, "optimizer": optimizer, "l2": plan.l2}),
-            table,
-        )
-        assert named == plan
+        said = settings | {"model": plan.model, "optimizer": optimizer, "l2": plan.l2}
+        assert making.make(Settings(**said), table) == plan
 
-    @pytest.mark.parametrize(
-        ("settings", "data", "penalty"),
-        [
-            ({}, {"classes": (0, 1)}, 2),
-            ({}, {"classes": (0, 1, 2)}, 1),
-            ({}, NUMBERS, 1),
-            ({"model": "logistic"}, {"classes": (0, 1)}, 1),
-            ({"model": "svm", "optimizer": "lbfgs"}, {"classes": (0, 1)}, 1),
-            ({"tol": 1e-3, "seed": 3}, NUMBERS, 1),
-            ({"limit_rows": 50}, NUMBERS, 1),
-            ({"l2": 0.0}, NUMBERS, 0),
-            ({"epochs": 3}, NUMBERS, 0),
-            ({"model": "mlp:3"}, {}, 0),
-            ({"model": "mlp:3", "optimizer": "lbfgs"}, {}, 0),
-            ({"model": "logistic", "optimizer": "sgd"}, {"classes": (0, 1)}, 0),
-            ({"optimizer": "lbfgs"}, {"recipe": None}, 0),
-        ],
+    @cases(
+        "settings, data, penalty",
+        ({}, {"classes": (0, 1)}, 2),
+        ({}, {"classes": (0, 1, 2)}, 1),
+        ({}, NUMBERS, 1),
+        ({"model": "logistic"}, {"classes": (0, 1)}, 1),
+        ({"model": "svm", "optimizer": "lbfgs"}, {"classes": (0, 1)}, 1),
+        ({"tol": 1e-3, "seed": 3}, NUMBERS, 1),
+        ({"limit_rows": 50}, NUMBERS, 1),
+        ({"l2": 0.0}, NUMBERS, 0),
+        ({"epochs": 3}, NUMBERS, 0),
+        ({"model": "mlp:3"}, {}, 0),
+        ({"model": "mlp:3", "optimizer": "lbfgs"}, {}, 0),
+        ({"model": "logistic", "optimizer": "sgd"}, {"classes": (0, 1)}, 0),
+        ({"optimizer": "lbfgs"}, {"recipe": None}, 0),
     )
     def test_of_a_penalty(self, settings, data, penalty):
         """scikit-learn's C = 1 or alpha = 1, which stands beside a sum over the rows."""
@@ -291,37 +269,46 @@ class TestChoice:
             making.check(replace(make(), model="auto"))
 
 
+BAD_NUMBERS = [-0.1, math.nan, math.inf]
+
+#: Values that an option may not have, whatever the others are.
+OUTSIDE = {
+    **{"strategy": ["asynchronous"], "optimizer": ["newton"], "dtype": ["float16"]},
+    **{"precision": ["half"], "device": ["opencl"], "non_finite": ["ignore"]},
+    **{"slice_rows": [0], "epochs": [0], "rounds": [-1], "limit_rows": [0], "eval_every": [0]},
+    **{"checkpoint_every": [0], "batch_size": [-1], "patience": [-1], "seed": [-1, 2**63]},
+    **{"momentum": [1.0, *BAD_NUMBERS], "learning_rate": [0.0, -1.0, math.nan, math.inf]},
+    **{"weight_decay": BAD_NUMBERS, "l1": BAD_NUMBERS, "l2": BAD_NUMBERS, "tol": BAD_NUMBERS},
+    **{"clip_norm": [0.0, -1.0, math.nan, math.inf], "history_size": [0]},
+}
+
+#: What L-BFGS does not have; options that some other optimizers do not have.
+NOT_OF_LBFGS = {
+    **{"--clip-norm": 1.0, "--weight-decay": 0.1, "--non-finite skip": "skip"},
+    **{"--precision mixed": "mixed", "--learning-rate": 0.2, "--momentum": 0.5},
+    "--schedule": "cosine",
+}
+NOT_OF = {
+    ("momentum", 0.5): ("sgd", "adagrad", "adam", "adamw"),
+    ("history_size", 5): ("sgd", "momentum", "adam"),
+    ("tol", 1e-3): ("sgd", "adamw"),
+}
+
+
+def flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def field(flag):
+    return flag.split()[0].strip("-").replace("-", "_")
+
+
 BAD = [
-    ("--strategy", {"strategy": "asynchronous"}),
-    ("--optimizer", {"optimizer": "newton"}),
-    ("--dtype", {"dtype": "float16"}),
-    ("--precision", {"precision": "half"}),
+    *((flag(name), {name: value}) for name, values in OUTSIDE.items() for value in values),
     ("--precision mixed: parameters and sums", {"precision": "mixed", "dtype": "float64"}),
-    ("--device", {"device": "opencl"}),
-    ("--slice-rows", {"slice_rows": 0}),
     ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
     ("--slice-rows 200", {"batch_size": 100, "slice_rows": 200}),
-    ("--epochs", {"epochs": 0}),
-    ("--rounds", {"rounds": -1}),
     ("--epochs and --rounds", {"epochs": 1, "rounds": 1}),
-    ("--limit-rows", {"limit_rows": 0}),
-    ("--eval-every", {"eval_every": 0}),
-    ("--checkpoint-every", {"checkpoint_every": 0}),
-    ("--batch-size", {"batch_size": -1}),
-    ("--patience", {"patience": -1}),
-    ("--seed", {"seed": -1}),
-    ("--seed", {"seed": 2**63}),
-    *(("--momentum", {"momentum": value}) for value in (-0.1, 1.0, math.nan, math.inf)),
-    *(("--learning-rate", {"learning_rate": v}) for v in (0.0, -1.0, math.nan, math.inf)),
-    *(("--weight-decay", {"weight_decay": v}) for v in (-0.1, math.nan, math.inf)),
-    *(
-        (option, {option.strip("-").replace("-", "_"): value})
-        for option in ("--l1", "--l2", "--tol")
-        for value in (-0.1, math.nan, math.inf)
-    ),
-    *(("--clip-norm", {"clip_norm": v}) for v in (0.0, -1.0, math.nan, math.inf)),
-    ("--non-finite", {"non_finite": "ignore"}),
-    ("--history-size", {"history_size": 0}),
     ("--class-weight: 'balance'", {"class_weight": "balance"}),
     ("--class-weight: ''", {"class_weight": ""}),
     ("--class-weight: ''", {"class_weight": "0=1,"}),
@@ -337,25 +324,13 @@ BAD = [
         for name in ("adagrad", "adam", "adamw", "lbfgs")
     ),
     *(
-        (f"{option}: L-BFGS has no such option", {"optimizer": "lbfgs", **changes})
-        for option, changes in (
-            ("--clip-norm", {"clip_norm": 1.0}),
-            ("--weight-decay", {"weight_decay": 0.1}),
-            ("--non-finite skip", {"non_finite": "skip"}),
-            ("--precision mixed", {"precision": "mixed"}),
-            ("--learning-rate", {"learning_rate": 0.2}),
-            ("--momentum", {"momentum": 0.5}),
-            ("--schedule", {"schedule": "cosine"}),
-        )
+        (f"{option}: L-BFGS has no such option", {"optimizer": "lbfgs", field(option): value})
+        for option, value in NOT_OF_LBFGS.items()
     ),
     *(
-        (f"{option}: {name} has no such option", {"optimizer": name, **changes})
-        for option, changes, names in (
-            ("--momentum", {"momentum": 0.5}, ("sgd", "adagrad", "adam", "adamw")),
-            ("--history-size", {"history_size": 5}, ("sgd", "momentum", "adam")),
-            ("--tol", {"tol": 1e-3}, ("sgd", "adamw")),
-        )
-        for name in names
+        (f"{flag(name)}: {optimizer} has no such option", {"optimizer": optimizer, name: value})
+        for (name, value), optimizers in NOT_OF.items()
+        for optimizer in optimizers
     ),
     *(
         (f"--augment '{spec}': expected flip, crop:PIXELS or both", {"augment": spec})
@@ -364,10 +339,7 @@ BAD = [
     ("--augment flip: expected images, dense rows of the shape", {"augment": "flip"}),
     ("its dropout changes from round", {"model": "dropout:0.5", "optimizer": "lbfgs"}),
     ("--patience 2: nothing is evaluated", {"patience": 2}),
-    (
-        "sync does not use it, found 2. Add --strategy averaging or tournament or downpour",
-        {"replicas": 2},
-    ),
+    ("sync does not use it, found 2. Add --strategy averaging or tournament or", {"replicas": 2}),
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
     ("--staleness: expected a number from 0 to 10,000, found -1", {"staleness": -1}),
     ("--strategy sync does not use it, found 0", {"staleness": 0}),
@@ -427,21 +399,19 @@ class TestRefusal:
             if field.name not in ("init_from", "features_from")
         }
 
-    @pytest.mark.parametrize(
-        ("model", "data", "message"),
-        [
-            ("softmax", {"classes": None}, "the training data have no labels"),
-            ("linear", {"classes": None}, "the training data have no labels"),
-            ("mlp:3", {"classes": (7,)}, "the training data have only one class, 7"),
-            ("logistic", {"classes": (7,)}, "the training data have only one class, 7"),
-            ("softmax", NUMBERS, r"are numbers: .* \(linear\), or .* --task classification"),
-            ("linear", {}, r"are classes: .* \(logistic, softmax\), or .* --task regression"),
-            ("logistic", {}, "for two classes, but the training data have 3: 0, 1, 2. Train"),
-            ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
-            ("hinge-svm", {}, "hinge-svm is for two classes"),
-            ("mlp:3", {"layout": "sparse"}, "sparse. .* take them: linear, logistic, svm, hinge-"),
-            ("softmax", {"layout": "sparse"}, "softmax takes only dense rows"),
-        ],
+    @cases(
+        "model, data, message",
+        ("softmax", {"classes": None}, "the training data have no labels"),
+        ("linear", {"classes": None}, "the training data have no labels"),
+        ("mlp:3", {"classes": (7,)}, "the training data have only one class, 7"),
+        ("logistic", {"classes": (7,)}, "the training data have only one class, 7"),
+        ("softmax", NUMBERS, r"are numbers: .* \(linear\), or .* --task classification"),
+        ("linear", {}, r"are classes: .* \(logistic, softmax\), or .* --task regression"),
+        ("logistic", {}, "for two classes, but the training data have 3: 0, 1, 2. Train"),
+        ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
+        ("hinge-svm", {}, "hinge-svm is for two classes"),
+        ("mlp:3", {"layout": "sparse"}, "sparse. .* take them: linear, logistic, svm, hinge-"),
+        ("softmax", {"layout": "sparse"}, "softmax takes only dense rows"),
     )
     def test_data_that_cannot_be_trained_on(self, model, data, message):
         with pytest.raises(DataError, match=message):
@@ -529,22 +499,19 @@ class TestSparseSlices:
 
     @staticmethod
     def data(rows, features, per_row):
-        return dataset(
-            [rows], features, (0, 1), layout="sparse", nonzeros=rows * per_row, dtype="float32"
-        )
+        sparse = {"layout": "sparse", "nonzeros": rows * per_row, "dtype": "float32"}
+        return dataset([rows], features, (0, 1), **sparse)
 
-    @pytest.mark.parametrize(
-        ("rows", "features", "per_row", "expected"),
-        [
-            (100_000, 1_000, 10, 2048),
-            (100_000, 10_240, 10, 2048),
-            (100_000, 10_241, 10, 4096),
-            (100_000, 40_960, 10, 8192),
-            (1_000_000, 10_000_000, 100, 262_144),
-            (4 * 2048, 10_000_000, 10, 2048),
-            (4 * 2048 + 1, 10_000_000, 10, 4096),
-            (10, 1_000_000, 1, 2048),
-        ],
+    @cases(
+        "rows, features, per_row, expected",
+        (100_000, 1_000, 10, 2048),
+        (100_000, 10_240, 10, 2048),
+        (100_000, 10_241, 10, 4096),
+        (100_000, 40_960, 10, 8192),
+        (1_000_000, 10_000_000, 100, 262_144),
+        (4 * 2048, 10_000_000, 10, 2048),
+        (4 * 2048 + 1, 10_000_000, 10, 4096),
+        (10, 1_000_000, 1, 2048),
     )
     def test_default(self, rows, features, per_row, expected):
         data = self.data(rows, features, per_row)

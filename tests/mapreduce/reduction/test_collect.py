@@ -13,6 +13,7 @@ import naive
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold, root
+from quick import cases
 
 
 def pair(left, right):
@@ -164,9 +165,7 @@ class TestConflicts:
             fold.receive(second, "second", 1)
 
     @pytest.mark.parametrize("receives", [False, True])
-    @pytest.mark.parametrize(
-        "node", [(0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0), (-1, 9), (2, -1)]
-    )
+    @cases("node", (0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0), (-1, 9), (2, -1))
     def test_outside_of_the_tree(self, receives, node):
         fold = TreeFold(5, pair, "round 3, block 1")
         add = partial(fold.receive, digest=1) if receives else fold.add

@@ -14,6 +14,7 @@ from mapreduce.reduction.compression import WARM_UP, TopK, parse
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.tree import PAGE
 from mapreduce.reduction.vectors import SparseVector, dense
+from quick import cases
 
 FORMATS = ["fp16", "onebit", "topk:0.001", "topk:0.3"]
 LATE = len(WARM_UP)
@@ -211,9 +212,7 @@ class TestWarmUp:
 
 
 class TestBytes:
-    @pytest.mark.parametrize(
-        ("text", "least"), [("fp16", 1.95), ("onebit", 28), ("topk:0.001", 270)]
-    )
+    @cases("text, least", ("fp16", 1.95), ("onebit", 28), ("topk:0.001", 270))
     @pytest.mark.parametrize("blocks", [1, 3])
     def test_lines_are_shorter(self, text, least, blocks):
         """All bytes on the wire, those of an update of three times 400,000 float32 numbers."""

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from mapreduce.errors import WireError
 from mapreduce.reduction.message import BLOCK, Message, WireProtocol, decode, encode, read_message
+from quick import cases
 
 CODES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 RECORD = r"^the record with key 'block"
@@ -116,16 +117,14 @@ class TestRoundTrip:
 
 
 class TestRefusal:
-    @pytest.mark.parametrize(
+    @cases(
         "array",
-        [
-            np.array([None, 1], object),
-            np.array(["a"]),
-            np.array([b"a"]),
-            np.array([1j]),
-            np.array([0], "M8[s]"),
-            np.zeros(1, [("x", "f4")]),
-        ],
+        np.array([None, 1], object),
+        np.array(["a"]),
+        np.array([b"a"]),
+        np.array([1j]),
+        np.array([0], "M8[s]"),
+        np.zeros(1, [("x", "f4")]),
         ids=lambda array: str(array.dtype),
     )
     def test_other_dtypes(self, array):
@@ -217,38 +216,36 @@ class TestDamage:
             WireProtocol().read(b"\xff" * 100_000)
         assert len(str(error.value)) < 1000
 
-    @pytest.mark.parametrize(
+    @cases(
         "header",
-        [
-            b"{",
-            b"\xff",
-            b"[" * 100_000,
-            b"[]",
-            b"{}",
-            {"arrays": []},
-            {"meta": {}},
-            {"meta": {}, "arrays": [["a", "<f4"]]},
-            {"meta": {}, "arrays": [["a", "<f4", 2]]},
-            {"meta": {}, "arrays": [["a", "<f4", [16, 2]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [1]], ["b", "<f4", [1]]]},
-            {"meta": {}, "arrays": []},
-            {"meta": {}, "arrays": [["a", "<f4", [-1]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [-4, -4]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [1.5]]]},
-            {"meta": {}, "arrays": [["a", "<f4", ["2"]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [2**62, 4, 1]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [2**70]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [16]], ["b", "<f4", [0, 2**62]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [16]], ["b", "<f4", [0, 2**70]]]},
-            {"meta": {}, "arrays": [["a", "<f4", [16] + [1] * 64]]},
-            {"meta": {}, "arrays": [["a", "<f4", [16, True]]]},
-            {"meta": [], "arrays": [["a", "<f4", [16]]]},
-            {"meta": {}, "arrays": [["a", "|O", [8]]]},
-            {"meta": {}, "arrays": [["a", "|V4", [16]]]},
-            {"meta": {}, "arrays": [["a", "<f5", [16]]]},
-            {"meta": {}, "arrays": [["a", 7, [16]]]},
-            {"meta": {}, "arrays": [[["a"], "<f4", [16]]]},
-        ],
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        {"arrays": []},
+        {"meta": {}},
+        {"meta": {}, "arrays": [["a", "<f4"]]},
+        {"meta": {}, "arrays": [["a", "<f4", 2]]},
+        {"meta": {}, "arrays": [["a", "<f4", [16, 2]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [1]], ["b", "<f4", [1]]]},
+        {"meta": {}, "arrays": []},
+        {"meta": {}, "arrays": [["a", "<f4", [-1]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [-4, -4]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [1.5]]]},
+        {"meta": {}, "arrays": [["a", "<f4", ["2"]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [2**62, 4, 1]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [2**70]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [16]], ["b", "<f4", [0, 2**62]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [16]], ["b", "<f4", [0, 2**70]]]},
+        {"meta": {}, "arrays": [["a", "<f4", [16] + [1] * 64]]},
+        {"meta": {}, "arrays": [["a", "<f4", [16, True]]]},
+        {"meta": [], "arrays": [["a", "<f4", [16]]]},
+        {"meta": {}, "arrays": [["a", "|O", [8]]]},
+        {"meta": {}, "arrays": [["a", "|V4", [16]]]},
+        {"meta": {}, "arrays": [["a", "<f5", [16]]]},
+        {"meta": {}, "arrays": [["a", 7, [16]]]},
+        {"meta": {}, "arrays": [[["a"], "<f4", [16]]]},
         ids=lambda header: str(header)[:50],
     )
     def test_a_header_that_lies_with_the_right_checksum(self, header):

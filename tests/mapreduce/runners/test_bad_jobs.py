@@ -14,7 +14,7 @@ from mapreduce.job import Job
 from mapreduce.launch.run import run as run_class
 from mapreduce.runners.parallel.commands import CommandError, piped
 from programs import gradreduce, mounted, processes_in, wait_until
-from quick import first_of
+from quick import cases, first_of
 
 HEAD = """\
 import os, signal, subprocess, sys, time
@@ -179,27 +179,19 @@ def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, write):
     assert said.count("  at the key '\"key 123\"'\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("yields", "message"),
-    [
-        (
-            "word, {1}",
-            "mapper yielded the value {1}, and JSON, which pairs are written in, has no set",
-        ),
-        (
-            "{word}, 1",
-            "mapper yielded the key {'word0'}, and JSON, which pairs are written in, has no",
-        ),
-        ("word", "mapper yielded 'word0', a str; expected a pair (key, value): "),
-        ("word[:2]", "mapper yielded 'wo', a str; "),
-        ("word[:1]", "mapper yielded 'w', a str; "),
-        ("b'ab'", "mapper yielded b'ab', a bytes; "),
-        ("{'word0', 1}", "mapper yielded {"),
-        ("{'word0': 1, 'b': 2}", "mapper yielded {'word0': 1, 'b': 2}, a dict; "),
-        ("None", "mapper yielded None, a NoneType; "),
-        ("7", "mapper yielded 7, an int; "),
-        ("word, 1, 2", "mapper yielded ('word0', 1, 2), a tuple; "),
-    ],
+@cases(
+    "yields, message",
+    ("word, {1}", "mapper yielded the value {1}, and JSON, which pairs are written in, has no set"),
+    ("{word}, 1", "mapper yielded the key {'word0'}, and JSON, which pairs are written in, has no"),
+    ("word", "mapper yielded 'word0', a str; expected a pair (key, value): "),
+    ("word[:2]", "mapper yielded 'wo', a str; "),
+    ("word[:1]", "mapper yielded 'w', a str; "),
+    ("b'ab'", "mapper yielded b'ab', a bytes; "),
+    ("{'word0', 1}", "mapper yielded {"),
+    ("{'word0': 1, 'b': 2}", "mapper yielded {'word0': 1, 'b': 2}, a dict; "),
+    ("None", "mapper yielded None, a NoneType; "),
+    ("7", "mapper yielded 7, an int; "),
+    ("word, 1, 2", "mapper yielded ('word0', 1, 2), a tuple; "),
 )
 @pytest.mark.parametrize("combiner", first_of("", COMBINER))
 def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combiner):
@@ -380,9 +372,10 @@ def abs_of(number):
     assert found == {f'"{name}"\t[2, 3]' for name in names}
 
 
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [("mapper_init", "self.stdout.write(b'record')"), ("reducer_init", "self.stdin.readline()")],
+@cases(
+    "method, said",
+    ("mapper_init", "self.stdout.write(b'record')"),
+    ("reducer_init", "self.stdin.readline()"),
 )
 def test_standard_streams_that_a_task_does_not_have(bad, text, method, said):
     body = f"\n    def {method}(self):\n        {said}\n" + MAPPER + REDUCER
@@ -505,15 +498,13 @@ def test_a_damaged_gzip_file_is_named(bad, tmp_path, runner):
     assert "text.gz is damaged" in bad(MAPPER + REDUCER, *options, code=65).stderr
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("mapreduce.job.reduces=two", "mapreduce.job.reduces: expected a number"),
-        ("mapreduce.job.reduces=-1", "mapreduce.job.reduces: expected a number"),
-        ("mapreduce.job.maps=x", "mapreduce.job.maps: expected a number"),
-        ("mapreduce.task.timeout=soon", "mapreduce.task.timeout: expected a number"),
-        ("mapreduce.map.maxattempts=-2", "mapreduce.map.maxattempts: expected a number"),
-    ],
+@cases(
+    "option, message",
+    ("mapreduce.job.reduces=two", "mapreduce.job.reduces: expected a number"),
+    ("mapreduce.job.reduces=-1", "mapreduce.job.reduces: expected a number"),
+    ("mapreduce.job.maps=x", "mapreduce.job.maps: expected a number"),
+    ("mapreduce.task.timeout=soon", "mapreduce.task.timeout: expected a number"),
+    ("mapreduce.map.maxattempts=-2", "mapreduce.map.maxattempts: expected a number"),
 )
 def test_numbers_of_hadoop_that_are_none(bad, text, option, message):
     said = bad(MAPPER + REDUCER, "-D", option, text, code=2).stderr

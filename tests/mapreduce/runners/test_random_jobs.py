@@ -26,6 +26,7 @@ import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.batches import pairs
 from mapreduce.runners.parallel import columns, gathered, merge, records, segments, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
+from quick import cases
 
 pytestmark = pytest.mark.slow
 
@@ -360,9 +361,7 @@ def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, argument
     assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    ("combiner", "sort_values"), [(None, False), ("same", False), (None, True)]
-)
+@cases("combiner, sort_values", (None, False), ("same", False), (None, True))
 def test_what_exceeds_the_memory_goes_to_the_disk(combiner, sort_values, tmp_path):
     """Many pairs of each line, whose keys come again."""
     table = [

@@ -10,6 +10,7 @@ from builders import damages
 from mapreduce.errors import LeftOutWarning
 from mapreduce.runs import events
 from mapreduce.runs.events import Evaluated, JsonLines, RoundCompleted, RunStarted
+from quick import cases
 
 
 @pytest.fixture
@@ -35,9 +36,7 @@ def test_no_damage_changes_what_is_read(log):
         assert len(found) == len(whole) or messages or damaged in content
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [('"loss"', '"lo3s"'), ('"weight"', '"wei8ht"'), ("64.0", '"64"')]
-)
+@cases("old, new", ('"loss"', '"lo3s"'), ('"weight"', '"wei8ht"'), ("64.0", '"64"'))
 def test_a_line_of_an_earlier_version_has_the_fields_of_its_event(log, old, new):
     """It has no checksum."""
     lines = [json.dumps({k: v for k, v in e.items() if k != "crc32"}) for e in events.read(log)]

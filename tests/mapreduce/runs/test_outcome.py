@@ -9,6 +9,7 @@ import pytest
 from mapreduce.plan.plan import DataReference, Plan
 from mapreduce.runs import outcome
 from mapreduce.runs.events import RunEnded
+from quick import cases
 
 DATA = DataReference("0" * 64, (1000,), 4, 2)
 PLAN = Plan(
@@ -32,34 +33,30 @@ def noisy(*means, spread=0.1, seed=0):
     return [mean * generator.uniform(1 - spread, 1 + spread) for mean in means for _ in range(10)]
 
 
-@pytest.mark.parametrize(
-    ("model", "losses"),
-    [
-        ("logistic", [GUESS, *noisy(5, 13_023_777, 9_000_000)]),
-        ("logistic", [GUESS, *noisy(0.9, 0.9, 0.9)]),
-        ("mlp:8", [12_000.0, *noisy(900, 400, 90)]),
-        ("mlp:8", [0.8, 5e9, *noisy(GUESS, GUESS, spread=0.01)]),
-        ("svm", [1.0, *noisy(2.0, 3.0)]),
-        ("softmax", [GUESS, None, None]),
-    ],
+@cases(
+    "model, losses",
+    ("logistic", [GUESS, *noisy(5, 13_023_777, 9_000_000)]),
+    ("logistic", [GUESS, *noisy(0.9, 0.9, 0.9)]),
+    ("mlp:8", [12_000.0, *noisy(900, 400, 90)]),
+    ("mlp:8", [0.8, 5e9, *noisy(GUESS, GUESS, spread=0.01)]),
+    ("svm", [1.0, *noisy(2.0, 3.0)]),
+    ("softmax", [GUESS, None, None]),
 )
 def test_of_classifiers(model, losses):
     assert says(replace(PLAN, model=model), losses)
 
 
-@pytest.mark.parametrize(
-    ("model", "losses"),
-    [
-        ("logistic", noisy(0.5, 0.4, 0.35)),
-        ("logistic", [GUESS, *noisy(GUESS * 1.03, GUESS * 1.03)]),
-        ("logistic", [GUESS, 50.0, 9.0, *noisy(0.5, 0.4)]),
-        ("mlp:8", [1.0, 0.95]),
-        ("mlp:8", [2.0, 40.0, 3.0, *noisy(0.6, 0.5)]),
-        ("hinge-svm", [1.0, *noisy(0.99, 0.9)]),
-        ("logistic", []),
-        ("logistic", [GUESS]),
-        ("logistic", [None, 0.4, 0.3]),
-    ],
+@cases(
+    "model, losses",
+    ("logistic", noisy(0.5, 0.4, 0.35)),
+    ("logistic", [GUESS, *noisy(GUESS * 1.03, GUESS * 1.03)]),
+    ("logistic", [GUESS, 50.0, 9.0, *noisy(0.5, 0.4)]),
+    ("mlp:8", [1.0, 0.95]),
+    ("mlp:8", [2.0, 40.0, 3.0, *noisy(0.6, 0.5)]),
+    ("hinge-svm", [1.0, *noisy(0.99, 0.9)]),
+    ("logistic", []),
+    ("logistic", [GUESS]),
+    ("logistic", [None, 0.4, 0.3]),
 )
 def test_never_of_ordinary_ones(model, losses):
     assert says(replace(PLAN, model=model), losses) is None
@@ -89,15 +86,13 @@ def test_a_search_that_patience_ends_is_not_told_to_take_more_rounds():
     assert said.startswith("not converged within 30 rounds")
 
 
-@pytest.mark.parametrize(
-    ("plan", "last", "said"),
-    [
-        (PLAN, 0.0, "the loss fell to 0"),
-        (PLAN, 1e-3, "stalled at float32 precision after 17 rounds"),
-        (replace(PLAN, dtype="float64"), 1e-10, "stalled at float64"),
-        (REGRESSION, 1e-9, None),
-        (REGRESSION, 1e-3, "stalled at float32"),
-    ],
+@cases(
+    "plan, last, said",
+    (PLAN, 0.0, "the loss fell to 0"),
+    (PLAN, 1e-3, "stalled at float32 precision after 17 rounds"),
+    (replace(PLAN, dtype="float64"), 1e-10, "stalled at float64"),
+    (REGRESSION, 1e-9, None),
+    (REGRESSION, 1e-3, "stalled at float32"),
 )
 def test_a_search_that_nothing_is_left_for(plan, last, said):
     ended = RunEnded(17, "", True, "stalled", 0.05)

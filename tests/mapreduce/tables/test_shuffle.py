@@ -16,6 +16,7 @@ from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.runs.execution import Execution
 from mapreduce.tables import shuffle, tables
+from quick import cases
 from raw_tables import write_generated
 
 INLINE = Execution("inline", 3)
@@ -76,17 +77,15 @@ def test_on_local(tmp_path, monkeypatch):
     assert content(tmp_path / "jobs") == content(tmp_path / "here")
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        {},
-        {"missing": "drop", "weights": None},
-        {"missing": "drop", "layout": "sparse"},
-        {"hash_bits": 6, "id": None},
-        {"labelled": False, "label": None},
-        {"label": "number", "task": "regression", "missing_label": "drop"},
-        {"label": "count", "missing_label": "drop", "na": ("3",), "drop": ("label",)},
-    ],
+    {},
+    {"missing": "drop", "weights": None},
+    {"missing": "drop", "layout": "sparse"},
+    {"hash_bits": 6, "id": None},
+    {"labelled": False, "label": None},
+    {"label": "number", "task": "regression", "missing_label": "drop"},
+    {"label": "count", "missing_label": "drop", "na": ("3",), "drop": ("label",)},
 )
 def test_the_bytes_of_an_import_here(small, tmp_path, fields):
     recipe = replace(RECIPE, **fields)
@@ -126,19 +125,17 @@ def odd(lines):
     return "id,x,label\n" + "".join(f"a{i},{i},up\n" for i in range(3000)) + lines
 
 
-@pytest.mark.parametrize(
-    ("lines", "fields", "message"),
-    [
-        ("b,inf,up\n", {}, "row 3001, column x: expected a finite number, found inf"),
-        ("b,one,up\n", {"number": ["x"]}, "row 3001, column x: expected a number, found 'one'"),
-        ("b,1,\n", {}, "row 3001, column label: expected a label, found nothing"),
-        (",1,up\n", {}, "row 3001, column id: expected an id, found nothing"),
-        ("b,1,up,1\nb,1\n", {}, "row 3001: expected 3 fields, found 4"),
-        ('b,"1,up\n', {}, 'row 3001: a quote, ", is left open'),
-        ("a7,1,up\n", {}, "table.csv: the id 'a7' is that of rows 8 and 3001"),
-        ("b,inf,up\n" + "c,1,\n" * 9000 + "d,inf,up\n", {}, "row 3001, column x: .* found inf"),
-        ("b,1,7\n", {"task": "regression"}, "row 1, column label: expected a finite number"),
-    ],
+@cases(
+    "lines, fields, message",
+    ("b,inf,up\n", {}, "row 3001, column x: expected a finite number, found inf"),
+    ("b,one,up\n", {"number": ["x"]}, "row 3001, column x: expected a number, found 'one'"),
+    ("b,1,\n", {}, "row 3001, column label: expected a label, found nothing"),
+    (",1,up\n", {}, "row 3001, column id: expected an id, found nothing"),
+    ("b,1,up,1\nb,1\n", {}, "row 3001: expected 3 fields, found 4"),
+    ('b,"1,up\n', {}, 'row 3001: a quote, ", is left open'),
+    ("a7,1,up\n", {}, "table.csv: the id 'a7' is that of rows 8 and 3001"),
+    ("b,inf,up\n" + "c,1,\n" * 9000 + "d,inf,up\n", {}, "row 3001, column x: .* found inf"),
+    ("b,1,7\n", {"task": "regression"}, "row 1, column label: expected a finite number"),
 )
 def test_what_is_wrong_is_told_as_here(small, tmp_path, monkeypatch, lines, fields, message):
     small.write_text(odd(lines))

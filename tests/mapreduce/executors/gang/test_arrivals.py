@@ -24,7 +24,7 @@ from mapreduce.strategies import arrivals, replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating, driver
 from mapreduce.training.replaying import replay
-from quick import first_of
+from quick import cases, first_of
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
 SETTINGS = Settings(
@@ -111,14 +111,12 @@ def naive(run):
     return params
 
 
-@pytest.mark.parametrize(
-    ("ranks", "blocks", "change"),
-    [
-        (3, 3, {"schedule": "cosine"}),
-        (4, 2, {"optimizer": "momentum", "l2": 0.01}),
-        (2, 1, {"optimizer": "adam", "learning_rate": 0.01, "replicas": 8}),
-        (5, 3, {"optimizer": "adagrad", "staleness": 2}),
-    ],
+@cases(
+    "ranks, blocks, change",
+    (3, 3, {"schedule": "cosine"}),
+    (4, 2, {"optimizer": "momentum", "l2": 0.01}),
+    (2, 1, {"optimizer": "adam", "learning_rate": 0.01, "replicas": 8}),
+    (5, 3, {"optimizer": "adagrad", "staleness": 2}),
     ids=str,
 )
 def test_what_the_log_says_is_what_was_done(data, tmp_path, ranks, blocks, change):
@@ -253,14 +251,12 @@ def _closed(logs):
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"executor": "chain"}, "expected --executor gang, found --executor chain"),
-        ({"gang_fallback": "chain"}, "expected a gang alone, found --gang-fallback chain"),
-        ({"runner": "inline"}, "needs tasks that run at once"),
-        ({"stages": 2}, "expected --strategy sync, found downpour"),
-    ],
+@cases(
+    "given, message",
+    ({"executor": "chain"}, "expected --executor gang, found --executor chain"),
+    ({"gang_fallback": "chain"}, "expected a gang alone, found --gang-fallback chain"),
+    ({"runner": "inline"}, "needs tasks that run at once"),
+    ({"stages": 2}, "expected --strategy sync, found downpour"),
 )
 def test_executions_that_do_not_do(data, tmp_path, given, message):
     run = create(data, tmp_path / "run")
@@ -341,30 +337,28 @@ class TestTheLogOf:
             with pytest.raises(DataError, match=r"the log gives the model \w{64}, and the"):
                 replay(ended, tmp_path / "again", GANG, Events())
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (first(b"0 0 0\n"), "line 2: expected a new unit below 14 and 3 version"),
-            (first(b"14 0 0 0\n"), "line 2: expected a new unit below 14"),
-            (first(b"-1 0 0 0\n"), "line 2: expected a new unit below 14"),
-            (
-                first(b"%d 99 0 0\n"),
-                r"00000-of-00003.log, line 16: expected at least 99 gradients, since "
-                r".*00001-of-00003.log, line 2, has read as many versions, found 14\. The log is "
-                r"damaged, .* Put the run's own log there$",
-            ),
-            (first(b"%d 0 1 0\n"), r"line 2: unit \d+ read version 1 of its own block, which it m"),
-            (first(b"\xff\x00\n"), "line 2: expected a new unit"),
-            (first(b"99999999999999999999 0 0 0\n"), "line 2: expected a new unit"),
-            # A unit twice, other versions than in the log of another block, and a missing end.
-            (lambda lines: [*lines[:-1], lines[1]], "expected a new unit below 14"),
-            (other_versions, "other versions than in the log of another block"),
-            (lambda lines: lines[:-1], "13 of the 14 gradients of the rounds from 5 to 10|version"),
-            # The message names this file, not those that have read what is missing here.
-            (lambda _: [], "^[^ ]*00001-of-00003.log[, ].*gradients, since"),
-            (lambda _: [b"\x00\xff" * 100], "^[^ ]*00001-of-00003.log[, ].*belong"),
-            (lambda _: [b"\n\n"], "^[^ ]*00001-of-00003.log[, ].*belong"),
-        ],
+    @cases(
+        "change, message",
+        (first(b"0 0 0\n"), "line 2: expected a new unit below 14 and 3 version"),
+        (first(b"14 0 0 0\n"), "line 2: expected a new unit below 14"),
+        (first(b"-1 0 0 0\n"), "line 2: expected a new unit below 14"),
+        (
+            first(b"%d 99 0 0\n"),
+            r"00000-of-00003.log, line 16: expected at least 99 gradients, since "
+            r".*00001-of-00003.log, line 2, has read as many versions, found 14\. The log is "
+            r"damaged, .* Put the run's own log there$",
+        ),
+        (first(b"%d 0 1 0\n"), r"line 2: unit \d+ read version 1 of its own block, which it m"),
+        (first(b"\xff\x00\n"), "line 2: expected a new unit"),
+        (first(b"99999999999999999999 0 0 0\n"), "line 2: expected a new unit"),
+        # A unit twice, other versions than in the log of another block, and a missing end.
+        (lambda lines: [*lines[:-1], lines[1]], "expected a new unit below 14"),
+        (other_versions, "other versions than in the log of another block"),
+        (lambda lines: lines[:-1], "13 of the 14 gradients of the rounds from 5 to 10|version"),
+        # The message names this file, not those that have read what is missing here.
+        (lambda _: [], "^[^ ]*00001-of-00003.log[, ].*gradients, since"),
+        (lambda _: [b"\x00\xff" * 100], "^[^ ]*00001-of-00003.log[, ].*belong"),
+        (lambda _: [b"\n\n"], "^[^ ]*00001-of-00003.log[, ].*belong"),
     )
     def test_damaged_files(self, ended, file, tmp_path, change, message):
         file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))

@@ -28,6 +28,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution, slow_worker
 from mapreduce.testing import Roots
 from mapreduce.training import creating, driver
+from quick import cases
 
 SPEEDS = st.floats(1e-6, 1e6)
 
@@ -302,15 +303,13 @@ def test_the_text_of_a_slow_worker():
     assert [slow_worker(text) for text in [*bad, "1:" + "9" * 400]] == [None] * 12
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"slow_worker": "1:0.5"}, "--slow-worker: expected RANK:FACTOR.*, found 1:0.5"),
-        ({"slow_worker": "2:4"}, "--slow-worker: expected a number from 0 to 1, found 2"),
-        ({"slow_worker": "1:4", "executor": "chain"}, "expected --executor gang"),
-        ({"slow_worker": "1:4", "executor": "auto"}, "expected --executor gang"),
-        ({"slow_worker": "0:4", "workers": None}, "a number of --workers"),
-    ],
+@cases(
+    "given, message",
+    ({"slow_worker": "1:0.5"}, "--slow-worker: expected RANK:FACTOR.*, found 1:0.5"),
+    ({"slow_worker": "2:4"}, "--slow-worker: expected a number from 0 to 1, found 2"),
+    ({"slow_worker": "1:4", "executor": "chain"}, "expected --executor gang"),
+    ({"slow_worker": "1:4", "executor": "auto"}, "expected --executor gang"),
+    ({"slow_worker": "0:4", "workers": None}, "a number of --workers"),
 )
 def test_a_slow_worker_that_makes_no_sense(given, message):
     with pytest.raises(UsageError, match=message):

@@ -25,6 +25,7 @@ from mapreduce.runs.flags import execution
 from mapreduce.strategies.program import Training
 from mapreduce.support import cores
 from mapreduce.training import creating, driver
+from quick import cases
 
 # Three pages of parameters.
 SETTINGS = Settings(model="mlp:90", batch_size=96, slice_rows=12, rounds=3, learning_rate=0.05)
@@ -259,22 +260,20 @@ def test_a_rank_without_units_in_a_round_has_the_next_parameters(data, tmp_path)
 # Options
 
 
-@pytest.mark.parametrize(
-    ("spec", "dtype", "workers", "blocks"),
-    [
-        ("softmax", "float32", 4, 1),
-        # Two have a core each.
-        ("softmax", "float32", 2, 1),
-        ("mlp:300", "float32", 2, 2),
-        # 400 kB of parameters; and 4 MB.
-        ("mlp:900", "float32", 4, 1),
-        ("mlp:900", "float32", 16, 2),
-        ("mlp:900", "float64", 16, 4),
-        ("mlp:9000", "float32", 1, 1),
-        ("mlp:9000", "float32", 4, 4),
-        # Blocks are whole pages.
-        ("mlp:900", "float32", 100, 7),
-    ],
+@cases(
+    "spec, dtype, workers, blocks",
+    ("softmax", "float32", 4, 1),
+    # Two have a core each.
+    ("softmax", "float32", 2, 1),
+    ("mlp:300", "float32", 2, 2),
+    # 400 kB of parameters; and 4 MB.
+    ("mlp:900", "float32", 4, 1),
+    ("mlp:900", "float32", 16, 2),
+    ("mlp:900", "float64", 16, 4),
+    ("mlp:9000", "float32", 1, 1),
+    ("mlp:9000", "float32", 4, 4),
+    # Blocks are whole pages.
+    ("mlp:900", "float32", 100, 7),
 )
 def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks, monkeypatch):
     monkeypatch.setattr(cores, "available_cores", lambda: 2)
@@ -287,13 +286,11 @@ def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blo
     assert execution({"workers": workers, "executor": "chain"}).with_blocks_for(model).blocks == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"runner": "inline"}, "-r inline runs one after the other"),
-        ({"gang_wait": 0.0}, "--gang-wait: expected a positive number of seconds"),
-        ({"gang_wait": float("nan")}, "--gang-wait: expected a positive number of seconds"),
-    ],
+@cases(
+    "change, message",
+    ({"runner": "inline"}, "-r inline runs one after the other"),
+    ({"gang_wait": 0.0}, "--gang-wait: expected a positive number of seconds"),
+    ({"gang_wait": float("nan")}, "--gang-wait: expected a positive number of seconds"),
 )
 def test_options_that_make_no_sense(change, message):
     with pytest.raises(UsageError, match=message):

@@ -16,6 +16,7 @@ from mapreduce.executors.gang import handshake
 from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import Server, connect
 from mapreduce.executors.gang.transport import _PREFIX, MAGIC, Mesh
+from quick import cases
 
 #: A rank in a process of its own: prints its address, and at the end by how much memory it grew.
 RANK = """
@@ -198,14 +199,12 @@ def test_other_users_of_the_machine_are_not_even_heard():
     server.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "prefix",
-    [
-        _PREFIX.pack(MAGIC, 2, 1 << 40),
-        _PREFIX.pack(MAGIC, (1 << 32) - 1, 0),
-        _PREFIX.pack(MAGIC, 0, 64),
-        b"GRP2" + bytes(12),
-    ],
+    _PREFIX.pack(MAGIC, 2, 1 << 40),
+    _PREFIX.pack(MAGIC, (1 << 32) - 1, 0),
+    _PREFIX.pack(MAGIC, 0, 64),
+    b"GRP2" + bytes(12),
 )
 def test_no_more_is_read_than_a_round_can_need(prefix):
     servers = [Server("127.0.0.1", "secret", is_local=True) for _ in range(2)]

@@ -19,6 +19,7 @@ from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.training import creating
+from quick import cases
 
 SIZE = 1 << 16
 
@@ -76,13 +77,11 @@ def test_views_that_are_not_in_one_piece_are_copied(memory):
     assert np.array_equal(found.arrays["t"], matrix.T)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "shape", "place"),
-    [
-        *(("<f4", [4], place) for place in (SIZE - 12, SIZE, -16, 1 << 70, 2, 0.5, None, "0")),
-        *(("<f4", shape, 0) for shape in ([SIZE], [1 << 62, 4], [-1], [-4, -4])),
-        *((dtype, [1], 0) for dtype in ("|O", "|V8", "<U0")),
-    ],
+@cases(
+    "dtype, shape, place",
+    *(("<f4", [4], place) for place in (SIZE - 12, SIZE, -16, 1 << 70, 2, 0.5, None, "0")),
+    *(("<f4", shape, 0) for shape in ([SIZE], [1 << 62, 4], [-1], [-4, -4])),
+    *((dtype, [1], 0) for dtype in ("|O", "|V8", "<U0")),
 )
 def test_a_place_that_is_not_in_the_memory_is_refused(memory, dtype, shape, place):
     header = json.dumps([[{}, [["v", dtype, shape, place, True]]]]).encode()
@@ -187,15 +186,13 @@ def second_time(function):
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-@pytest.mark.parametrize(
-    ("where", "name", "patched", "is_shared"),
-    [
-        (None, "", None, True),
-        (os, "posix_fallocate", full, False),
-        (os, "memfd_create", forbidden, False),
-        (shared_module, "_MOST_BYTES", 1000, False),
-        (transport, "Shared", second_time(Shared), False),
-    ],
+@cases(
+    "where, name, patched, is_shared",
+    (None, "", None, True),
+    (os, "posix_fallocate", full, False),
+    (os, "memfd_create", forbidden, False),
+    (shared_module, "_MOST_BYTES", 1000, False),
+    (transport, "Shared", second_time(Shared), False),
 )
 def test_a_training_without_shared_memory_goes_by_the_sockets(
     data, expected, tmp_path, monkeypatch, blocks, where, name, patched, is_shared

@@ -25,6 +25,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
 from mapreduce.training import creating, driver
+from quick import cases
 
 PLANS = {
     # The second stage has no parameters in the first pages, and the last one ends within a page.
@@ -74,19 +75,17 @@ def expected(data):
     return of
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks", "stages", "blocks"),
-    [
-        ("dense", 2, 2, 1),
-        ("dense", 6, 3, 2),
-        ("cnn", 2, 2, 3),
-        ("cnn", 4, 2, 8),
-        ("cnn", 5, 5, 2),
-        ("numbers", 3, 3, 2),
-        ("gru", 3, 3, 2),
-        # More groups than slices: some have none.
-        ("gru", 10, 2, 4),
-    ],
+@cases(
+    "name, ranks, stages, blocks",
+    ("dense", 2, 2, 1),
+    ("dense", 6, 3, 2),
+    ("cnn", 2, 2, 3),
+    ("cnn", 4, 2, 8),
+    ("cnn", 5, 5, 2),
+    ("numbers", 3, 3, 2),
+    ("gru", 3, 3, 2),
+    # More groups than slices: some have none.
+    ("gru", 10, 2, 4),
 )
 def test_stages_leave_the_state_of_the_whole_model(
     data, expected, tmp_path, name, ranks, stages, blocks
@@ -187,18 +186,16 @@ def test_the_largest_stage_is_as_small_as_it_can_be(costs, chosen):
 # What cannot be
 
 
-@pytest.mark.parametrize(
-    ("changes", "stages", "says"),
-    [
-        ({"model": "mlp:90,9"}, 2, "--stages 2: expected a model that is a list of layers.*mlp"),
-        ({"model": "softmax"}, 2, "softmax, which has no layers to cut between"),
-        ({"model": "dense:9,relu,dense:9,relu"}, 4, "expected at most 3, .* as many as the model"),
-        (
-            {"model": "residual(conv:3x3:padding=1,relu,conv:3x3:padding=1)"},
-            3,
-            "expected at most 2.* residual block",
-        ),
-    ],
+@cases(
+    "changes, stages, says",
+    ({"model": "mlp:90,9"}, 2, "--stages 2: expected a model that is a list of layers.*mlp"),
+    ({"model": "softmax"}, 2, "softmax, which has no layers to cut between"),
+    ({"model": "dense:9,relu,dense:9,relu"}, 4, "expected at most 3, .* as many as the model"),
+    (
+        {"model": "residual(conv:3x3:padding=1,relu,conv:3x3:padding=1)"},
+        3,
+        "expected at most 2.* residual block",
+    ),
 )
 def test_models_that_cannot_be_cut(data, tmp_path, changes, stages, says):
     run = create(data, tmp_path / "run", "dense", **changes)
@@ -212,15 +209,13 @@ def test_a_strategy_whose_tasks_need_the_whole_model(data, tmp_path):
         driver.train(run, execution({"workers": 2, "stages": 2}), 3, Events())
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"executor": "chain"}, "--stages 2: expected --executor gang, found --executor chain"),
-        ({"workers": 3}, "--stages 2: expected --workers that are a multiple of 2, found --worke"),
-        ({"threads": 2}, "--stages 2: expected --threads 1, found --threads 2"),
-        ({"runner": "inline"}, "runs one after the other"),
-        ({"stages": 0}, "--stages: expected"),
-    ],
+@cases(
+    "given, says",
+    ({"executor": "chain"}, "--stages 2: expected --executor gang, found --executor chain"),
+    ({"workers": 3}, "--stages 2: expected --workers that are a multiple of 2, found --worke"),
+    ({"threads": 2}, "--stages 2: expected --threads 1, found --threads 2"),
+    ({"runner": "inline"}, "runs one after the other"),
+    ({"stages": 0}, "--stages: expected"),
 )
 def test_options_that_contradict_stages(given, says):
     with pytest.raises(UsageError, match=says):

@@ -16,6 +16,7 @@ from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.reduction.message import Message
 from mapreduce.support import numeric
+from quick import cases
 
 DTYPES = st.sampled_from(["<f4", "<f8", "<i4", "|u1", "|b1"])
 ARRAYS = DTYPES.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0)))
@@ -43,20 +44,18 @@ def test_messages_come_out_of_a_parcel_as_they_went_in(messages):
             assert one.arrays[name].flags.aligned
 
 
-@pytest.mark.parametrize(
+@cases(
     "header",
-    [
-        b"",
-        b"[[{}, [['v', '<f4', [4], 0]]]]",
-        b'[[{}, [["v", "<f4", [400], 0, false]]]]',
-        b'[[{}, [["v", "<f4", [-1], 0, false]]]]',
-        b'[[{}, [["v", "<f4", [4], -8, false]]]]',
-        b'[[{}, [["v", "|O", [1], 0, false]]]]',
-        b'[[{}, [["v", "nonsense", [1], 0, false]]]]',
-        b'[[{}, [["v"]]]]',
-        b"[1]",
-        b"[" * 100_000,
-    ],
+    b"",
+    b"[[{}, [['v', '<f4', [4], 0]]]]",
+    b'[[{}, [["v", "<f4", [400], 0, false]]]]',
+    b'[[{}, [["v", "<f4", [-1], 0, false]]]]',
+    b'[[{}, [["v", "<f4", [4], -8, false]]]]',
+    b'[[{}, [["v", "|O", [1], 0, false]]]]',
+    b'[[{}, [["v", "nonsense", [1], 0, false]]]]',
+    b'[[{}, [["v"]]]]',
+    b"[1]",
+    b"[" * 100_000,
 )
 def test_a_header_that_does_not_fit_is_refused(header):
     body = pack([Message({}, {"v": np.zeros(4, np.float32)})]).body

@@ -27,6 +27,7 @@ from mapreduce.runners.emr import clusters
 from mapreduce.runners.yarn.bootstrap import PACKED
 from mapreduce.runners.yarn.failures import JobFailedException
 from programs import COUNT, FAILING, gradreduce, wait_until
+from quick import cases
 
 EMR = ("-r", "emr", "--check-cluster-every", "0.1", "--yes")
 
@@ -338,32 +339,30 @@ def refused(emr, kind, match, script, *arguments):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("kind", "match", "arguments"),
-    [
-        (MissingInputError, "the input s3://bucket/in/on does not exist", ["in/on"]),
-        (MissingInputError, r"s3://bucket/in/x\* does not exist", ["in/x*"]),
-        (MissingInputError, "s3://nobody-has-this/in does not exist", ["s3://nobody-has-this/in"]),
-        (MissingInputError, "does not exist on this machine", ["/no/such/file"]),
-        (IncompleteOutputError, "s3://bucket/half holds _temporary", ["half"]),
-        (IncompleteOutputError, "s3://bucket/half holds _temporary", ["ha*"]),
-        (OutputError, "the output folder s3://bucket/out/ exists", ["in", "-o", "s3://bucket/out"]),
-        (
-            StorageError,
-            "s3://nobody-has-this/out/: .*There is no such bucket",
-            ["in", "-o", "s3://nobody-has-this/out"],
-        ),
-        (UsageError, "-o out: the runner emr writes to S3", ["in", "-o", "out"]),
-        (
-            ClusterError,
-            "EMR in us-east-1: .*release label is invalid",
-            ["in", "--release-label", "emr-7.99.0"],
-        ),
-        (UsageError, "have no Python 3.11", ["in", "--release-label", "emr-6.15.0"]),
-        (ClusterError, "EMR in us-east-1: .*luster id", ["in", "--cluster-id", "j-X"]),
-        (UsageError, "--map-memory: expected a number", ["in", "--map-memory", "0"]),
-        (UsageError, "--cloud-tmp-dir tmp: expected s3://", ["in", "--cloud-tmp-dir", "tmp"]),
-    ],
+@cases(
+    "kind, match, arguments",
+    (MissingInputError, "the input s3://bucket/in/on does not exist", ["in/on"]),
+    (MissingInputError, r"s3://bucket/in/x\* does not exist", ["in/x*"]),
+    (MissingInputError, "s3://nobody-has-this/in does not exist", ["s3://nobody-has-this/in"]),
+    (MissingInputError, "does not exist on this machine", ["/no/such/file"]),
+    (IncompleteOutputError, "s3://bucket/half holds _temporary", ["half"]),
+    (IncompleteOutputError, "s3://bucket/half holds _temporary", ["ha*"]),
+    (OutputError, "the output folder s3://bucket/out/ exists", ["in", "-o", "s3://bucket/out"]),
+    (
+        StorageError,
+        "s3://nobody-has-this/out/: .*There is no such bucket",
+        ["in", "-o", "s3://nobody-has-this/out"],
+    ),
+    (UsageError, "-o out: the runner emr writes to S3", ["in", "-o", "out"]),
+    (
+        ClusterError,
+        "EMR in us-east-1: .*release label is invalid",
+        ["in", "--release-label", "emr-7.99.0"],
+    ),
+    (UsageError, "have no Python 3.11", ["in", "--release-label", "emr-6.15.0"]),
+    (ClusterError, "EMR in us-east-1: .*luster id", ["in", "--cluster-id", "j-X"]),
+    (UsageError, "--map-memory: expected a number", ["in", "--map-memory", "0"]),
+    (UsageError, "--cloud-tmp-dir tmp: expected s3://", ["in", "--cloud-tmp-dir", "tmp"]),
 )
 def test_bad_input(emr, s3, script, kind, match, arguments):
     put(emr, f"{s3}/in/one", b"a\n")

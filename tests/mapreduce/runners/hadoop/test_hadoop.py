@@ -38,6 +38,7 @@ from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.yarn import bootstrap
 from mapreduce.support import traits
 from mapreduce.support.traits import Step
+from quick import cases
 
 SITE = "<configuration>{}</configuration>"
 PROPERTY = "<property><name>{}</name><value>{}</value></property>"
@@ -311,22 +312,20 @@ DEFAULT = {"queueName": "default", "absoluteMaxCapacity": 100.0, "absoluteUsedCa
 class TestTasksAtOnce:
     """A map task takes 1,024 MiB and a core by Hadoop's defaults, the master 1,536, so 2,048."""
 
-    @pytest.mark.parametrize(
-        ("nodes", "queue", "expected"),
-        [
-            ([(8192, 8)], None, 6),
-            # As many cores are free as is memory: the master needs a core too.
-            ([(65536, 4)], None, 3),
-            # Containers do not span nodes, and the master goes where it costs most.
-            ([(1536, 4), (1536, 4), (4096, 4)], None, 4),
-            ([(1024, 4), (1024, 4)], None, 0),
-            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 100.0}, 6),
-            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 50.0}, 2),
-            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": 2.0}, 2),
-            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": -1}, 6),
-            ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 50.0}, 2),
-            ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 120.0}, 0),
-        ],
+    @cases(
+        "nodes, queue, expected",
+        ([(8192, 8)], None, 6),
+        # As many cores are free as is memory: the master needs a core too.
+        ([(65536, 4)], None, 3),
+        # Containers do not span nodes, and the master goes where it costs most.
+        ([(1536, 4), (1536, 4), (4096, 4)], None, 4),
+        ([(1024, 4), (1024, 4)], None, 0),
+        ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 100.0}, 6),
+        ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 50.0}, 2),
+        ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": 2.0}, 2),
+        ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": -1}, 6),
+        ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 50.0}, 2),
+        ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 120.0}, 0),
     )
     def test_what_is_free(self, yarn, nodes, queue, expected):
         Manager.answers = cluster_of(nodes, queue)
@@ -536,20 +535,18 @@ class TestWaiting:
         assert [look(0), look(50, containers=2), look(55), look(114)] == [None] * 4
         assert look(115) is not None
 
-    @pytest.mark.parametrize(
-        ("asked", "said", "expected"),
-        [
-            (
-                {"memory_mb": 1500, "vcores": 1},
-                "",
-                "needs 3 x 1,500 MB for its application master, 4 free",
-            ),
-            (
-                {"memory_mb": 1500},
-                FULL + "limit exceeded.  Details : x",
-                "4 free; Queue's AM resource limit exceeded",
-            ),
-        ],
+    @cases(
+        "asked, said, expected",
+        (
+            {"memory_mb": 1500, "vcores": 1},
+            "",
+            "needs 3 x 1,500 MB for its application master, 4 free",
+        ),
+        (
+            {"memory_mb": 1500},
+            FULL + "limit exceeded.  Details : x",
+            "4 free; Queue's AM resource limit exceeded",
+        ),
     )
     def test_for_its_master(self, look, asked, said, expected):
         waits = {"state": "ACCEPTED", "containers": 0, "asked": asked, "said": said}
@@ -627,9 +624,11 @@ class TestWaiting:
         assert f"--queue-wait: expected seconds, found {float(given)!r}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("place", "output", "sign"),
-    [("a\nb", "out", r"\n"), ("in", "o\rut", r"\r"), ("in", "o${user.name}", "${")],
+@cases(
+    "place, output, sign",
+    ("a\nb", "out", r"\n"),
+    ("in", "o\rut", r"\r"),
+    ("in", "o${user.name}", "${"),
 )
 def test_names_that_a_jobs_configuration_does_not_keep(installed, place, output, sign):
     installed(core={"fs.defaultFS": "hdfs://there:8020"})
@@ -692,12 +691,10 @@ class TestClient:
         return f"print({line!r}, file=sys.stderr, flush=True); sys.exit(1)"
 
     @pytest.mark.parametrize("code", [1, 0])
-    @pytest.mark.parametrize(
+    @cases(
         "told",
-        [
-            {"type": "ValueError", "message": "x", "traceback": "T"},
-            {"type": "DataError", "message": "x", "exit_code": 65},
-        ],
+        {"type": "ValueError", "message": "x", "traceback": "T"},
+        {"type": "DataError", "message": "x", "exit_code": 65},
     )
     def test_how_often_a_task_is_tried_is_hadoops_to_say(self, yarn, monkeypatch, told, code):
         """However often it raises one exception, its next attempt may be right."""
@@ -847,21 +844,19 @@ class TestSubmitter:
 
 
 class TestUber:
-    @pytest.mark.parametrize(
-        ("jobconf", "expected"),
-        [
-            ({}, True),
-            ({"mapreduce.job.reduces": 0, "mapreduce.partition.keypartitioner.options": "x"}, True),
-            ({"mapreduce.job.reduces": "1"}, True),
-            ({"mapreduce.job.reduces": 2}, False),
-            ({"mapred.reduce.tasks": "2"}, False),
-            ({"mapreduce.job.maps": 1}, True),
-            ({"mapreduce.job.maps": 2}, False),
-            ({"mapred.map.tasks": 1}, False),
-            ({"mapreduce.job.ubertask.enable": "false"}, False),
-            ({"mapreduce.map.memory.mb": 100}, False),
-            ({"mapreduce.reduce.java.opts": "-Xmx1g"}, False),
-        ],
+    @cases(
+        "jobconf, expected",
+        ({}, True),
+        ({"mapreduce.job.reduces": 0, "mapreduce.partition.keypartitioner.options": "x"}, True),
+        ({"mapreduce.job.reduces": "1"}, True),
+        ({"mapreduce.job.reduces": 2}, False),
+        ({"mapred.reduce.tasks": "2"}, False),
+        ({"mapreduce.job.maps": 1}, True),
+        ({"mapreduce.job.maps": 2}, False),
+        ({"mapred.map.tasks": 1}, False),
+        ({"mapreduce.job.ubertask.enable": "false"}, False),
+        ({"mapreduce.map.memory.mb": 100}, False),
+        ({"mapreduce.reduce.java.opts": "-Xmx1g"}, False),
     )
     def test_who_says_how_tasks_run(self, jobconf, expected):
         assert uber.leaves_tasks_to_us(jobconf) is expected

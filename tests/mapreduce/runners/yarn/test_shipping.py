@@ -10,10 +10,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from mapreduce.runners.yarn import bootstrap, failures, shipping
 from programs import FAILING
+from quick import cases
 
 
 class TestShipping:
@@ -144,27 +143,25 @@ def unpacked(folder: Path) -> list[Path]:
 
 
 class TestFailures:
-    @pytest.mark.parametrize(
-        ("said", "meaning"),
-        [
-            ('Cannot run program "python4": error=2', "no program python4"),
-            (
-                "Container [pid=1,containerID=c] is running 1B beyond the 'PHYSICAL' memory limit. "
-                "Current usage: 514.0 MB of 512 MB physical memory used; 2.6 GB",
-                "used 514.0 MB of 512 MB",
-            ),
-            ("Error: Java heap space", "Java heap space"),
-            ("subprocess failed with code 137", "its process was killed"),
-            ("Timed out after 6 secs", "silent for 6 seconds"),
-            ("The required MAP capability is more than the supported max", "so large a container"),
-            (
-                'Permission denied: user=alice, access=READ, inode="/in/p":root:supergroup:-rw---',
-                "alice lacks a permission on HDFS: READ of /in/p",
-            ),
-            ("Input path does not exist: hdfs:/in/_a", "hides hdfs:/in/_a from jobs"),
-            ("Input path does not exist: hdfs:/_in/a", "Input path does not exist: hdfs:/_in/a"),
-            ("Error Launching job : Not a file: hdfs://h/in/sub", "a folder, hdfs://h/in/sub"),
-        ],
+    @cases(
+        "said, meaning",
+        ('Cannot run program "python4": error=2', "no program python4"),
+        (
+            "Container [pid=1,containerID=c] is running 1B beyond the 'PHYSICAL' memory limit. "
+            "Current usage: 514.0 MB of 512 MB physical memory used; 2.6 GB",
+            "used 514.0 MB of 512 MB",
+        ),
+        ("Error: Java heap space", "Java heap space"),
+        ("subprocess failed with code 137", "its process was killed"),
+        ("Timed out after 6 secs", "silent for 6 seconds"),
+        ("The required MAP capability is more than the supported max", "so large a container"),
+        (
+            'Permission denied: user=alice, access=READ, inode="/in/p":root:supergroup:-rw---',
+            "alice lacks a permission on HDFS: READ of /in/p",
+        ),
+        ("Input path does not exist: hdfs:/in/_a", "hides hdfs:/in/_a from jobs"),
+        ("Input path does not exist: hdfs:/_in/a", "Input path does not exist: hdfs:/_in/a"),
+        ("Error Launching job : Not a file: hdfs://h/in/sub", "a folder, hdfs://h/in/sub"),
     )
     def test_what_hadoop_says_is_put_in_words(self, said, meaning):
         assert meaning in failures.describe("attempt_1_0002_r_000000_0", "", said, None).what
