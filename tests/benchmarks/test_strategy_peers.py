@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import __main__ as command
-from benchmarks import strategies, strategy_peers
+from benchmarks import __main__ as command, strategies, strategy_peers
 from benchmarks.gang import _peer
 from benchmarks.networks import _images
 from benchmarks.strategy_peers import command_of, compared, export, rows_of_steps

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks import __main__ as command
-from benchmarks import programs, texts, word_count
+from benchmarks import __main__ as command, programs, texts, word_count
 from benchmarks.paired import Result
 from quick import each
 

@@ -8,8 +8,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hdfs_utils import codecs
 from quick import cases

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ladder import CASES, JOBS, ROOT, comparable
 
 from jobs import inputs, inverted_index, mean_variance, median, near_duplicates

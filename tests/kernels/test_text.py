@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 import naive
 from kernels import dispatch

@@ -7,8 +7,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from mrjob import protocol as mrjob_protocol
 
 from mapreduce.batches import pairs

@@ -9,8 +9,7 @@ from operator import itemgetter
 import pytest
 import stock_jobs
 import taught
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mrjob.examples.mr_count_lines_right import MRCountLinesRight
 from mrjob.examples.mr_count_lines_wrong import MRCountLinesWrong
 from mrjob.job import MRJob

@@ -16,8 +16,7 @@ import mapreduce
 from builders import INLINE
 from mapreduce.batches.parts import parse, read_records, references
 from mapreduce.data import importer
-from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening
+from mapreduce.data.readers import csv as csv_reader, opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError

@@ -11,8 +11,7 @@ import pytest
 
 import programs
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening, records
+from mapreduce.data.readers import csv as csv_reader, opening, records
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.shards import Dataset
 from mapreduce.data.splitting import split

@@ -13,15 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import mapreduce
 from mapreduce.data import ids
 from mapreduce.data.hashing import places as hash_texts
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import memory, opening, parquet
+from mapreduce.data.readers import csv as csv_reader, memory, opening, parquet
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load

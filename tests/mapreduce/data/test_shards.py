@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import datasets
-from mapreduce.data import manifest as manifests
-from mapreduce.data import shards
+from mapreduce.data import manifest as manifests, shards
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST

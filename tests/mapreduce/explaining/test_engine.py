@@ -11,8 +11,7 @@ import pytest
 import stock_jobs
 import taught
 import test_commands
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mapreduce.errors import UsageError
 from mapreduce.explaining import engine, summary

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import pytest
 import taught
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from mrjob.job import MRJob
 from mrjob.step import MRStep
 from test_check import findings, states

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
+from safetensors.numpy import load as load_tensors, save as save_tensors
 
 import mapreduce
 from datasets import blobs

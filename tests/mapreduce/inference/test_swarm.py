@@ -20,8 +20,7 @@ from mapreduce.data import shards
 from mapreduce.data.readers import csv
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
-from mapreduce.inference import cutting, files, outputs, raw
-from mapreduce.inference import predict as predict_module
+from mapreduce.inference import cutting, files, outputs, predict as predict_module, raw
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.predict import Predict, begin, predict
 from mapreduce.inference.swarm import driver, leases

@@ -6,8 +6,7 @@ from hashlib import blake2b
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import naive
 from mapreduce import models

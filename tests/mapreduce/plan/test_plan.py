@@ -6,15 +6,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from datasets import manifest as dataset
 from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Listed
 from mapreduce.errors import DataError, UsageError
-from mapreduce.plan import settings as making
-from mapreduce.plan import strategies
+from mapreduce.plan import settings as making, strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings
 from mapreduce.support.jsonfiles import build

@@ -1,8 +1,7 @@
 """Moments that are merged along the tree."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mapreduce.reduction.aggregator import MOMENTS, VectorSum, combine, merge_moments, moments
 from mapreduce.reduction.message import WireProtocol

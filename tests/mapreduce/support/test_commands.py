@@ -5,8 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hdfs_utils.paths import RemotePath
 from mapreduce.support.commands import command, or_remove, resume

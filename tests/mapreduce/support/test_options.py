@@ -7,8 +7,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import datasets
 import mapreduce

@@ -10,12 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import datasets
-from mapreduce.data import manifest as manifests
-from mapreduce.data import standardisation
+from mapreduce.data import manifest as manifests, standardisation
 from mapreduce.data.batch import Batch
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset

@@ -10,15 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hdfs_utils.errors import IncompleteOutputError, StorageError
 from mapreduce.data import readers
 from mapreduce.data.readers import cifar10, digits, idx, libsvm, opening, text
 from mapreduce.errors import DataError, MissingInputError, UsageError
-from mapreduce.testing import _read as read_all
-from mapreduce.testing import check_reader
+from mapreduce.testing import _read as read_all, check_reader
 from reading import source_of
 
 LINES = [f"{i * 37 % 101} 1:{i * i % 103 + 1}\n" for i in range(100)]

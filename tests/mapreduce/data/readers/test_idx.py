@@ -5,8 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import idx

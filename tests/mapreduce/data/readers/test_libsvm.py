@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import libsvm

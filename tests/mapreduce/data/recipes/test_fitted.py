@@ -13,16 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mapreduce.data import importer
 from mapreduce.data.batch import Block
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import Manifest
-from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening
-from mapreduce.data.readers import reading as readers
+from mapreduce.data.readers import csv as csv_reader, opening, reading as readers
 from mapreduce.data.recipes.fitted import Fitted, FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mapreduce.data import hashing
-from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening
+from mapreduce.data.readers import csv as csv_reader, opening
 from mapreduce.data.recipes import summary
 from mapreduce.data.recipes.fitted import FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mapreduce.data.recipes import quantiles, summary
 from mapreduce.data.recipes.fitted import fit

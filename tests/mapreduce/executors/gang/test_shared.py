@@ -6,14 +6,12 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from builders import blobs_in, left_by, trained
 from gangs import together, train
 from mapreduce.errors import WireError
-from mapreduce.executors.gang import shared as shared_module
-from mapreduce.executors.gang import transport
+from mapreduce.executors.gang import shared as shared_module, transport
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.plan.settings import Settings

@@ -5,8 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.partition import (

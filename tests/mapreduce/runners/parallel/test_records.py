@@ -9,8 +9,7 @@ from itertools import accumulate, combinations_with_replacement, pairwise, produ
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mrjob.protocol import TextValueProtocol
 
 from hdfs_utils.errors import StorageError

@@ -12,8 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mrjob.protocol import (
     JSONProtocol,
     PickleProtocol,
@@ -25,10 +24,14 @@ from odd_values import odd
 
 from hdfs_utils.errors import StorageError
 from mapreduce.batches.pairs import coder, is_json, pickled_strings
-from mapreduce.runners.parallel import columns, gathered, merge
-from mapreduce.runners.parallel import groups as groups_module
-from mapreduce.runners.parallel.codec import MARSHAL, decoded, kept, unpacked
-from mapreduce.runners.parallel.codec import packed as packed_values
+from mapreduce.runners.parallel import columns, gathered, groups as groups_module, merge
+from mapreduce.runners.parallel.codec import (
+    MARSHAL,
+    decoded,
+    kept,
+    packed as packed_values,
+    unpacked,
+)
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import (
