@@ -366,8 +366,7 @@ def test_resume_refuses_other_data(data, tmp_path, refused):
 
 def test_resume_of_a_finished_run_changes_nothing(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    again = json.loads(succeed("resume", run, "--json"))
-    assert again["state"] == "ended"
+    assert json.loads(succeed("resume", run, "--json"))["state"] == "ended"
     kept = {path: path.stat().st_mtime_ns for path in before if "events" not in path.name}
     assert kept.items() <= before.items()
 

@@ -77,8 +77,7 @@ def test_parquet_and_python(s3, tmp_path):
     here = succeed("data", "import", *files, tmp_path / "here", "--json")
     assert far.stdout == here
     size = sum(path.stat().st_size for path in files)
-    said = f"{s3}/pq/a.parquet and 1 more: {size:,} bytes pass through this machine\n"
-    assert said in far.stderr
+    assert f"{s3}/pq/a.parquet and 1 more: {size:,} bytes pass through this machine\n" in far.stderr
     told = {"label": "label", "id": "id", "rounds": 2, "progress": False, "executor": "here"}
     predicted = []
     for name, place in (("here", tmp_path), ("far", f"{s3}/pq")):

@@ -37,8 +37,7 @@ class Applications(list):
 
 def train(run: RunDir, *subscribers, execution=EXECUTION, job_class=SlowChain) -> str:
     """The hash of the model that the rest of a run gives."""
-    ended = driver.train(run, execution, 2, Events(*subscribers), job_class=job_class)
-    return ended.model_sha256
+    return driver.train(run, execution, 2, Events(*subscribers), job_class=job_class).model_sha256
 
 
 def tasks(kind: str) -> list[int]:

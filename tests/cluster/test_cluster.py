@@ -33,8 +33,7 @@ def test_it_runs_and_says_so(cluster):
 
 def test_a_second_up_says_what_runs(cluster):
     pids = [entry["pid"] for entry in hadoop.status(cluster)["processes"]]
-    done = programs.ran(*GRADREDUCE, "cluster", "up", timeout=100)
-    assert "is running" in done.stderr
+    assert "is running" in programs.ran(*GRADREDUCE, "cluster", "up", timeout=100).stderr
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
     with pytest.raises(NotRunningError, match="no data node 4: this cluster has 3"):
         hadoop.start("datanode", 4)

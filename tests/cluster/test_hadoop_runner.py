@@ -164,8 +164,7 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     assert "'three'" in error
     assert 'File "failing.py", line 9, in parse' in error
     assert "subprocess failed" not in error
-    said = done.stderr[done.stderr.index("is run again") :]
-    assert "Map input records=" in said
+    assert "Map input records=" in done.stderr[done.stderr.index("is run again") :]
     (application,) = re.findall("gradreduce logs (application_.*)", error)
     told = programs.ran(*GRADREDUCE, "logs", application, timeout=100)
     assert told.stderr.splitlines()[0] == f"{application}, failing: failed"

@@ -94,8 +94,7 @@ def test_each_says_how_to_check_its_exercises(page):
     for one in held[1:]:
         task = ast.get_docstring(ast.parse((one / "exercise.py").read_text())).splitlines()[0]
         link = f"[{one.name}](../../jobs/exercises/{one.name}/exercise.py)"
-        given = one.name.partition("_")[0].lstrip("0")
-        assert f"- `--exercise {given}`, {link}: {task}\n" in text
+        assert f"- `--exercise {one.name.partition('_')[0].lstrip('0')}`, {link}: {task}\n" in text
 
 
 def test_each_names_the_next_and_there_are_fifteen():

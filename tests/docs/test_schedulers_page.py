@@ -31,8 +31,7 @@ def test_the_commands(folder):
     report = json.loads(shell(first, folder).partition("{")[2].join(["{", ""]))
     assert (report["state"], report["exit_code"]) == ("succeeded", 0)
     counted = {(folder / name / "part-00000").read_text() for name in ("counted",)}
-    said = shell(submitted, folder)
-    assert '"state": "succeeded"' in said
+    assert '"state": "succeeded"' in shell(submitted, folder)
     assert {(folder / "again" / "part-00000").read_text()} == counted
     # It was removed.
     assert not list((folder / "state" / "gradreduce" / "jobs").iterdir())

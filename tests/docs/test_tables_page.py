@@ -25,8 +25,7 @@ BEFORE = TEXT[: TEXT.index("## Split")]
 def test_commands_in_order(tmp_path, monkeypatch, capsys):
     write_generated(tmp_path / "table.csv", 3000)
     five, evaluated, recipe, by_job, described = blocks("sh", BEFORE)
-    shown = shell(five, tmp_path)
-    assert "when nearly all" not in shown
+    assert "when nearly all" not in shell(five, tmp_path)
     found = pq.read_table(tmp_path / "predictions.parquet")
     lines = (tmp_path / "parts" / "test.csv").read_text().splitlines()[1:]
     assert found["id"].to_pylist() == [line.partition(",")[0].strip('"') for line in lines]

@@ -118,8 +118,7 @@ def test_if_nothing_is_whole_the_run_begins_again(data, tmp_path, capsys):
     for completed in checkpoint.saved(run):
         WAYS["a flipped bit"](folder_of(run, completed))
     assert main(["evaluate", str(run.path), str(data / "test")]) == 65
-    told = capsys.readouterr().err
-    assert before.model_sha256 in follow(told, capsys).out
+    assert before.model_sha256 in follow(capsys.readouterr().err, capsys).out
     for completed in checkpoint.saved(run):
         checkpoint.load(run, run.config.plan.create_model(), completed)
 

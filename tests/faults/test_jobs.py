@@ -261,8 +261,7 @@ def test_memory_is_bounded_by_the_option_and_not_by_the_input(text, tmp_path):
     most = peak_of(job)
     print(f"{most:.0f} MiB")
     assert most < 200
-    found = job.counts()
-    assert sum(found.values()) == 8 * 40_000 * 10
+    assert sum(job.counts().values()) == 8 * 40_000 * 10
 
 
 @pytest.mark.slow

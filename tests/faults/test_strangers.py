@@ -158,8 +158,7 @@ def test_an_executor_of_a_stranger_is_not_imported(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change(run / "execution.json", executor="canary:Executor")
     log = (run / "events.jsonl").read_bytes()
-    told = fails(2, "resume", run)
-    assert "If you trust it, add --trust canary:Executor" in told
+    assert "If you trust it, add --trust canary:Executor" in fails(2, "resume", run)
     assert not canary.exists()
     assert (run / "events.jsonl").read_bytes() == log
 
@@ -398,8 +397,7 @@ def test_every_command_refuses_a_hostile_plan(run, made, tmp_path, field, value)
 
 def test_a_plan_with_rows_that_its_data_lack(run):
     change(run / "run.json", plan__data__shard_rows=[10**9, 170, 97], plan__batch_size=96)
-    told = fails(65, "resume", run, "-r", "inline")
-    assert "1,000,000,267 rows" in told
+    assert "1,000,000,267 rows" in fails(65, "resume", run, "-r", "inline")
 
 
 def test_a_name_that_no_program_gave(run):

@@ -291,5 +291,4 @@ class Solution(Job):
 def test_a_right_solution_may_have_another_style(name, tmp_path):
     job = tmp_path / "solution.py"
     job.write_text(f"import re\nfrom mapreduce.job import Job, MRStep\n{RIGHT[name]}")
-    found = [*checked(job, name, ["combiner"])]
-    assert verdict(found) == "The answer is right."
+    assert verdict([*checked(job, name, ["combiner"])]) == "The answer is right."

@@ -56,8 +56,7 @@ def test_mean_of_means():
 def test_one_mapper():
     right = alone("distinct", PACKAGES)
     assert pairs("distinct.py", PACKAGES) == right
-    one = ["-D", "mapreduce.job.maps=1"]
-    assert pairs("wrong/one_mapper.py", PACKAGES, arguments=one) == right
+    assert pairs("wrong/one_mapper.py", PACKAGES, arguments=["-D", "mapreduce.job.maps=1"]) == right
     wrong = pairs("wrong/one_mapper.py", PACKAGES)
     assert {need for _, need in wrong} == {need for _, need in right}
     assert len(wrong) > len(right)

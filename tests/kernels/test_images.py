@@ -64,8 +64,7 @@ class TestConvolution:
         magnitude = naive.convolve(abs(x), abs(weight), *steps)
         assert_sums(out, naive.convolve(x, weight, *steps), magnitude, weight[..., 0].size)
         weight_grad, dx = np.full_like(weight, np.nan), np.full_like(x, np.nan)
-        found = kernel("convolve_weight_gradient")(x, delta, weight_grad, *steps)
-        assert found is weight_grad
+        assert kernel("convolve_weight_gradient")(x, delta, weight_grad, *steps) is weight_grad
         assert kernel("convolve_input_gradient")(delta, weight, dx, *steps) is dx
         expected = naive.convolve_gradients(x, weight, delta, *steps)
         magnitude = naive.convolve_gradients(abs(x), abs(weight), abs(delta), *steps)

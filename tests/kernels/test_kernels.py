@@ -229,8 +229,7 @@ class TestReduce:
         assert first_non_finite(values) == -1
         for place in {0, size // 2, 4095, 4096, size - 1} & set(range(size)):
             values[place:][::5] = bad
-            found = first_non_finite(values)
-            assert found == naive.first_non_finite(values) == place
+            assert first_non_finite(values) == naive.first_non_finite(values) == place
             values[:] = np.finfo(dtype).tiny / 2
 
 

@@ -222,8 +222,7 @@ class TestRunning:
     def test_what_a_command_needs_is_there_for_steps_with_commands(self, text):
         """A pre-filter has the runner start the script in processes of its own."""
         job = "mrjob.examples.mr_words_containing_u_freq_count"
-        out = succeed("run", job, "-q", text)
-        assert pairs(out) == {"four": expected(text)["four"]}
+        assert pairs(succeed("run", job, "-q", text)) == {"four": expected(text)["four"]}
 
     @pytest.mark.slow
     def test_an_interpreter_that_the_user_names_is_kept(self, write, text, tmp_path):
@@ -236,8 +235,7 @@ class TestRunning:
         conf = tmp_path / "mrjob.conf"
         conf.write_text(json.dumps({"runners": {"local": {"task_python_bin": str(mine)}}}))
         for option in (["--task-python-bin", mine, "--no-conf"], ["-c", conf]):
-            out = succeed("run", script, "-r", "local", *option, text)
-            assert pairs(out) == expected(text)
+            assert pairs(succeed("run", script, "-r", "local", *option, text)) == expected(text)
             assert "job.py --step-num=0 --mapper" in seen.read_text()
             seen.unlink()
 
@@ -309,8 +307,7 @@ class TestFinding:
         frames = [line for line in message.splitlines() if line.startswith("  File ")]
         assert len(frames) == 2
         assert all(str(script) in frame for frame in frames)
-        done = gradreduce("run", script, text, "--debug")
-        assert "mapreduce/launch/load.py" in done.stderr
+        assert "mapreduce/launch/load.py" in gradreduce("run", script, text, "--debug").stderr
 
 
 class TestOptions:
@@ -366,8 +363,7 @@ class TestConfiguration:
         out = text.parent / "out"
         succeed("run", script, "-c", path, "-o", out, text)
         assert len(list(out.glob("part-*"))) == 3
-        found = "".join(part.read_text() for part in out.iterdir())
-        assert pairs(found) == {"x": total}
+        assert pairs("".join(part.read_text() for part in out.iterdir())) == {"x": total}
         environment = {**os.environ, "MRJOB_CONF": str(path)}
         assert pairs(succeed("run", script, text, env=environment)) == {"x": total}
         message = fails(1, script, "--no-conf", text, env=environment)
@@ -484,8 +480,7 @@ class TestInputs:
 
     def test_standard_input_may_be_closed(self, write, text):
         command = [*map(str, [*GRADREDUCE, "run", write(), text])]
-        done = programs.ran("sh", "-c", '"$@" <&-', "sh", *command)
-        assert pairs(done.stdout) == expected(text)
+        assert pairs(programs.ran("sh", "-c", '"$@" <&-', "sh", *command).stdout) == expected(text)
 
 
 class TestOutput:
@@ -532,8 +527,7 @@ class TestOutput:
 
     def test_cat_output(self, write, text):
         out = text.parent / "out"
-        shown = succeed("run", write(), "-o", out, "--cat-output", text)
-        assert pairs(shown) == expected(text)
+        assert pairs(succeed("run", write(), "-o", out, "--cat-output", text)) == expected(text)
         assert succeed("run", write(), "--no-cat-output", text) == ""
 
     @pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))

@@ -646,8 +646,7 @@ def test_a_number_that_stands_for_nothing(write, tmp_path, kind, word):
         found, features = fitted_of(path, na=(word,), columns=rules)
         assert found.columns == plain.columns
         assert np.array_equal(features, expected)
-    again = read(like(found, path))
-    assert np.array_equal(again.features, expected)
+    assert np.array_equal(read(like(found, path)).features, expected)
     if kind is not None:
         names, _ = fitted_of(path, na=(word,), columns=numbers(x="category"))
         assert [*map(float, names.columns[0].levels)] == [3, 7, 8]

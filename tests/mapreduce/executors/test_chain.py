@@ -29,8 +29,7 @@ def trained(folder, name, settings, execution):
             return found[-1]
 
     run = creating.create(folder.parent / name, settings, folder, None)
-    ended = driver.train(run, execution, 2, Events(), job_class=Watched)
-    return ended.model_sha256, found
+    return driver.train(run, execution, 2, Events(), job_class=Watched).model_sha256, found
 
 
 @cases(

@@ -68,8 +68,7 @@ def test_a_command_says_that_it_computes_in_this_process(data, tmp_path, pinned,
     run = tmp_path / "run"
     command = ["train", data / "train", "--run", run, "--model", "mlp:9", "--rounds", 3]
     assert main([*map(str, command), "--executor", "here"]) == 0
-    shown = capsys.readouterr()
-    assert "runner inline, in this process" in shown.err
+    assert "runner inline, in this process" in capsys.readouterr().err
     recorded = json.loads((run / "execution.json").read_text())
     assert (recorded["executor"], recorded["runner"], recorded["workers"]) == ("here", "inline", 1)
 

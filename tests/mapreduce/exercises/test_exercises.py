@@ -204,8 +204,7 @@ def test_a_wrong_answer(mapper, reducer, said, tmp_path):
     # TABs are shown as spaces: a command writes them.
     (note,) = (block for block in section(found[0]).blocks if isinstance(block, Note))
     subprocess.run(["sh", "-c", note.code], cwd=tmp_path, check=True)
-    written = (tmp_path / "few.txt").read_bytes().decode("latin-1")
-    assert written.splitlines() == found[0].lines
+    assert (tmp_path / "few.txt").read_bytes().decode("latin-1").splitlines() == found[0].lines
     assert "cost" not in states(found)
 
 

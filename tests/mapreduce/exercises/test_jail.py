@@ -96,8 +96,7 @@ def test_no_memory_is_to_be_had_that_is_not_counted(tmp_path):
 
 
 def test_the_filter_leaves_what_jobs_use(tmp_path):
-    said = "a thread\n[1, 2]\n3\n4096 4096\n"
-    assert in_jail(tmp_path / "jail", USUAL) == (0, said)
+    assert in_jail(tmp_path / "jail", USUAL) == (0, "a thread\n[1, 2]\n3\n4096 4096\n")
 
 
 END_FIRST_THREAD = (

@@ -27,8 +27,7 @@ LINES = ["to be", "or not", "to be", "that is the question"]
 
 @pytest.fixture
 def text(write):
-    path = write("\n".join(LINES) + "\n", "words.txt")
-    return path
+    return write("\n".join(LINES) + "\n", "words.txt")
 
 
 def trace_of(job, path, how=None, arguments=(), seconds=10.0, lines=1000):

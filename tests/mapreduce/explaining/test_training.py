@@ -143,8 +143,7 @@ class TestFigures:
         assert summary.counters(step)["REDUCE_SHUFFLE_BYTES"] == sum(one.size for one in sent)
 
     def test_the_trace_holds_no_arrays(self, simple):
-        found = Explained(simple, view(simple))
-        assert len(json.dumps(found.data())) < 30_000
+        assert len(json.dumps(Explained(simple, view(simple)).data())) < 30_000
 
     def test_merges_and_scalars_have_steps_of_their_own(self, divided):
         reducers = [step.methods[-1].name for step in divided.steps]
@@ -207,8 +206,7 @@ class TestBits:
                 line["loss"] += 1e-9
         events.write_text("\n".join(map(json.dumps, lines)))
         assert main(["explain", str(tmp_path / "run"), "--round", "8"]) == 1
-        shown = " ".join(capsys.readouterr().out.split())
-        assert "differs from what the run has" in shown
+        assert "differs from what the run has" in " ".join(capsys.readouterr().out.split())
         # The same on another processor is no fault of anybody.
         profile = json.loads((tmp_path / "run" / "profile.json").read_text())
         (tmp_path / "run" / "profile.json").write_text(json.dumps({**profile, "cpu": "other"}))
@@ -312,8 +310,7 @@ class TestCommand:
         assert "Scene 1 of" in capsys.readouterr().out
 
     def test_what_is_not_finite_is_null(self, simple):
-        found = Explained(replace(simple, norm=math.nan), view(simple))
-        assert found.data()["norm"] is None
+        assert Explained(replace(simple, norm=math.nan), view(simple)).data()["norm"] is None
         assert isinstance(simple, RoundTrace)
 
     @cases(

@@ -86,8 +86,7 @@ def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runn
 @pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
 @pytest.mark.parametrize("lines", [LINES, [line.encode() + b"\n" for line in LINES]])
 def test_lines(runner, lines):
-    found = mapreduce.run(stock_jobs.WordCount, lines=lines, runner=runner)
-    assert dict(found.pairs) == EXPECTED
+    assert dict(mapreduce.run(stock_jobs.WordCount, lines=lines, runner=runner).pairs) == EXPECTED
     assert mapreduce.run(stock_jobs.WordCount, lines=[], runner=runner).pairs == []
 
 

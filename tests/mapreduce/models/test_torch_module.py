@@ -381,8 +381,7 @@ def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch
     assert model.evaluate(data) == report
     # The second names of tied parameters go along.
     model.export(tmp_path / "b.safetensors")
-    written = (tmp_path / "a.safetensors").read_bytes()
-    assert (tmp_path / "b.safetensors").read_bytes() == written
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
     part = "part-00000.parquet"
     for command in ("predict", "swarm"):
         succeed(command, tmp_path / "a.safetensors", data, tmp_path / command, *trusted)

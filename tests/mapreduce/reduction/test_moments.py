@@ -51,8 +51,7 @@ def test_arrays_have_the_bits_of_numbers(left, right):
     many = merge(
         *((part[0], np.array([part[1], 0.0]), np.array([part[2], 0.0])) for part in (left, right))
     )
-    found = (many[0], many[1][0], many[2][0])
-    assert np.array(one).tobytes() == np.array(found).tobytes()
+    assert np.array(one).tobytes() == np.array((many[0], many[1][0], many[2][0])).tobytes()
 
 
 def test_they_travel_beside_sums_that_are_added():

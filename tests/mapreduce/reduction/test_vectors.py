@@ -111,8 +111,7 @@ class TestSums:
         assert total is dense
         assert total.tobytes() == expected.tobytes()
         dense.flags.writeable = False
-        again = add(dense, sparse)
-        assert again is not dense
+        assert add(dense, sparse) is not dense
         assert dense.tobytes() == expected.tobytes()
 
     @pytest.mark.parametrize("size", [4, 40, 41, 43, 44])

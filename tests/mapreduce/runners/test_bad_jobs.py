@@ -391,8 +391,7 @@ def test_a_pre_filter_that_fails(bad, text):
 
 def test_a_task_that_closes_everything(bad, text):
     body = "\n    def mapper_init(self):\n        os.closerange(3, 1000)\n" + MAPPER + REDUCER
-    said = bad(body, text).stderr
-    assert re.search(r"map task \d", said)
+    assert re.search(r"map task \d", bad(body, text).stderr)
 
 
 def test_a_line_of_a_killed_program_that_was_cut_off_is_none():
@@ -413,8 +412,7 @@ def test_a_mapper_that_raises_behind_a_pre_filter(bad, write, command):
     def mapper(self, _, line):
         return 1 / 0
 """
-    said = bad(body + REDUCER, path).stderr
-    assert re.search(r"map task \d raised ZeroDivisionError", said)
+    assert re.search(r"map task \d raised ZeroDivisionError", bad(body + REDUCER, path).stderr)
 
 
 def test_what_is_printed_is_no_record(bad, text):

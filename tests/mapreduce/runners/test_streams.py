@@ -79,8 +79,7 @@ def counted(result):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", CHANGES)
 def test_inline(name):
-    found = mapreduce.run(Changes, lines=[name], runner="inline")
-    assert counted(found) == ([(name, 1)], 1)
+    assert counted(mapreduce.run(Changes, lines=[name], runner="inline")) == ([(name, 1)], 1)
 
 
 def test_parallel():

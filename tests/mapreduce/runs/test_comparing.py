@@ -134,8 +134,7 @@ def test_compare_leaves_out_the_blocks_that_stages_have_chosen(made, tmp_path):
 def test_prune_keeps_the_result_and_asks_first(folder):
     files = {*folder.rglob("*")}
     before = succeed("evaluate", "runs/deep", "test", cwd=folder)
-    done = gradreduce("runs", "prune", "runs", cwd=folder)
-    assert "add --yes" in done.stderr
+    assert "add --yes" in gradreduce("runs", "prune", "runs", cwd=folder).stderr
     assert {*folder.rglob("*")} == files
     listed = json.loads(succeed("runs", "prune", "runs", "--yes", "--json", cwd=folder))
     assert listed["removed"]

@@ -27,8 +27,7 @@ def test_a_path_is_no_option():
 def test_all_messages_quote_their_paths():
     wrong = re.compile(r"(gradreduce (resume|run|check|evaluate|predict)|\brm -[-a-z]+) \{")
     files = [path for name in ("mapreduce", "hdfs_utils") for path in (ROOT / name).rglob("*.py")]
-    found = [path for path in files if wrong.search(path.read_text())]
-    assert found == []
+    assert [path for path in files if wrong.search(path.read_text())] == []
 
 
 @pytest.fixture

@@ -95,8 +95,7 @@ def test_tasks_of_hadoop(run, tmp_path):
     (tmp_path / name).write_bytes(content)
     task = [sys.executable, name, "Sum", "beside/job.py", "--step-num=0", "--mapper"]
     env = {"HOME": str(tmp_path), "PYTHONPATH": str(tmp_path / "path"), "LOCAL_USER_DIRS": ""}
-    done = run(*task, input="a\n", env={**os.environ, **env})
-    assert done.stdout == '"a user\'s"\t11\n'
+    assert run(*task, input="a\n", env={**os.environ, **env}).stdout == '"a user\'s"\t11\n'
 
 
 @pytest.mark.parametrize("first", first_of("mapreduce.job", "kernels.deep"))
@@ -125,8 +124,7 @@ def test_modules_that_a_user_names(run, tmp_path):
     for module in ("jobs.mine", "jobs.word_count"):
         for method in ("fork", "forkserver"):
             command = [*COMMAND, "run", module, "-q", "--start-method", method, "text"]
-            done = run(*command, env=os.environ)
-            assert {*done.stdout.splitlines()} == {'"a"\t1', '"b"\t1'}
+            assert {*run(*command, env=os.environ).stdout.splitlines()} == {'"a"\t1', '"b"\t1'}
 
 
 def test_who_means_what(tmp_path, monkeypatch):

@@ -325,8 +325,7 @@ def test_a_reader_of_ones_own(tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.txt").write_text("0 1.5 2\n1 3 4\n1 5 6\n")
     command = ["data", "import", "--format", "planted:source", "rows.txt", "out"]
     assert main([*command, "--label", "x"]) == 2
-    said = capsys.readouterr().err
-    assert "--label is for csv, parquet, not for planted:source" in said
+    assert "--label is for csv, parquet, not for planted:source" in capsys.readouterr().err
     assert main([*command, "--dtype", "float64", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["features"], found["dtype"]) == (3, 2, "float64")

@@ -168,8 +168,7 @@ def test_rounds_are_reported_with_their_rows(data, tmp_path):
     rows = {
         at + 1: sum(one.stop - one.start for one in plan.slices(at)) for at in range(plan.rounds)
     }
-    told = {one.completed: one.rows for one in events if isinstance(one, RoundCompleted)}
-    assert told == rows
+    assert {one.completed: one.rows for one in events if isinstance(one, RoundCompleted)} == rows
     assert [*run.evaluation_losses()] == [4, 8, 10]
 
 
@@ -181,8 +180,7 @@ def test_a_replay_on_other_workers_has_the_same_hash(data, tmp_path, workers):
     assert ended.completed == 10
     again = Execution("parallel", workers, executor="gang")
     # It raises an error if the models differ.
-    found = replay(run, tmp_path / "again", again, Events())
-    assert found.model_sha256 == ended.model_sha256
+    assert replay(run, tmp_path / "again", again, Events()).model_sha256 == ended.model_sha256
 
 
 @pytest.mark.slow
