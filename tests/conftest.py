@@ -51,6 +51,27 @@ def pinned(monkeypatch):
 
 
 @pytest.fixture
+def answer(capfd, pinned):
+    """Runs a command in this process, which must end with a code; returns what it prints."""
+    from mapreduce.cli.main import main
+
+    def run(code, *arguments):
+        ended = main([*map(str, arguments)])
+        printed = capfd.readouterr()
+        assert ended == code, printed.err
+        assert "Traceback" not in printed.err
+        return printed
+
+    return run
+
+
+@pytest.fixture
+def refused(answer):
+    """Runs a command in this process, which must end with a code; returns what it says of that."""
+    return lambda code, *arguments: answer(code, *arguments).err
+
+
+@pytest.fixture
 def forgotten(monkeypatch):
     """What a test trusts is forgotten when it ends."""
     for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):

@@ -85,6 +85,15 @@ def succeed(*arguments: object, **options) -> str:
     return done.stdout
 
 
+def fails(code: int, *arguments: object, **options) -> str:
+    """Run a command that must end with an exit code; returns what it says of that."""
+    done = gradreduce(*arguments, **options)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    # A job's own errors have their places.
+    assert code == 1 or "Traceback" not in done.stderr
+    return done.stderr
+
+
 def ran(*command: object, check: bool = True, **options) -> subprocess.CompletedProcess[str]:
     """Run any program to its end; ``options`` are those of :func:`subprocess.run`."""
     texts = [*map(str, command)]

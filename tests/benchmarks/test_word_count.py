@@ -37,13 +37,7 @@ def test_texts_are_like_english_ones():
     half = set(re.findall(r"[\w']+", text[: len(text) // 2].lower()))
     assert 1.3 * len(half) < len(counts)
     for pattern in (
-        r"\b[A-Z][a-z]",
-        r"\b[A-Z]{3}",
-        r"\w'\w",
-        r"\d",
-        r"\w_\w",
-        r"^(    |\t)\w",
-        '"',
+        *(r"\b[A-Z][a-z]", r"\b[A-Z]{3}", r"\w'\w", r"\d", r"\w_\w", r"^(    |\t)\w", '"'),
     ):
         assert re.search(pattern, text, re.M), pattern
 

@@ -13,7 +13,7 @@ import pytest
 
 import mapreduce
 from hdfs_utils.paths import path_of
-from programs import gradreduce, succeed
+from programs import fails, gradreduce, succeed
 
 CSV = "id,size,town,label\n" + "".join(
     f"{1000 + i},{i * 37 % 101 / 8},{'abc'[i % 3]},{'high' if i * 37 % 101 > 50 else 'low'}\n"
@@ -145,7 +145,6 @@ def test_no_permission(far, tmp_path):
     path.storage.filesystem.handler.fs.client.set_permission(path.path, 0o600)
     env = os.environ | {"HADOOP_USER_NAME": "stranger"}
     for command in (("describe", table), ("import", table, tmp_path / "data")):
-        done = gradreduce("data", *command, env=env)
-        assert done.returncode == 74
-        assert f"error: {table}: AccessControlException: Permission denied" in done.stderr
+        said = fails(74, "data", *command, env=env)
+        assert f"error: {table}: AccessControlException: Permission denied" in said
     assert not (tmp_path / "data").exists()

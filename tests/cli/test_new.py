@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import gradreduce, succeed
+from programs import fails, succeed
 from quick import cases, first_of
 
 ROOT = Path(__file__).parents[2]
@@ -74,9 +74,8 @@ def test_nothing_is_overwritten(tmp_path):
         folder = tmp_path / name.replace(".", "_")
         folder.mkdir()
         (folder / name).write_text("mine")
-        done = gradreduce("new", "my_job.py", cwd=folder)
-        assert done.returncode == 73
-        assert done.stderr == f"error: {name} exists, and is not overwritten. Choose another name\n"
+        said = fails(73, "new", "my_job.py", cwd=folder)
+        assert said == f"error: {name} exists, and is not overwritten. Choose another name\n"
         assert [path.read_text() for path in folder.iterdir()] == ["mine"]
 
 
@@ -89,9 +88,7 @@ def test_nothing_is_overwritten(tmp_path):
     ("none/my_job.py", 73, "cannot write none/my_job.py: No such file or directory"),
 )
 def test_names_that_cannot_be(name, code, expected, tmp_path):
-    done = gradreduce("new", name, cwd=tmp_path)
-    assert done.returncode == code
-    assert expected in done.stderr
+    assert expected in fails(code, "new", name, cwd=tmp_path)
     assert [*tmp_path.iterdir()] == []
 
 

@@ -21,7 +21,7 @@ from mapreduce.runners.parallel import runner as parallel
 from mapreduce.runs import flags as options
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
-from programs import COUNT, gradreduce, succeed
+from programs import COUNT, fails, succeed
 from quick import cases
 
 ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63), "x", ""]
@@ -120,9 +120,8 @@ def test_there_are_no_other_commands_that_take_numbers():
 def test_a_job_of_too_many_tasks_is_refused(here, option):
     for number in (2**31, 10**30):
         arguments = f"{option}={number}".split()
-        done = gradreduce("run", "job.py", "words.txt", *arguments)
-        assert done.returncode == 2, done.stderr
-        assert f"expected {'a number of ' if option[1] == '-' else ''}at most" in done.stderr
+        said = fails(2, "run", "job.py", "words.txt", *arguments)
+        assert f"expected {'a number of ' if option[1] == '-' else ''}at most" in said
 
 
 def test_seeds_of_data_are_those_of_a_training(here):

@@ -80,11 +80,8 @@ def place(tmp_path_factory):
 @pytest.mark.every_case
 @cases(
     "command",
-    "data describe table.csv",
-    "data import table.csv data2",
-    "data show data",
-    "data import text{} data3",
-    "evaluate run{} data",
+    *("data describe table.csv", "data import table.csv data2", "data show data"),
+    *("data import text{} data3", "evaluate run{} data"),
     "train data --run run2{} --rounds 1 -r inline",
     "resume run{}",
     "runs list .",

@@ -299,17 +299,15 @@ def test_a_log_stops_nobody(data, tmp_path, capsys, is_ended):
         for content in (b"\xff", b"", b"[]", b"null", b"[" * 100_000, b'{"completed": "x"}')
     ],
 )
-def test_runs_are_listed_beside_one_that_is_damaged(data, tmp_path, capsys, name, content):
+def test_runs_are_listed_beside_one_that_is_damaged(data, tmp_path, answer, name, content):
     run = copied(data, tmp_path)
     shutil.copytree(run.path, tmp_path / "a whole one")
     (run.path / name).write_bytes(content)
-    assert main(["runs", "list", str(tmp_path)]) == 0
-    whole, damaged = capsys.readouterr().out.splitlines()
+    whole, damaged = answer(0, "runs", "list", tmp_path).out.splitlines()
     assert "a whole one" in whole
     assert " ended " in whole
     assert re.search(rf"/run +damaged +.*{name}", damaged)
-    assert main(["runs", "list", str(tmp_path), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["runs"]
+    listed = json.loads(answer(0, "runs", "list", tmp_path, "--json").out)["runs"]
     assert [run["state"] for run in listed] == ["ended", "damaged"]
 
 

@@ -23,6 +23,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
+from programs import fails
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -138,10 +139,9 @@ def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
     imported(tmp_path / "huge", np.full((8, 12), 3e38, np.float32), np.zeros(8, np.int32))
     run = tmp_path / "run"
     command = ["train", data / "train", "--run", run, "--eval", tmp_path / "huge"]
-    done = programs.gradreduce(*command, "--learning-rate", 20)
-    assert done.returncode == 1
-    assert "the loss of the model after 5 rounds on" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = fails(1, *command, "--learning-rate", 20)
+    assert "the loss of the model after 5 rounds on" in said
+    assert "Traceback" not in said
     assert checkpoint.saved(RunDir(run)) == [5]
 
 
@@ -159,10 +159,8 @@ def test_a_full_disk_costs_no_checkpoint(data, tmp_path, small_disk, runner):
     """Row 14: the last checkpoint loads, no half file is taken for one, and resume goes on."""
     command = ["--model", "mlp:2000", "--rounds", 30, "--batch-size", 96, "--checkpoint-every", 4]
     command += ["--keep", 0, "--rounds-per-job", 3, "-r", runner]
-    done = programs.gradreduce("train", data / "train", "--run", small_disk / "run", *command)
-    assert done.returncode == 74, done.stderr
-    assert "No space left on device. Free some space there" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = fails(74, "train", data / "train", "--run", small_disk / "run", *command)
+    assert "No space left on device. Free some space there" in said
     run = RunDir(small_disk / "run")
     assert checkpoint.saved(run)
     for completed in checkpoint.saved(run):
@@ -184,10 +182,8 @@ def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
         ["train", data / "train", "--run", small_disk / "run"],
         ["data", "digits", small_disk / "digits"],
     ):
-        done = programs.gradreduce(*command)
-        assert done.returncode == 73, done.stderr
-        assert "Read-only file system" in done.stderr
-        assert "Traceback" not in done.stderr
+        said = fails(73, *command)
+        assert "Read-only file system" in said
 
 
 # Damaged files of the run
@@ -222,9 +218,7 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
     programs.wait_until(lambda: max(RunDir(path).rounds.complete(), default=0) > 10)
     # It lives, but does not reach its last round before the other one has started.
     process.send_signal(signal.SIGSTOP)
-    done = programs.gradreduce("resume", path)
-    assert done.returncode == 75
-    assert f"in use by process {process.pid} on this machine" in done.stderr
+    assert f"in use by process {process.pid} on this machine" in fails(75, "resume", path)
     assert process.poll() is None
     programs.kill(process)
     programs.wait_until(lambda: not programs.processes_of(str(tmp_path)))
@@ -262,6 +256,4 @@ def test_jobs_read_folders_of_parts_as_they_lie_there(tmp_path, runner):
     # So mrjob's own runners leave them.
     assert not done.stderr
     (folders[1] / "_temporary").mkdir()
-    done = programs.gradreduce(*command)
-    assert done.returncode == 65
-    assert f"{folders[1]} holds _temporary: " in done.stderr
+    assert f"{folders[1]} holds _temporary: " in fails(65, *command)

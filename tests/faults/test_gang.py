@@ -19,6 +19,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
+from programs import fails
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -166,12 +167,11 @@ def test_mrjobs_local_runner_with_too_few_cores_says_so_or_falls_back(data, tmp_
     few += ["--gang-wait", 3]
     one_core = ["--", "--num-cores", 1]
     command = ["train", data / "train", "--run"]
-    done = programs.gradreduce(*command, tmp_path / "error", *few, *one_core)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
+    said = fails(1, *command, tmp_path / "error", *few, *one_core)
+    last = said.splitlines()[-1]
     assert last.startswith("error: 1 of 2 tasks of the gang came within 3 s; missing: rank 1.")
     # mrjob's own processes end in silence.
-    assert "Worker-1" not in done.stderr
+    assert "Worker-1" not in said
     whole = programs.succeed(*command, tmp_path / "whole", *few)
     chain = programs.succeed(
         *command, tmp_path / "chain", *few, "--gang-fallback", "chain", *one_core

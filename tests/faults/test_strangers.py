@@ -20,6 +20,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
+from programs import fails, succeed
 from quick import first_of
 
 pytestmark = pytest.mark.fault
@@ -61,14 +62,6 @@ def change(path: Path, **values: object) -> None:
             place = place[key]
         place[last] = value
     path.write_text(json.dumps(content))
-
-
-def fails(code: int, *command: object) -> str:
-    """Run a command that must fail in a message; returns that."""
-    done = programs.gradreduce(*command)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 def commands(run: Path, made: Path, out: Path) -> list[list[object]]:
@@ -167,18 +160,9 @@ def test_an_executor_of_a_stranger_is_not_imported(run, tmp_path, monkeypatch):
 
 #: Folders and files of a run that its commands write to.
 WRITTEN = [
-    "rounds",
-    "checkpoints",
-    "checkpoints/00000002",
-    "evaluations",
-    "gang",
-    "events.jsonl",
-    "lease.json",
-    "lease.lock",
-    "execution.json",
-    "profile.json",
-    "result.json",
-    "mixed_profiles.json",
+    *("rounds", "checkpoints", "checkpoints/00000002", "evaluations", "gang", "events.jsonl"),
+    *("lease.json", "lease.lock", "execution.json", "profile.json"),
+    *("result.json", "mixed_profiles.json"),
 ]
 
 
@@ -289,10 +273,9 @@ def test_nothing_is_written_through_a_link_in_predictions(made, tmp_path):
 
 def test_what_a_run_shows_commands_no_terminal(run):
     change(run / "profile.json", cpu="\x1b]0;owned\x07", **{"\x1b[2J": "x"})
-    done = programs.gradreduce("runs", "show", run)
-    assert done.returncode == 0, done.stderr
-    assert "owned" in done.stdout
-    assert "\x1b" not in done.stdout
+    out = succeed("runs", "show", run)
+    assert "owned" in out
+    assert "\x1b" not in out
 
 
 def test_logs_are_of_applications_alone(run, monkeypatch, capsys):

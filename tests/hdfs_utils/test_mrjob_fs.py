@@ -20,18 +20,8 @@ FILES = {
     "packed/g.deflate": zlib.compress(b"six\n" * 1000),
 }
 PATTERNS = (
-    "in",
-    "in/",
-    "in/*",
-    "in/*.txt",
-    "in/?.txt",
-    "in/[ab].txt",
-    "*/*.txt",
-    "in/d*/c.log",
-    "none",
-    "none/*",
-    "other/d.txt",
-    "packed",
+    *("in", "in/", "in/*", "in/*.txt", "in/?.txt", "in/[ab].txt", "*/*.txt", "in/d*/c.log", "none"),
+    *("none/*", "other/d.txt", "packed"),
 )
 
 

@@ -16,11 +16,8 @@ EXAMPLES = Path(mrjob.__file__).parent / "examples"
 
 #: Left out, since they need a cluster's software: a step in Java, and Spark.
 NEED_A_CLUSTER = {
-    "mr_jar_step_example",
-    "mr_spark_most_used_word",
-    "mr_spark_wordcount",
-    "mr_spark_wordcount_script",
-    "mr_sparkaboom",
+    *("mr_jar_step_example", "mr_spark_most_used_word", "mr_spark_wordcount"),
+    *("mr_spark_wordcount_script", "mr_sparkaboom"),
 }
 
 #: Jobs, and what they need beside an input.

@@ -22,14 +22,8 @@ PIECES = [
     "ΟΔΟΣ".encode(),
     "Σ́".encode(),
     *(
-        b"word",
-        b"Longer_Words",
-        b"exactly8",
-        b"longer_x9",
-        b"\xe9",
-        b"\xff",
-        b"\xce",
-        b"\xed\xa0\x80",
+        *(b"word", b"Longer_Words", b"exactly8", b"longer_x9", b"\xe9", b"\xff"),
+        *(b"\xce", b"\xed\xa0\x80"),
     ),
 ]
 LINES = st.lists(st.sampled_from(PIECES) | st.sampled_from([b" ", b"a", b"B"]), max_size=12)

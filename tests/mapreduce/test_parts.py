@@ -61,13 +61,7 @@ def test_a_name_loads_its_module_alone():
 
 @cases(
     "members",
-    MODELS,
-    ESTIMATORS,
-    OPTIMIZERS,
-    PROGRAMS,
-    STRATEGIES,
-    EXECUTORS,
-    RUNNERS,
+    *(MODELS, ESTIMATORS, OPTIMIZERS, PROGRAMS, STRATEGIES, EXECUTORS, RUNNERS),
     ids=lambda members: members.kind,
 )
 def test_an_error_names_the_door_of_what_a_member_must_be(members):

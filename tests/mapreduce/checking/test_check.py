@@ -25,7 +25,7 @@ from mapreduce.explaining.engine import tracing
 from mapreduce.explaining.model import Failure
 from mapreduce.explaining.tasks import Variation
 from mapreduce.explaining.values import Values
-from programs import gradreduce
+from programs import fails, gradreduce, succeed
 from quick import cases, each, first_of
 
 WORDS = "to be or not to be\nthat is the question\nwhether tis nobler\nin the mind to suffer\n"
@@ -405,12 +405,10 @@ def test_the_command(words, tmp_path):
     assert done.returncode == 1, done.stderr
     assert "✗ seeds" in done.stdout
     assert "crc32" in done.stdout
-    done = gradreduce("check", job, words, "--law", "splits", "--json")
-    assert done.returncode == 0
-    assert [law["state"] for law in json.loads(done.stdout)["laws"]] == ["obeyed"]
-    done = gradreduce("check", job, words, "--law", "seed")
-    assert done.returncode == 2
-    assert "there is no law 'seed'. Did you mean seeds?" in done.stderr
+    out = succeed("check", job, words, "--law", "splits", "--json")
+    assert [law["state"] for law in json.loads(out)["laws"]] == ["obeyed"]
+    said = fails(2, "check", job, words, "--law", "seed")
+    assert "there is no law 'seed'. Did you mean seeds?" in said
 
 
 class TestCompare:

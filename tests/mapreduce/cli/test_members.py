@@ -4,14 +4,12 @@ import json
 
 import pytest
 
-from mapreduce.cli.main import main
 from mapreduce.optim import OPTIMIZERS
 from mapreduce.plan.strategies import OPTIMIZING, OPTIONAL, STRATEGIES
 
 
-def test_every_strategy_is_described(capsys):
-    assert main(["strategies", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_every_strategy_is_described(answer):
+    found = json.loads(answer(0, "strategies", "--json").out)
     assert [*found] == [*STRATEGIES]
     assert all(each["travels"] and each["waits"] and each["use"] for each in found.values())
     options = {flag for each in found.values() for flag in each["options"]}
@@ -19,21 +17,18 @@ def test_every_strategy_is_described(capsys):
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES])
-def test_the_list_in_words(name, capsys):
-    assert main(["strategies"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_list_in_words(name, answer):
+    lines = answer(0, "strategies").out.splitlines()
     at = lines.index(name)
     assert lines[at + 1].startswith("  travels  ")
     assert max(map(len, lines)) <= 100
 
 
-def test_the_options_of_an_optimizer(capsys):
-    assert main(["optimizers", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_options_of_an_optimizer(answer):
+    found = json.loads(answer(0, "optimizers", "--json").out)
     assert [*found] == [*OPTIMIZERS]
     assert [*found["adam"]["own"]] == ["beta1=0.9", "beta2=0.999", "epsilon=1e-08"]
     assert found["sgd"]["own"] == {}
-    assert main(["optimizers"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = answer(0, "optimizers").out.splitlines()
     assert any(line.startswith("  :beta1=0.9 ") for line in lines)
     assert max(map(len, lines)) <= 100

@@ -12,7 +12,7 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.readers import libsvm
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
-from programs import gradreduce, succeed
+from programs import fails, succeed
 from quick import cases
 from reading import dense, rows_in, source_of
 
@@ -165,7 +165,6 @@ def test_labels_that_cannot_be_split(tmp_path, monkeypatch, labels, message):
 )
 def test_options_that_contradict_it(tmp_path, arguments, why):
     tmp_path.joinpath("a.csv").write_text("a,label\n1,2\n" * 9)
-    done = gradreduce("data", "import", "--split-by", "label", *arguments, "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"--split-by label needs classes, and {why}" in done.stderr
+    said = fails(2, "data", "import", "--split-by", "label", *arguments, "out", cwd=tmp_path)
+    assert f"--split-by label needs classes, and {why}" in said
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

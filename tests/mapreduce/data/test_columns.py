@@ -21,7 +21,7 @@ from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
 from mapreduce.tables.standardise import standardise
-from programs import gradreduce, succeed
+from programs import fails, succeed
 from quick import cases
 from reading import source_of
 
@@ -134,19 +134,17 @@ def test_data_with_other_columns_are_refused(folder, tmp_path):
         (data, ["predict", run, data, tmp_path / "out"]),
         (f"--eval {data}", ["train", folder / "train", "--run", tmp_path / "run", "--eval", data]),
     ):
-        done = gradreduce(*command)
-        assert done.returncode == 65, done.stderr
-        found = re.search(rf"^error: {where}: .*{words}.*--like {folder}/train", done.stderr, re.M)
-        assert found, done.stderr
+        said = fails(65, *command)
+        found = re.search(rf"^error: {where}: .*{words}.*--like {folder}/train", said, re.M)
+        assert found, said
     assert list(tmp_path.iterdir()) == []
 
 
 def test_moved_data_that_fit_and_are_others(folder):
     data, run = folder / "like order", folder / "evaluated"
-    done = gradreduce("evaluate", run, "--data", data)
-    assert done.returncode == 65, done.stderr
-    assert f"error: --data {data}: expected the evaluation data of the run at" in done.stderr
-    assert f"leave --data out: gradreduce evaluate {run} '{data}'" in done.stderr
+    said = fails(65, "evaluate", run, "--data", data)
+    assert f"error: --data {data}: expected the evaluation data of the run at" in said
+    assert f"leave --data out: gradreduce evaluate {run} '{data}'" in said
     assert succeed("evaluate", run, "--data", folder / "like same")
 
 

@@ -7,7 +7,6 @@ import pytest
 
 import mapreduce
 from builders import CHAIN, HERE, blobs_in, create, left_by, stopped, trained
-from mapreduce.cli.main import main
 from mapreduce.errors import UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
@@ -64,11 +63,10 @@ def test_python_refuses_in_its_own_words(data, tmp_path, options, message):
     assert not run.exists()
 
 
-def test_a_command_says_that_it_computes_in_this_process(data, tmp_path, pinned, capsys):
+def test_a_command_says_that_it_computes_in_this_process(data, tmp_path, answer):
     run = tmp_path / "run"
     command = ["train", data / "train", "--run", run, "--model", "mlp:9", "--rounds", 3]
-    assert main([*map(str, command), "--executor", "here"]) == 0
-    assert "runner inline, in this process" in capsys.readouterr().err
+    assert "runner inline, in this process" in answer(0, *command, "--executor", "here").err
     recorded = json.loads((run / "execution.json").read_text())
     assert (recorded["executor"], recorded["runner"], recorded["workers"]) == ("here", "inline", 1)
 

@@ -13,7 +13,7 @@ from mapreduce.exercises.telling import beside, told
 from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.explaining.showing import printf
 from mapreduce.report.blocks import Note
-from programs import gradreduce, succeed
+from programs import fails, gradreduce, succeed
 from quick import cases, each, first_of
 
 OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 0, "total_limit": 300.0, "laws": ()}
@@ -348,5 +348,4 @@ def test_the_command(own, tmp_path):
     ("words.txt --law answer", 2, "the law 'answer' needs an answer that is known to be right"),
 )
 def test_bad_input(given, code, said, own):
-    done = gradreduce("check", "exercise.py", *given.split(), cwd=own().parent)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert said in fails(code, "check", "exercise.py", *given.split(), cwd=own().parent)

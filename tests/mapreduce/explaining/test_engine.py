@@ -36,14 +36,8 @@ def trace_of(job, path, how=None, arguments=(), seconds=10.0, lines=1000):
 
 
 JOBS = [
-    stock_jobs.WordCount,
-    stock_jobs.TwoSteps,
-    stock_jobs.InitAndFinal,
-    stock_jobs.Sorted,
-    stock_jobs.MapOnly,
-    stock_jobs.ReducerOnly,
-    batch_jobs.Both,
-    batch_jobs.Words,
+    *(stock_jobs.WordCount, stock_jobs.TwoSteps, stock_jobs.InitAndFinal, stock_jobs.Sorted),
+    *(stock_jobs.MapOnly, stock_jobs.ReducerOnly, batch_jobs.Both, batch_jobs.Words),
 ]
 
 

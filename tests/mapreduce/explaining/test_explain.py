@@ -390,19 +390,20 @@ def test_is_accessible(name, request, tmp_path):
 
 
 class TestCommand:
-    def test_page_and_exit_code(self, text, tmp_path, write, capsys):
+    def test_page_and_exit_code(self, text, tmp_path, write, answer):
         path = tmp_path / "page.html"
         job = taught.__file__
-        assert main(["explain", f"{job}:Combined", str(text), "--html", str(path)]) == 0
-        assert "bytes" in capsys.readouterr().out
+        assert "bytes" in answer(0, "explain", f"{job}:Combined", text, "--html", path).out
         assert path.read_text().startswith("<!doctype html>")
         bad = write("bad\n", "bad.txt")
         assert main(["explain", f"{job}:Raises", str(bad), "--html", str(path)]) == 1
         assert "cannot read" in path.read_text()
 
-    def test_json(self, text, capsys):
-        assert main(["explain", f"{taught.__file__}:Count", str(text), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["job"] == "Count"
+    def test_json(self, text, answer):
+        assert (
+            json.loads(answer(0, "explain", f"{taught.__file__}:Count", text, "--json").out)["job"]
+            == "Count"
+        )
 
     @cases(
         "arguments, code, message",
@@ -416,11 +417,10 @@ class TestCommand:
         (["Count", "missing.txt"], 66, "missing.txt"),
         (["jobs.train"], 2, "starts jobs itself"),
     )
-    def test_what_makes_no_sense(self, text, capsys, arguments, code, message):
+    def test_what_makes_no_sense(self, text, answer, arguments, code, message):
         name, *rest = arguments
         job = name if "." in name else f"{taught.__file__}:{name}"
-        assert main(["explain", job, str(text), *rest]) == code
-        assert message in capsys.readouterr().err
+        assert message in answer(code, "explain", job, text, *rest).err
 
     def test_one_round_of_a_job_that_starts_one_for_each(self, capsys):
         sample = Path(__file__).parents[3] / "jobs" / "data" / "imports.tsv"

@@ -17,7 +17,6 @@ import datasets
 import naive
 from builders import HERE
 from mapreduce.checking.notebook import Explained
-from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import DataError, MissingInputError, UsageError
@@ -195,7 +194,7 @@ class TestBits:
         traced(folder / "softmax", 3, None, None, None)
         assert files() == before
 
-    def test_that_are_others_are_told(self, folder, tmp_path, capsys):
+    def test_that_are_others_are_told(self, folder, tmp_path, answer):
         shutil.copytree(folder / "softmax", tmp_path / "run")
         events = tmp_path / "run" / "events.jsonl"
         lines = [json.loads(line) for line in events.read_text().splitlines()]
@@ -205,13 +204,15 @@ class TestBits:
             if line.get("completed") == 8 and "loss" in line:
                 line["loss"] += 1e-9
         events.write_text("\n".join(map(json.dumps, lines)))
-        assert main(["explain", str(tmp_path / "run"), "--round", "8"]) == 1
-        assert "differs from what the run has" in " ".join(capsys.readouterr().out.split())
+        assert "differs from what the run has" in " ".join(
+            answer(1, "explain", tmp_path / "run", "--round", "8").out.split()
+        )
         # The same on another processor is no fault of anybody.
         profile = json.loads((tmp_path / "run" / "profile.json").read_text())
         (tmp_path / "run" / "profile.json").write_text(json.dumps({**profile, "cpu": "other"}))
-        assert main(["explain", str(tmp_path / "run"), "--round", "8"]) == 0
-        assert "another numeric profile (cpu: other" in " ".join(capsys.readouterr().out.split())
+        assert "another numeric profile (cpu: other" in " ".join(
+            answer(0, "explain", tmp_path / "run", "--round", "8").out.split()
+        )
 
     def test_the_first_round_comes_from_the_seed(self, folder):
         trace = traced(folder / "softmax", 1, None, None, None)
@@ -245,11 +246,8 @@ class TestViews:
     def test_the_tree_is_drawn_down_to_the_slices(self, simple):
         lines = [line.partition(":")[0] for line in drawn(simple).splitlines()]
         assert lines[:5] == [
-            "0–5, the reducer",
-            "   0–3, the reducer",
-            "      0–1, map task 0",
-            "         slice 0, map task 0",
-            "         slice 1, map task 0",
+            *("0–5, the reducer", "   0–3, the reducer", "      0–1, map task 0"),
+            *("         slice 0, map task 0", "         slice 1, map task 0"),
         ]
         assert len(lines) == len(simple.nodes) + len(simple.slices)
 
@@ -294,20 +292,17 @@ def grown(trace, leaves):
 
 
 class TestCommand:
-    def test_page_and_json(self, folder, tmp_path, capsys):
+    def test_page_and_json(self, folder, tmp_path, answer):
         path = tmp_path / "page.html"
-        assert main(["explain", str(folder / "softmax"), "--html", str(path)]) == 0
-        assert "bytes" in capsys.readouterr().out
+        assert "bytes" in answer(0, "explain", folder / "softmax", "--html", path).out
         assert "<svg" in path.read_text()
-        assert main(["explain", str(folder / "softmax"), "--json"]) == 0
-        content = json.loads(capsys.readouterr().out)
+        content = json.loads(answer(0, "explain", folder / "softmax", "--json").out)
         # The last round of the run has the slices that a round has.
         assert content["number"] == 9
         assert len(content["slices"]) == len(content["nodes"]) + 1
 
-    def test_play(self, folder, capsys):
-        assert main(["explain", str(folder / "softmax"), "--step"]) == 0
-        assert "Scene 1 of" in capsys.readouterr().out
+    def test_play(self, folder, answer):
+        assert "Scene 1 of" in answer(0, "explain", folder / "softmax", "--step").out
 
     def test_what_is_not_finite_is_null(self, simple):
         assert Explained(replace(simple, norm=math.nan), view(simple)).data()["norm"] is None
@@ -326,10 +321,9 @@ class TestCommand:
         (["nothing"], 66, "no module 'nothing'"),
         (["jobs.word_count", "--round", "2"], 2, "--round is for the folder of a run"),
     )
-    def test_what_makes_no_sense(self, folder, monkeypatch, capsys, arguments, code, message):
+    def test_what_makes_no_sense(self, folder, monkeypatch, answer, arguments, code, message):
         monkeypatch.chdir(folder)
-        assert main(["explain", *arguments]) == code
-        assert message in capsys.readouterr().err
+        assert message in answer(code, "explain", *arguments).err
 
     def test_a_run_without_a_round(self, folder, tmp_path):
         run = creating.create(tmp_path / "run", SOFTMAX, folder / "data", None)
@@ -346,7 +340,7 @@ class TestCommand:
         with pytest.raises(DataError, match="is not the dataset that the run began with"):
             traced(tmp_path / "run", None, None, None, None)
 
-    def test_a_remote_run(self, folder, s3, capsys):
+    def test_a_remote_run(self, folder, s3, answer):
         from hdfs_utils.paths import path_of
 
         root = path_of(s3)
@@ -354,8 +348,6 @@ class TestCommand:
             (root / "data" / path.name).write_bytes(path.read_bytes())
         run = creating.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
         driver.train(run, HERE, 0, Events())
-        assert main(["explain", f"{s3}/run", "--round", "1", "--json"]) == 0
-        content = json.loads(capsys.readouterr().out)
+        content = json.loads(answer(0, "explain", f"{s3}/run", "--round", "1", "--json").out)
         assert [check["is_equal"] for check in content["checks"]] == [True, True]
-        assert main(["explain", f"{s3}/none"]) == 66
-        assert "neither a job nor a run" in capsys.readouterr().err
+        assert "neither a job nor a run" in answer(66, "explain", f"{s3}/none").err

@@ -22,6 +22,7 @@ from mapreduce.support import jsonfiles
 from programs import (
     COUNT,
     GRADREDUCE,
+    fails,
     gradreduce,
     lives,
     processes_of,
@@ -117,8 +118,7 @@ def test_a_job_runs_on_after_the_process_that_has_submitted_it(folder):
     job = mapreduce.SubmittedJob(script.stdout.strip())
     with pytest.raises(TimeoutError, match="it runs on"):
         job.wait(0)
-    done = gradreduce("jobs", "wait", job.id, "--timeout", 0, cwd=folder, env=dict(os.environ))
-    assert done.returncode == 75
+    fails(75, "jobs", "wait", job.id, "--timeout", 0, cwd=folder, env=dict(os.environ))
     with pytest.raises(UsageError, match=f"gradreduce jobs cancel {job.id}"):
         job.remove()
     (folder / "wait").unlink()

@@ -257,9 +257,8 @@ IN_TASKS = {
 @pytest.mark.parametrize("name", each(3, IN_TASKS))
 def test_in_tasks_that_import_the_script_again(script, name, how):
     path = script(CASES[name][0])
-    done = gradreduce("run", path, "--no-conf", *how, path.with_name("words.txt"), cwd=path.parent)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    out = succeed("run", path, "--no-conf", *how, path.with_name("words.txt"), cwd=path.parent)
+    lines = out.splitlines()
     if name == "prints":
         assert (lines.pop(0), lines.pop()) == ("first", "last")
     elif name in ("with", "finally", "two_jobs"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from programs import gradreduce
+from programs import fails, gradreduce
 from quick import cases
 
 JOB = """\
@@ -49,9 +49,8 @@ def folder(tmp_path):
 )
 def test_what_is_missing_is_named(folder, command, given, code, missing):
     name, *runner = command.split()
-    done = gradreduce(name, "job.py", "words.txt", *runner, *given.split(), cwd=folder)
-    assert done.returncode == code, done.stderr
-    last = done.stderr.splitlines()[-1]
+    said = fails(code, name, "job.py", "words.txt", *runner, *given.split(), cwd=folder)
+    last = said.splitlines()[-1]
     assert last.startswith("error: ")
     assert missing in last
 

@@ -254,15 +254,7 @@ class TestSpecification:
 
     @cases(
         "spec",
-        "mlp",
-        "mlp:",
-        "mlp:0",
-        "mlp:-3",
-        "mlp:3,",
-        "mlp:3,,4",
-        "mlp:a",
-        "mlp:1.5",
-        "mlp:3;4",
+        *("mlp", "mlp:", "mlp:0", "mlp:-3", "mlp:3,", "mlp:3,,4", "mlp:a", "mlp:1.5", "mlp:3;4"),
     )
     def test_malformed(self, spec):
         with pytest.raises(UsageError, match=r"model 'mlp.*': expected mlp:WIDTH\[,WIDTH...\]"):

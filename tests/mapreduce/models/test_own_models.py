@@ -7,7 +7,7 @@ import mapreduce
 from mapreduce.errors import UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.runs.directory import RunDir
-from programs import gradreduce
+from programs import fails, gradreduce
 from quick import cases
 
 MODELS = '''
@@ -188,12 +188,11 @@ PLAN = "--rounds", 3, "-r", "inline", "-q"
     ("Mistaken", 1, "AttributeError: 'Mistaken' object has no attribute 'nothing', at "),
 )
 def test_what_breaks_the_contract(data, tmp_path, name, code, message):
-    done = gradreduce("train", data, "--run", "run", "--model", f"own_squares:{name}", *PLAN)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "should not happen" not in done.stderr
+    said = fails(code, "train", data, "--run", "run", "--model", f"own_squares:{name}", *PLAN)
+    assert message in said
+    assert "should not happen" not in said
     if name == "Mistaken":
-        assert "own_squares.py, line 1" in done.stderr
+        assert "own_squares.py, line 1" in said
     else:
         assert not (tmp_path / "run").exists()
 

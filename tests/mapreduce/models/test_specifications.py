@@ -14,7 +14,7 @@ from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
 from mapreduce.models.layers.spec import parse
 from mapreduce.training.given import specification
-from programs import WIDE, gradreduce, succeed
+from programs import WIDE, fails, succeed
 from quick import cases
 
 _SIZES = st.integers(1, 99)
@@ -134,9 +134,7 @@ def test_models_that_are_no_networks_show_their_parameters(tmp_path, monkeypatch
         "own_wide:Wide:widht=4": "no option 'widht': expected one of width. Did you mean width?",
         "own_wide:Wide:4": "expected options such as width=VALUE",
     }.items():
-        done = gradreduce("models", "show", spec, "--data", data)
-        assert done.returncode == 2
-        assert message in done.stderr
+        assert message in fails(2, "models", "show", spec, "--data", data)
 
 
 def test_layers_of_python_are_their_text():

@@ -22,12 +22,8 @@ from mapreduce.mrjob_patches import inline
 from mapreduce.mrjob_patches.inline import WarmInlineMRJobRunner
 
 SEEN = (
-    "mapreduce_task_partition",
-    "mapreduce_task_ismap",
-    "mapreduce_map_input_start",
-    "mapreduce_map_input_length",
-    "mapred_task_partition",
-    "wanted",
+    *("mapreduce_task_partition", "mapreduce_task_ismap", "mapreduce_map_input_start"),
+    *("mapreduce_map_input_length", "mapred_task_partition", "wanted"),
 )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import datasets
-from programs import gradreduce
+from programs import fails
 from quick import cases
 
 OPTIMIZERS = """
@@ -47,8 +47,7 @@ def test_wrong_declarations(name, message, tmp_path, monkeypatch):
     (tmp_path / "own_steps.py").write_text(OPTIMIZERS)
     monkeypatch.chdir(tmp_path)
     data = datasets.blobs(tmp_path / "data").folder
-    done = gradreduce("train", data, "--run", "run", "--optimizer", f"own_steps:{name}", "-q")
-    assert done.returncode == 2
-    assert message in done.stderr
+    said = fails(2, "train", data, "--run", "run", "--optimizer", f"own_steps:{name}", "-q")
+    assert message in said
     assert not (tmp_path / "run").exists()
-    assert ("Did you mean momentum?" in done.stderr) == (name == "misspelt")
+    assert ("Did you mean momentum?" in said) == (name == "misspelt")

@@ -13,7 +13,7 @@ import pytest
 from mapreduce.job import Job
 from mapreduce.launch.run import run as run_class
 from mapreduce.runners.parallel.commands import CommandError, piped
-from programs import gradreduce, mounted, processes_in, wait_until
+from programs import fails, gradreduce, mounted, processes_in, wait_until
 from quick import cases, first_of
 
 HEAD = """\
@@ -581,12 +581,11 @@ def test_mrjobs_own_runners_name_exception_and_record(tmp_path, runner, method):
     lines[699] = "x\n"
     (tmp_path / "in.txt").write_text("".join(lines))
     arguments = ["run", "job.py", "-r", runner, "-q", "--no-conf", "in.txt"]
-    done = gradreduce(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ValueError: invalid literal for int() with base 10: 'x'" in done.stderr
+    said = fails(1, *arguments, cwd=tmp_path)
+    assert "ValueError: invalid literal for int() with base 10: 'x'" in said
     if method == "mapper":
-        assert f"at {tmp_path / 'in.txt'}, line 700: 'x'" in done.stderr
+        assert f"at {tmp_path / 'in.txt'}, line 700: 'x'" in said
     else:
         # Of the records of one task, which are sorted.
-        assert "near the record " in done.stderr
-        assert """ of the task: '"x"\\t1'""" in done.stderr
+        assert "near the record " in said
+        assert """ of the task: '"x"\\t1'""" in said

@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 
 import datasets
 from builders import trained
-from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.amdahl import scaling, speedup
 from mapreduce.runs.execution import Execution
@@ -47,19 +46,17 @@ def test_a_run_without_such_times(events):
 
 
 @pytest.mark.parametrize("executor", ["gang", "chain"])
-def test_a_run_is_shown_with_it(executor, tmp_path, capsys):
+def test_a_run_is_shown_with_it(executor, tmp_path, answer):
     datasets.blobs(tmp_path / "train")
     settings = Settings("softmax", batch_size=60, slice_rows=15, rounds=6)
     run = trained(
         tmp_path / "run", tmp_path / "train", settings, Execution("parallel", 2, executor=executor)
     )
-    assert main(["runs", "show", str(run.path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["scaling"]
+    found = json.loads(answer(0, "runs", "show", run.path, "--json").out)["scaling"]
     if executor == "chain":
         assert found is None
         return
     assert found["workers"] == 2
     assert 0 < found["parallel_share"] < 1
     assert 1 < found["speedup_of_2"] < found["speedup_of_8"] < 1 / found["serial_fraction"]
-    assert main(["runs", "show", str(run.path)]) == 0
-    assert "serial_fraction" in capsys.readouterr().out
+    assert "serial_fraction" in answer(0, "runs", "show", run.path).out

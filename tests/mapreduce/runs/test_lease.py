@@ -13,7 +13,6 @@ import sys
 import pytest
 
 import datasets
-import programs
 from builders import HERE
 from hdfs_utils.publish import replace
 from mapreduce.errors import LeaseError
@@ -22,6 +21,7 @@ from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
+from programs import fails
 
 #: Holds a lease until it is killed; a new process namespace gives it numbers of its own.
 HOLDER = """
@@ -98,10 +98,9 @@ def test_a_driver_in_another_container_is_not_disturbed(run, contained):
     assert theirs.namespace != lease.myself().namespace
     assert lease.is_alive(theirs)
     for options in ([], ["--take-over"]):
-        done = programs.gradreduce("resume", run.path, *options)
-        assert done.returncode == 75
-        assert f"in use by process {theirs.pid} on {theirs.host}, in another" in done.stderr
-        assert "Wait for it to end, or stop it where it runs" in done.stderr
+        said = fails(75, "resume", run.path, *options)
+        assert f"in use by process {theirs.pid} on {theirs.host}, in another" in said
+        assert "Wait for it to end, or stop it where it runs" in said
     assert lease.holder(run.path) == theirs
     assert run.summary()["state"] == "running"
     contained.kill()
@@ -166,9 +165,7 @@ WRONG = [
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"host": "a"}', *WRONG])
 def test_a_lease_that_cannot_be_read_is_taken_over_by_hand(run, content):
     replace(run.path / "lease.json", content)
-    done = programs.gradreduce("resume", run.path)
-    assert done.returncode == 75
-    assert "in use by another driver. If that driver has ended" in done.stderr
+    assert "in use by another driver. If that driver has ended" in fails(75, "resume", run.path)
     train(run, take_over=True)
 
 

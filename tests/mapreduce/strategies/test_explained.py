@@ -6,7 +6,6 @@ import pytest
 
 import datasets
 from builders import trained
-from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("pinned")
@@ -21,18 +20,16 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_round(name, tmp_path, capsys):
+def test_a_round(name, tmp_path, answer):
     changes, summed, is_mean = RUNS[name]
     settings = {"model": "mlp:6", "strategy": "averaging", "batch_size": 48, "slice_rows": 8}
     datasets.blobs(tmp_path / "data")
     made = Settings(**{**settings, "rounds": 4, **changes})
     run = trained(tmp_path / "run", tmp_path / "data", made)
-    assert main(["explain", str(run.path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(answer(0, "explain", run.path, "--json").out)
     assert (found["unit"], found["summed"], found["is_mean"]) == ("replica", summed, is_mean)
     assert [check["is_equal"] for check in found["checks"]] == [True] * len(found["checks"])
-    assert main(["explain", str(run.path)]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+    text = " ".join(answer(0, "explain", run.path).out.split())
     rows = sum(one["stop"] - one["start"] for one in found["slices"])
     assert f"3 replicas of {rows} rows give 3 {summed}s" in text
     assert ("norm of mean" in text) == is_mean

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import GRADREDUCE, gradreduce, ran, wait_until
+from programs import GRADREDUCE, fails, gradreduce, ran, wait_until
 from quick import cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "schedulers.md"
@@ -88,18 +88,16 @@ def test_what_a_job_says(folder, runner):
     ([], 2, "Missing argument 'JOB'"),
 )
 def test_an_error_is_one_object(folder, arguments, code, expected):
-    done = gradreduce("run", "--log-format", "json", *arguments, cwd=folder)
-    assert done.returncode == code
-    errors = [message for level, _, message in said(done.stderr) if level == "error"]
+    done = fails(code, "run", "--log-format", "json", *arguments, cwd=folder)
+    errors = [message for level, _, message in said(done) if level == "error"]
     assert len(errors) == 1
     assert expected in errors[0]
     assert not errors[0].startswith("error: ")
 
 
 def test_another_format_is_refused(folder):
-    done = gradreduce("run", "--log-format", "xml", "noisy.py", cwd=folder)
-    assert done.returncode == 2
-    assert "'xml' is not one of 'text', 'json'" in done.stderr
+    said = fails(2, "run", "--log-format", "xml", "noisy.py", cwd=folder)
+    assert "'xml' is not one of 'text', 'json'" in said
 
 
 def test_a_submitted_job_and_the_variable(folder):

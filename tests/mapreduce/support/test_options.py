@@ -15,7 +15,7 @@ import programs
 from mapreduce.errors import UsageError
 from mapreduce.plan.settings import Settings, make
 from mapreduce.support.options import POSITIVE, between, described, option, parse, spelled
-from programs import gradreduce, succeed
+from programs import fails, gradreduce, succeed
 from quick import cases
 
 
@@ -188,9 +188,8 @@ def test_an_optimizer_of_ones_own(tmp_path, monkeypatch):
     succeed("resume", "a", "--trust", "balls:ball", "-q")
     again = json.loads((tmp_path / "a" / "result.json").read_text())
     assert again["model_sha256"] == found[0]["model_sha256"]
-    done = gradreduce("train", data, "--run", "d", "--optimizer", "balls:ball:keep=1.5", *plan)
-    assert done.returncode == 2
-    assert "--optimizer balls:ball, option keep: expected a number in [0, 1), found" in done.stderr
+    said = fails(2, "train", data, "--run", "d", "--optimizer", "balls:ball:keep=1.5", *plan)
+    assert "--optimizer balls:ball, option keep: expected a number in [0, 1), found" in said
 
 
 def test_defaults_that_are_said_give_the_same_model(tmp_path):

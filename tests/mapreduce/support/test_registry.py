@@ -25,6 +25,7 @@ from mapreduce.runners.yarn import shipping
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import trust
 from mapreduce.training import creating
+from programs import fails
 from quick import cases, first_of
 
 MINE = '''\
@@ -150,10 +151,8 @@ class TestTrust:
         canary = tmp_path / "canary"
         (planted / "mine.py").write_text(f"open({str(canary)!r}, 'w')\n")
         for command in commands(run, tmp_path / "out"):
-            done = programs.gradreduce(*command, cwd=planted)
-            assert done.returncode == 2, done.stderr
-            assert "--trust mine:" in done.stderr
-            assert "Traceback" not in done.stderr
+            said = fails(2, *command, cwd=planted)
+            assert "--trust mine:" in said
         for command in (["runs", "show", run], ["runs", "list", run.parent]):
             assert "mine:Mine:1,2" in programs.succeed(*command, cwd=planted)
         assert not canary.exists()
@@ -201,9 +200,7 @@ class TestTrust:
         wrong = "def init(self, seed):\n        return super().init(seed).astype('f8')\n"
         command = ["train", "train", "--run", "run", "--model", "own:Own", "--rounds", 1]
         (tmp_path / "own.py").write_text(own + wrong)
-        done = programs.gradreduce(*command, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "expected float32" in done.stderr
+        assert "expected float32" in fails(2, *command, cwd=tmp_path)
         (tmp_path / "own.py").write_text(own + "pass\n")
         programs.succeed(*command, cwd=tmp_path)
 
@@ -319,14 +316,15 @@ def source(paths, dtype):
 """
 
 
-def test_a_reader_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_a_reader_of_ones_own(tmp_path, monkeypatch, answer):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planted.py").write_text(READER)
     (tmp_path / "rows.txt").write_text("0 1.5 2\n1 3 4\n1 5 6\n")
     command = ["data", "import", "--format", "planted:source", "rows.txt", "out"]
-    assert main([*command, "--label", "x"]) == 2
-    assert "--label is for csv, parquet, not for planted:source" in capsys.readouterr().err
-    assert main([*command, "--dtype", "float64", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert (
+        "--label is for csv, parquet, not for planted:source"
+        in answer(2, *command, "--label", "x").err
+    )
+    found = json.loads(answer(0, *command, "--dtype", "float64", "--json").out)
     assert (found["rows"], found["features"], found["dtype"]) == (3, 2, "float64")
     assert found["class_rows"] == [1, 2]

@@ -10,7 +10,6 @@ import pytest
 
 import mapreduce
 from builders import damages
-from mapreduce.cli.main import main
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.errors import DataError
 from reading import rows_of
@@ -57,10 +56,9 @@ WHAT = r"latin.parquet, row 2, column city: expected text in UTF-8, found b'K\xf
         (["split", "OUT", "--test", "0.5"], False),
     ],
 )
-def test_texts_that_are_not_utf8(latin, tmp_path, capsys, options, can_drop):
+def test_texts_that_are_not_utf8(latin, tmp_path, answer, options, can_drop):
     command, *rest = [str(tmp_path / "out") if one == "OUT" else one for one in options]
-    assert main(["data", command, str(latin), *rest]) == 65
-    message = capsys.readouterr().err
+    message = answer(65, "data", command, latin, *rest).err
     assert WHAT in message
     assert ("or leave the column out: --drop city" in message) == can_drop
 

@@ -437,8 +437,10 @@ class TestCommand:
         done = CliRunner().invoke(cli, ["data", "split", str(write(numbered(50))), str(out)])
         assert done.output == f"{out}/train.csv: 40 rows\n{out}/test.csv: 10 rows\n"
 
-    def test_errors(self, write, tmp_path, capsys):
+    def test_errors(self, write, tmp_path, answer):
         path = str(write(numbered(50)))
-        assert main(["data", "split", path, str(tmp_path / "out"), "--stratify", "kinds"]) == 2
-        assert "Did you mean kind?" in capsys.readouterr().err
+        assert (
+            "Did you mean kind?"
+            in answer(2, "data", "split", path, tmp_path / "out", "--stratify", "kinds").err
+        )
         assert main(["data", "split", path, path]) == 73

@@ -11,7 +11,6 @@ import datasets
 from builders import mean_gradient
 from gangs import Gang, initial, train
 from hdfs_utils.errors import StorageError
-from mapreduce.cli.main import main
 from mapreduce.errors import DataError, NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import pushes
@@ -368,14 +367,12 @@ class TestTheLogOf:
         with pytest.raises(StorageError, match=f"cannot read .*{file.name}: Is a directory"):
             replay(ended, tmp_path / "again", GANG, Events())
 
-    def test_what_is_shown_of_a_run(self, ended, file, capsys):
+    def test_what_is_shown_of_a_run(self, ended, file, answer):
         """A damaged log does not hide the rest."""
         whole = pushes.staleness(ended)
-        assert main(["runs", "show", str(ended.path)]) == 0
-        assert f"pushes            {whole.pushes}" in capsys.readouterr().out
+        assert f"pushes            {whole.pushes}" in answer(0, "runs", "show", ended.path).out
         file.write_bytes(file.read_bytes() + b"broken\n")
-        assert main(["runs", "show", str(ended.path)]) == 0
-        shown = capsys.readouterr()
+        shown = answer(0, "runs", "show", ended.path)
         assert shown.err.startswith(f"warning: {file}, line 16: expected a new unit and 3 version")
         assert ended.result().model_sha256 in shown.out
         assert "staleness" not in shown.out.replace("  staleness", "")

@@ -175,18 +175,19 @@ class TestRest:
         with pytest.raises(RestError, match="HTTP 404"):
             yarn.metrics()
 
-    def test_logs_of_a_job_that_left_no_history(self, yarn, capsys, monkeypatch):
+    def test_logs_of_a_job_that_left_no_history(self, yarn, answer, monkeypatch):
         app = {"name": "words", "state": "KILLED", "finalStatus": "KILLED"}
         Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app}
-        assert main(["logs", APPLICATION]) == 69
-        said = capsys.readouterr().err
+        said = answer(69, "logs", APPLICATION).err
         assert f"{APPLICATION}, words: killed\n" in said
         assert "HTTP 404" in said
         assert "not of a job that was killed" in said
         Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app | {"name": "more"}}
         monkeypatch.setattr(installation.Installation, "history_server", "http://127.0.0.1:1")
-        assert main(["logs", APPLICATION]) == 69
-        assert "the job history server knows them. Start it: mapred" in capsys.readouterr().err
+        assert (
+            "the job history server knows them. Start it: mapred"
+            in answer(69, "logs", APPLICATION).err
+        )
         assert "no attempt failed" not in said
 
     def test_what_a_killed_driver_left_is_ended(self, yarn, monkeypatch):
@@ -267,10 +268,9 @@ class TestRefused:
             refused.kill("application_1_0003")
         assert error.value.status is not None
 
-    def test_logs(self, refused, monkeypatch, capsys):
+    def test_logs(self, refused, monkeypatch, answer):
         monkeypatch.setattr(installation, "find", lambda: refused.installation)
-        assert main(["logs", APPLICATION]) == 0
-        told = capsys.readouterr()
+        told = answer(0, "logs", APPLICATION)
         assert told.out == "Container: container_1_0002_01_000002\n"
         assert told.err.startswith(f"{APPLICATION}, words: failed\n")
 
@@ -616,12 +616,14 @@ class TestWaiting:
         assert caplog.text.count("--queue-wait cannot be kept") == 1
 
     @pytest.mark.parametrize("given", ["-1", "nan"])
-    def test_a_limit_that_is_no_time(self, installed, tmp_path, capsys, given):
+    def test_a_limit_that_is_no_time(self, installed, tmp_path, answer, given):
         installed()
         (tmp_path / "in").touch()
         command = ["run", "jobs/word_count.py", "-r", "hadoop", "--no-conf", "--queue-wait", given]
-        assert main([*command, str(tmp_path / "in")]) == 2
-        assert f"--queue-wait: expected seconds, found {float(given)!r}" in capsys.readouterr().err
+        assert (
+            f"--queue-wait: expected seconds, found {float(given)!r}"
+            in answer(2, *command, tmp_path / "in").err
+        )
 
 
 @cases(
@@ -751,13 +753,7 @@ if "DEBUG" in os.environ.get("HADOOP_ROOT_LOGGER", ""):
 sys.exit("Streaming Command Failed!")
 """
         arguments = [
-            sys.executable,
-            "-c",
-            program,
-            "-D",
-            "a.b=1",
-            "-D",
-            "mapreduce.job.reduces=four",
+            *(sys.executable, "-c", program, "-D", "a.b=1", "-D", "mapreduce.job.reduces=four"),
         ]
         client = Client(yarn, "tag", "step 1 of 1", arguments, os.environ)
         outcome = client.run(Program(arguments, os.environ))
