@@ -87,7 +87,7 @@ def judged(found, kinds):
         assert is_lawless or kind not in strangers.LAWLESS
 
 
-def test_a_class(grade, tmp_path, answer):
+def test_a_class(grade, tmp_path, capsys):
     kinds = {
         "Ada": "right",
         "=1+1": "right by lists",
@@ -118,10 +118,8 @@ def test_a_class(grade, tmp_path, answer):
     assert again == found | {"Di": again["Di"]}
     assert again["Di"]["answer"] == "wrong"
     given = [str(tmp_path / "submissions"), "--exercise", "4b", "--again"]
-    assert (
-        "holds grades of exercise 4, which are not"
-        in answer(73, "grade", *given, "--output-dir", tmp_path / "grades").err
-    )
+    assert main(["grade", *given, "--output-dir", str(tmp_path / "grades")]) == 73
+    assert "holds grades of exercise 4, which are not" in capsys.readouterr().err
     # Other hidden inputs are another grade.
     for path in (tmp_path / "submissions").iterdir():
         if path.stem != "Ada":
@@ -184,7 +182,7 @@ def test_a_page_in_a_browser(grade, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_folder_for_each_student(tmp_path, answer, monkeypatch):
+def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
     # As in the command's own process.
     monkeypatch.setattr("__main__.__spec__", None)
     for name, files in {
@@ -204,10 +202,8 @@ def test_a_folder_for_each_student(tmp_path, answer, monkeypatch):
     with (tmp_path / "all" / "sparse.py").open("wb") as file:
         file.truncate(30 << 30)
     given = [str(tmp_path / "all"), "--exercise", "4", "--output-dir", str(tmp_path / "grades")]
-    found = {
-        one["student"]: one
-        for one in json.loads(answer(0, "grade", *given, *LIMITS, "--json").out)["grades"]
-    }
+    assert main(["grade", *given, *LIMITS, "--json"]) == 0
+    found = {one["student"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
     assert [found[name]["answer"] for name in ("one", "two", "main", "none")] == [
         *("right", "none", "right", "none")
     ]
@@ -264,7 +260,7 @@ def test_trusted_ones_are_stopped_too(grade):
 
 
 @pytest.mark.slow
-def test_a_reference_that_breaks_a_law(tmp_path, answer):
+def test_a_reference_that_breaks_a_law(tmp_path, capsys):
     text = (FOLDER / "04_ranges" / "exercise.py").read_text()
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "exercise.py").write_text(
@@ -272,10 +268,8 @@ def test_a_reference_that_breaks_a_law(tmp_path, answer):
     )
     (tmp_path / "Ada.py").write_text(strangers.RIGHT["right"])
     given = [str(tmp_path / "Ada.py"), "--exercise", str(tmp_path / "own")]
-    assert (
-        "the reference itself breaks the law combiner"
-        in answer(65, "grade", *given, "--output-dir", tmp_path / "grades").err
-    )
+    assert main(["grade", *given, "--output-dir", str(tmp_path / "grades")]) == 65
+    assert "the reference itself breaks the law combiner" in capsys.readouterr().err
     assert not (tmp_path / "grades").exists()
 
 
