@@ -1,5 +1,7 @@
 """What tests make again and again: datasets of rows in memory, and short trainings."""
 
+import ast
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -79,6 +81,15 @@ def imported(
     rows = Rows(flat, labels, weights)
     import_rows(Source([rows], shape, scale, 0, {"format": "test"}, **more), folder, 0)
     return Dataset(folder)
+
+
+def keywords(text: str) -> dict[str, Any]:
+    """Keywords from words, as ``rounds=3 optimizer=adam``; values are Python's, or else texts."""
+    values: dict[str, Any] = dict(word.split("=", 1) for word in text.split())
+    for name, value in values.items():
+        with contextlib.suppress(ValueError, SyntaxError):
+            values[name] = ast.literal_eval(value)
+    return values
 
 
 def create(path: Path, data: Path, settings: Settings, evaluation: Path | None = None) -> RunDir:

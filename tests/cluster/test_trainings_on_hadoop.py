@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 import datasets
+from builders import keywords
 from hdfs_utils.paths import RemotePath
 from mapreduce.cli.main import main
 from mapreduce.data.copying import copy
@@ -34,20 +35,13 @@ SETTINGS = Settings("mlp:9", optimizer="adam", batch_size=96, rounds=3)
 #: Each replica has a state of its own, in messages that are compressed.
 REPLICAS = replace(
     SETTINGS,
-    strategy="averaging",
-    replicas=3,
-    replica_state="keep",
-    compress="topk:0.05",
-    slice_rows=8,
+    **keywords("strategy=averaging replicas=3 replica_state=keep compress=topk:0.05 slice_rows=8"),
 )
 #: Its class comes with the job; it has a buffer, and dropout.
 OWN = replace(
     SETTINGS,
-    model="running_mean:RunningMean",
-    optimizer="momentum",
-    rounds=40,
-    checkpoint_every=10,
-    eval_every=20,
+    **keywords("model=running_mean:RunningMean optimizer=momentum rounds=40 checkpoint_every=10"),
+    **keywords("eval_every=20"),
 )
 GANG = Execution("hadoop", 3, blocks=3, executor="gang", gang_wait=120)
 

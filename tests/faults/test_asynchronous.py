@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import programs
-from builders import blobs_in, killed
+from builders import blobs_in, keywords, killed
 from gangs import ranks
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import pushes
@@ -26,15 +26,8 @@ pytestmark = pytest.mark.fault
 #: Three pages of parameters, so that there are three servers.
 SETTINGS = Settings(
     "dense:600,batchnorm,relu,dropout:0.5",
-    strategy="downpour",
-    asynchronous=True,
-    optimizer="adam",
-    learning_rate=0.002,
-    replicas=4,
-    batch_size=32,
-    slice_rows=8,
-    rounds=300,
-    checkpoint_every=120,
+    **keywords("strategy=downpour asynchronous=True optimizer=adam learning_rate=0.002 replicas=4"),
+    **keywords("batch_size=32 slice_rows=8 rounds=300 checkpoint_every=120"),
 )
 
 data = blobs_in(train=(64, 48, 33), features=60)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import programs
-from builders import blobs_in
+from builders import blobs_in, keywords
 from gangs import ranks
 from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
@@ -25,13 +25,8 @@ from quick import first_of
 pytestmark = pytest.mark.fault
 
 SETTINGS = Settings(
-    model="mlp:9",
-    optimizer="adam",
-    batch_size=96,
-    slice_rows=12,
-    rounds=1500,
-    checkpoint_every=200,
-    eval_every=300,
+    **keywords("model=mlp:9 optimizer=adam batch_size=96 slice_rows=12 rounds=1500"),
+    **keywords("checkpoint_every=200 eval_every=300"),
 )
 data = blobs_in(train=(200, 170, 97), test=(60,))
 

@@ -13,7 +13,7 @@ import pytest
 
 import datasets
 import mapreduce
-from builders import HERE
+from builders import HERE, keywords
 from mapreduce.data import standardisation
 from mapreduce.data.readers import csv, opening
 from mapreduce.data.readers.reading import Reading
@@ -88,12 +88,8 @@ def programs(tmp_path_factory):
     learned = mapreduce.train(
         path,
         "logistic",
-        id="id",
-        weights="weight",
         run=folder / "of-a-table",
-        progress=False,
-        executor="here",
-        rounds=1,
+        **keywords("id=id weights=weight progress=False executor=here rounds=1"),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "BLOCK_BYTES", 1 << 14)

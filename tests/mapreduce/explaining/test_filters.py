@@ -12,7 +12,7 @@ from rich.console import Console
 from test_explain import require_whole
 
 import naive
-from builders import trained
+from builders import keywords, trained
 from mapreduce.checking.notebook import Explained
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
@@ -29,12 +29,8 @@ from mapreduce.runs import checkpoint
 
 SETTINGS = Settings(
     "conv:10x3:stride=2:padding=1,relu,pool:2",
-    augment="flip,crop:2",
-    batch_size=40,
-    slice_rows=10,
-    rounds=2,
-    checkpoint_every=1,
-    seed=4,
+    **keywords("augment=flip,crop:2 batch_size=40 slice_rows=10 rounds=2 checkpoint_every=1"),
+    **keywords("seed=4"),
 )
 
 

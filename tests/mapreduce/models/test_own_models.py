@@ -4,6 +4,7 @@ import pytest
 
 import datasets
 import mapreduce
+from builders import keywords
 from mapreduce.errors import UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.runs.directory import RunDir
@@ -201,12 +202,8 @@ def test_one_that_keeps_it_is_evaluated_by_its_own_loss(data):
     run = mapreduce.train(
         data,
         "own_squares:Squares",
-        run="run",
         eval=data,
-        rounds=3,
-        learning_rate=1e-3,
-        runner="inline",
-        progress=False,
+        **keywords("run=run rounds=3 learning_rate=1e-3 runner=inline progress=False"),
     )
     losses = run.evaluations.column("loss").to_pylist()
     assert losses[-1] < 2

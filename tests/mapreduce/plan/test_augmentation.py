@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive
-from builders import imported, params_of, trained
+from builders import imported, keywords, params_of, trained
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
@@ -63,13 +63,9 @@ def test_sparse_rows_of_a_stranger():
 
 
 SETTINGS = Settings(
-    model="mlp:8",
-    optimizer="momentum",
-    augment="flip,crop:2",
-    batch_size=24,
-    slice_rows=6,
-    epochs=2,
     class_weight="0=2",
+    **keywords("model=mlp:8 optimizer=momentum augment=flip,crop:2 batch_size=24 slice_rows=6"),
+    **keywords("epochs=2"),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import datasets
 import programs
-from builders import GANG, HERE, blobs_in, create, state_of, trained
+from builders import GANG, HERE, blobs_in, create, keywords, state_of, trained
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
@@ -23,14 +23,8 @@ from mapreduce.training import creating, driver
 #: Three pages of parameters, and nine rounds in an epoch, of which the last one has fewer slices.
 SETTINGS = Settings(
     "mlp:700",
-    strategy="averaging",
-    batch_size=32,
-    slice_rows=4,
-    rounds=6,
-    checkpoint_every=4,
-    replicas=3,
-    optimizer="momentum",
-    replica_state="keep",
+    **keywords("strategy=averaging batch_size=32 slice_rows=4 rounds=6 checkpoint_every=4"),
+    **keywords("replicas=3 optimizer=momentum replica_state=keep"),
 )
 FORMATS = ["fp16", "onebit", "topk:0.01"]
 

@@ -14,6 +14,7 @@ from builders import (
     INLINE,
     blobs_in,
     create,
+    keywords,
     mean_gradient,
     plan_and_params,
     state_of,
@@ -38,14 +39,8 @@ from quick import cases
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
 SETTINGS = Settings(
     "mlp:700",
-    strategy="downpour",
-    replicas=3,
-    staleness=5,
-    batch_size=32,
-    slice_rows=4,
-    rounds=9,
-    checkpoint_every=4,
-    learning_rate=0.05,
+    **keywords("strategy=downpour replicas=3 staleness=5 batch_size=32 slice_rows=4 rounds=9"),
+    **keywords("checkpoint_every=4 learning_rate=0.05"),
 )
 
 data = blobs_in(train=(56, 48), features=50)

@@ -5,21 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import imported, params_of, trained
+from builders import imported, keywords, params_of, trained
 from mapreduce import models
 from mapreduce.data.shards import Dataset
 from mapreduce.plan.settings import Settings
 
 SETTINGS = Settings(
-    model="running-mean",
-    optimizer="momentum",
-    weight_decay=0.1,
-    l2=0.1,
-    clip_norm=0.5,
-    batch_size=24,
-    slice_rows=6,
-    epochs=3,
     class_weight="0=2,1=1,2=0.5",
+    **keywords("model=running-mean optimizer=momentum weight_decay=0.1 l2=0.1 clip_norm=0.5"),
+    **keywords("batch_size=24 slice_rows=6 epochs=3"),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from builders import CHAIN, GANG, HERE, blobs_in, create, sha256, stopped, trained
+from builders import CHAIN, GANG, HERE, blobs_in, create, keywords, sha256, stopped, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context, Key
@@ -28,14 +28,8 @@ from quick import cases
 #: the last one of an epoch has one.
 SETTINGS = Settings(
     "mlp:700",
-    strategy="tournament",
-    batch_size=32,
-    slice_rows=4,
-    rounds=9,
-    checkpoint_every=4,
-    replicas=4,
-    held_out=20,
-    optimizer="momentum",
+    **keywords("strategy=tournament batch_size=32 slice_rows=4 rounds=9 checkpoint_every=4"),
+    **keywords("replicas=4 held_out=20 optimizer=momentum"),
 )
 
 data = blobs_in(train=(128, 88, 64), features=50)

@@ -8,7 +8,7 @@ import pytest
 from mrjob.step import StepFailedException
 
 import datasets
-from builders import mean_gradient
+from builders import keywords, mean_gradient
 from gangs import Gang, initial, train
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError, NonFiniteError, UsageError
@@ -28,14 +28,8 @@ from quick import cases, first_of
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
 SETTINGS = Settings(
     "mlp:700",
-    strategy="downpour",
-    asynchronous=True,
-    replicas=3,
-    batch_size=32,
-    slice_rows=4,
-    rounds=10,
-    checkpoint_every=5,
-    learning_rate=0.05,
+    **keywords("strategy=downpour asynchronous=True replicas=3 batch_size=32 slice_rows=4"),
+    **keywords("rounds=10 checkpoint_every=5 learning_rate=0.05"),
 )
 CNN = "conv:8x3:padding=1,batchnorm,relu,pool:2,dropout:0.25,dense:250,batchnorm,relu"
 GANG = Execution("parallel", 3, executor="gang", blocks=3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from builders import blobs_in, left_by
+from builders import blobs_in, keywords, left_by
 from gangs import train
 from mapreduce.engine.executor import Limit
 from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
@@ -201,11 +201,8 @@ PLANS = {
     "sync": SETTINGS,
     "averaging": replace(
         SETTINGS,
-        strategy="averaging",
-        replicas=5,
-        local_steps=2,
-        replica_state="keep",
-        compress="topk:0.1",
+        **keywords("strategy=averaging replicas=5 local_steps=2 replica_state=keep"),
+        **keywords("compress=topk:0.1"),
     ),
 }
 

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 import gang_rank
 import programs
-from builders import images_and_text, imported, left_by
+from builders import images_and_text, imported, keywords, left_by
 from gangs import Gang, initial, train
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.rendezvous import Meeting
@@ -30,12 +30,10 @@ PLANS = {
     # The second stage has no parameters in the first pages, and the last one ends within a page.
     "dense": Settings(model="dense:90,relu,dense:60,tanh", clip_norm=0.5, l2=1e-3),
     "cnn": Settings(
-        model="conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
-        "dropout:0.25,dense:250,batchnorm,relu,dropout:0.5",
-        optimizer="adam",
-        learning_rate=0.003,
-        augment="flip",
-        class_weight="balanced",
+        **keywords(
+            "model=conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,dropout:0.25,dense:250,batchnorm,relu,dropout:0.5"
+        ),
+        **keywords("optimizer=adam learning_rate=0.003 augment=flip class_weight=balanced"),
     ),
     "gru": Settings(model="embedding:8,gru:96,dropout:0.2,layernorm", optimizer="adam"),
     "numbers": Settings(model="dense:90,batchnorm,gelu,dense:9", learning_rate=0.01),
