@@ -11,6 +11,7 @@ import pytest
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import cifar10
 from mapreduce.errors import DataError
+from quick import cases
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -67,9 +68,12 @@ def test_other_names_are_refused(write, tmp_path, text):
         cifar10.source([write(content(images(1), [0]))])
 
 
-@pytest.mark.parametrize(
-    ("cut", "record", "offset", "found"),
-    [(1, 2, 6146, 3072), (3072, 2, 6146, 1), (3074, 1, 3073, 3072), (9218, 0, 0, 1)],
+@cases(
+    "cut, record, offset, found",
+    (1, 2, 6146, 3072),
+    (3072, 2, 6146, 1),
+    (3074, 1, 3073, 3072),
+    (9218, 0, 0, 1),
 )
 @pytest.mark.parametrize("packed", [False, True])
 def test_truncated(write, cut, record, offset, found, packed):

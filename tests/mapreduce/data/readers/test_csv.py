@@ -10,6 +10,7 @@ from mapreduce.data.readers import csv, opening, records
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, UsageError
+from quick import cases
 from reading import rows_in, rows_of, source_of
 
 
@@ -25,28 +26,26 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(csv, "BLOCK_BYTES", 64)
 
 
-@pytest.mark.parametrize(
-    ("text", "label", "expected", "column"),
-    [
-        ("x,y,z\n1,2,3\n", None, ([[1, 2]], ["3"]), "z"),
-        ("x,label,z\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
-        ("x,label,z\n1,2,3\n", "x", ([[2, 3]], ["1"]), "x"),
-        (" x , y\n1,2\n", "x", ([[2]], ["1"]), "x"),
-        ("z,label,a\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
-        # A column without a name is called "column 1".
-        (",a,label\n0,5,u\n1,6,v\n", None, ([[0, 5], [1, 6]], ["u", "v"]), "label"),
-        ("1,2,3\n4,5,6\n", None, ([[1, 2], [4, 5]], ["3", "6"]), "3"),
-        ("1,2,3\n4,5,6\n", "1", ([[2, 3], [5, 6]], ["1", "4"]), "1"),
-        # Words and numbers in one line: a header by the label's name, a row by its number.
-        ("label,0,1\nu,5,6\n", None, ([[5, 6]], ["u"]), "label"),
-        ("0,1,kind\n5,6,u\n", "kind", ([[5, 6]], ["u"]), "kind"),
-        ("5,6,u\n7,8,v\n", "3", ([[5, 6], [7, 8]], ["u", "v"]), "3"),
-        # Numbers alone: a column's name or number tells, if it is not both.
-        ("1990,2015,2020\n5,6,7\n", "2020", ([[5, 6]], ["7"]), "2020"),
-        ("land,2015,2020\n4,5,6\n", "2020", ([[4, 5]], ["6"]), "2020"),
-        ("0.5,7,9\n5,6,8\n", "7", ([[5, 8]], ["6"]), "7"),
-        ("0,1,2\n5,6,7\n", "3", ([[0, 1], [5, 6]], ["2", "7"]), "3"),
-    ],
+@cases(
+    "text, label, expected, column",
+    ("x,y,z\n1,2,3\n", None, ([[1, 2]], ["3"]), "z"),
+    ("x,label,z\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
+    ("x,label,z\n1,2,3\n", "x", ([[2, 3]], ["1"]), "x"),
+    (" x , y\n1,2\n", "x", ([[2]], ["1"]), "x"),
+    ("z,label,a\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
+    # A column without a name is called "column 1".
+    (",a,label\n0,5,u\n1,6,v\n", None, ([[0, 5], [1, 6]], ["u", "v"]), "label"),
+    ("1,2,3\n4,5,6\n", None, ([[1, 2], [4, 5]], ["3", "6"]), "3"),
+    ("1,2,3\n4,5,6\n", "1", ([[2, 3], [5, 6]], ["1", "4"]), "1"),
+    # Words and numbers in one line: a header by the label's name, a row by its number.
+    ("label,0,1\nu,5,6\n", None, ([[5, 6]], ["u"]), "label"),
+    ("0,1,kind\n5,6,u\n", "kind", ([[5, 6]], ["u"]), "kind"),
+    ("5,6,u\n7,8,v\n", "3", ([[5, 6], [7, 8]], ["u", "v"]), "3"),
+    # Numbers alone: a column's name or number tells, if it is not both.
+    ("1990,2015,2020\n5,6,7\n", "2020", ([[5, 6]], ["7"]), "2020"),
+    ("land,2015,2020\n4,5,6\n", "2020", ([[4, 5]], ["6"]), "2020"),
+    ("0.5,7,9\n5,6,8\n", "7", ([[5, 8]], ["6"]), "7"),
+    ("0,1,2\n5,6,7\n", "3", ([[0, 1], [5, 6]], ["2", "7"]), "3"),
 )
 def test_header_and_label(write, text, label, expected, column):
     path = write(text)
@@ -65,20 +64,18 @@ NO_COLUMN = "{} has no such column; it has "
 NO_HEADER = "1, 2. Say --header if its first line has the names"
 
 
-@pytest.mark.parametrize(
-    ("text", "fields", "message"),
-    [
-        ("x,y\n1,2\n", {}, f"{NO_LABEL}x, y"),
-        ("x,Label\n1,2\n", {}, f"{NO_LABEL}x, Label"),
-        ("1,2\n3,4\n", {}, NO_LABEL + NO_HEADER),
-        ("x,y\n1,2\n", {"label": "z"}, f"--label z: {NO_COLUMN}x, y."),
-        ("1,2\n3,4\n", {"label": "3"}, f"--label 3: {NO_COLUMN}{NO_HEADER}"),
-        ("x,y\n1,2\n", {"label": "y", "weights": "z"}, f"--weights z: {NO_COLUMN}x, y."),
-        (
-            *("x,y\n1,2\n", {"label": "y", "weights": "y"}),
-            "--label and --weights are both y: name two columns",
-        ),
-    ],
+@cases(
+    "text, fields, message",
+    ("x,y\n1,2\n", {}, f"{NO_LABEL}x, y"),
+    ("x,Label\n1,2\n", {}, f"{NO_LABEL}x, Label"),
+    ("1,2\n3,4\n", {}, NO_LABEL + NO_HEADER),
+    ("x,y\n1,2\n", {"label": "z"}, f"--label z: {NO_COLUMN}x, y."),
+    ("1,2\n3,4\n", {"label": "3"}, f"--label 3: {NO_COLUMN}{NO_HEADER}"),
+    ("x,y\n1,2\n", {"label": "y", "weights": "z"}, f"--weights z: {NO_COLUMN}x, y."),
+    (
+        *("x,y\n1,2\n", {"label": "y", "weights": "y"}),
+        "--label and --weights are both y: name two columns",
+    ),
 )
 def test_columns_that_are_not_there_or_have_two_roles(write, text, fields, message):
     path = write(text)
@@ -94,18 +91,16 @@ def test_without_labels(write, text, rows):
     assert np.shape(features) == (rows, 2)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "x,y,label\r\n1,2,a\r\n3,4,b\r\n",
-        "x,y,label\r1,2,a\r3,4,b\r",
-        "\ufeffx,y,label\n1,2,a\n3,4,b\n",
-        "x,y,label\n1,2,a\n3,4,b",
-        "x,y,label\n\n1,2,a\n\n\n3,4,b\n\n",
-        'x,"y",label\n"1",2,"a"\n3,"4",b\n',
-        "x,y,label\n 1, 2, a\n3 ,4\t,b \n",
-        "x,y,label\n+1,2e0,a\n3.,0.4e1,b\n",
-    ],
+    "x,y,label\r\n1,2,a\r\n3,4,b\r\n",
+    "x,y,label\r1,2,a\r3,4,b\r",
+    "\ufeffx,y,label\n1,2,a\n3,4,b\n",
+    "x,y,label\n1,2,a\n3,4,b",
+    "x,y,label\n\n1,2,a\n\n\n3,4,b\n\n",
+    'x,"y",label\n"1",2,"a"\n3,"4",b\n',
+    "x,y,label\n 1, 2, a\n3 ,4\t,b \n",
+    "x,y,label\n+1,2e0,a\n3.,0.4e1,b\n",
 )
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
 def test_ways_to_write_the_same(write, text, packed):
@@ -124,21 +119,19 @@ def test_quoted_labels(write):
     assert decode([write(text)])[1] == ["a,b", 'say "hi"', "Zürich", "NA", "null"]
 
 
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [
-        (["10", "9", " 2"], (2, 9, 10)),
-        (["10", "9", "2.0"], (2, 9, 10)),
-        (["1", "-0.0", "1.0", "1.", "0"], (0, 1)),
-        (["1.5", "1.0", "x"], ("1.0", "1.5", "x")),
-        (["10", "09", "2"], ("09", "10", "2")),
-        (["b", "a", "10"], ("10", "a", "b")),
-        (["1", "9223372036854775809"], ("1", "9223372036854775809")),
-        (["-1", "9223372036854775808", "10", "9"], ("-1", "10", "9", "9223372036854775808")),
-        (["9223372036854775807", "-9223372036854775808"], (-(2**63), 2**63 - 1)),
-        (["1" * 900, "2"], ("1" * 900, "2")),
-        (["1", "01", "true"], ("01", "1", "true")),
-    ],
+@cases(
+    "labels, classes",
+    (["10", "9", " 2"], (2, 9, 10)),
+    (["10", "9", "2.0"], (2, 9, 10)),
+    (["1", "-0.0", "1.0", "1.", "0"], (0, 1)),
+    (["1.5", "1.0", "x"], ("1.0", "1.5", "x")),
+    (["10", "09", "2"], ("09", "10", "2")),
+    (["b", "a", "10"], ("10", "a", "b")),
+    (["1", "9223372036854775809"], ("1", "9223372036854775809")),
+    (["-1", "9223372036854775808", "10", "9"], ("-1", "10", "9", "9223372036854775808")),
+    (["9223372036854775807", "-9223372036854775808"], (-(2**63), 2**63 - 1)),
+    (["1" * 900, "2"], ("1" * 900, "2")),
+    (["1", "01", "true"], ("01", "1", "true")),
 )
 def test_classes(write, tmp_path, labels, classes):
     text = "x,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
@@ -168,13 +161,11 @@ def test_several_files(write):
     assert source_of("csv", [one, two]).bytes > one.stat().st_size
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("x,label\n1,2\n", "x,z,label\n1,2,3\n"),
-        ("x,label\n1,2\n", "1,2\n3,4\n"),
-        ("1,2\n3,4\n", "1,2,3\n4,5,6\n"),
-    ],
+@cases(
+    "first, second",
+    ("x,label\n1,2\n", "x,z,label\n1,2,3\n"),
+    ("x,label\n1,2\n", "1,2\n3,4\n"),
+    ("1,2\n3,4\n", "1,2,3\n4,5,6\n"),
 )
 def test_files_of_other_columns(write, first, second):
     paths = [write(first, "one.csv"), write(second, "two.csv")]
@@ -229,16 +220,14 @@ def test_missing_number(write, small_blocks, before, word):
 
 
 @pytest.mark.parametrize("before", [0, 1, 60], ids="{} rows before".format)
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        (["1"], ": expected 3 fields, found 1"),
-        (["1,2"], ": expected 3 fields, found 2"),
-        (["1,2,a,4", "1,2,a,"], ": expected 3 fields, found 4"),
-        (["1,inf,a", "1,1e400,a"], ", column y: expected a finite number, found inf"),
-        (["1,-Infinity,a"], ", column y: expected a finite number, found -inf"),
-        (["1,2,", "1,2, ", '1,2,""'], ", column label: expected a label"),
-    ],
+@cases(
+    "rows, told",
+    (["1"], ": expected 3 fields, found 1"),
+    (["1,2"], ": expected 3 fields, found 2"),
+    (["1,2,a,4", "1,2,a,"], ": expected 3 fields, found 4"),
+    (["1,inf,a", "1,1e400,a"], ", column y: expected a finite number, found inf"),
+    (["1,-Infinity,a"], ", column y: expected a finite number, found -inf"),
+    (["1,2,", "1,2, ", '1,2,""'], ", column label: expected a label"),
 )
 def test_bad_row(write, small_blocks, before, rows, told):
     for row in rows:
@@ -248,12 +237,10 @@ def test_bad_row(write, small_blocks, before, rows, told):
         assert str(caught.value).startswith(f"{path}, row {before + 1}{told}")
 
 
-@pytest.mark.parametrize(
+@cases(
     "first",
-    [
-        *("0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"', "5.1,3.5,setosa", "0,1,kind", "?,1,2"),
-        *("2019,2020,2021", ",1990,2020"),
-    ],
+    *("0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"', "5.1,3.5,setosa", "0,1,kind", "?,1,2"),
+    *("2019,2020,2021", ",1990,2020"),
 )
 def test_line_that_may_be_header_or_row_is_not_guessed(write, first):
     columns = first.split(",")
@@ -314,26 +301,24 @@ def test_a_long_line_comes_whole(write, small_blocks):
     assert found == ([[1], [2], [3]], ["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("", "is empty: expected rows of fields"),
-        ("\n1,2\n", "starts with an empty line"),
-        (b"PK\x03\x04" + bytes(99), "ZIP, or a workbook of Excel"),
-        ('"x\ny,label\n1,2\n', 'line 1: a quote, ", is left open'),
-        ('"x\ny"z,label\n1,2\n', 'line 1: a quote, ", is left open'),
-        ("x,y,label\n", "has no rows after its header, x, y, label"),
-        ("x,y,label", "has no rows after its header"),
-        ("x,y,label\n\n\r\n", "has no rows after its header"),
-        ("x,y,x\n1,2,3\n", "two columns have the same name, x, in x, y, x"),
-        ("label\n1\n", "has no column that can be a feature: label"),
-        ("1\n2\n", "has no column that can be a feature: 1"),
-        (bytes(range(256)), "is UTF-16 text, or none"),
-        ("é,label\n1,2\n".encode("latin-1"), "is not utf-8 text: .* Say --encoding, such as la"),
-        ("x,label\n1,é\n".encode("utf-16"), "is UTF-16 text, or none. .* iconv -f utf-16 -t utf"),
-        ("x,label\n1,é\n".encode("utf-16-le"), "is UTF-16 text, or none"),
-        ('"' + "x" * 200_000 + '",y\n', "has no rows after its header"),
-    ],
+@cases(
+    "content, complaint",
+    ("", "is empty: expected rows of fields"),
+    ("\n1,2\n", "starts with an empty line"),
+    (b"PK\x03\x04" + bytes(99), "ZIP, or a workbook of Excel"),
+    ('"x\ny,label\n1,2\n', 'line 1: a quote, ", is left open'),
+    ('"x\ny"z,label\n1,2\n', 'line 1: a quote, ", is left open'),
+    ("x,y,label\n", "has no rows after its header, x, y, label"),
+    ("x,y,label", "has no rows after its header"),
+    ("x,y,label\n\n\r\n", "has no rows after its header"),
+    ("x,y,x\n1,2,3\n", "two columns have the same name, x, in x, y, x"),
+    ("label\n1\n", "has no column that can be a feature: label"),
+    ("1\n2\n", "has no column that can be a feature: 1"),
+    (bytes(range(256)), "is UTF-16 text, or none"),
+    ("é,label\n1,2\n".encode("latin-1"), "is not utf-8 text: .* Say --encoding, such as la"),
+    ("x,label\n1,é\n".encode("utf-16"), "is UTF-16 text, or none. .* iconv -f utf-16 -t utf"),
+    ("x,label\n1,é\n".encode("utf-16-le"), "is UTF-16 text, or none"),
+    ('"' + "x" * 200_000 + '",y\n', "has no rows after its header"),
     ids=lambda value: repr(value[:12]),
 )
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
@@ -344,12 +329,10 @@ def test_file_that_is_no_table(write, content, complaint, packed):
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        (b"1,2,caf\xe9\n", "row 5001, column label: 'caf.udce9' is not UTF-8 text"),
-        (b"1,\xe9,cafe\n", "row 5001, column y: '.udce9' is not UTF-8 text"),
-    ],
+@cases(
+    "row, complaint",
+    (b"1,2,caf\xe9\n", "row 5001, column label: 'caf.udce9' is not UTF-8 text"),
+    (b"1,\xe9,cafe\n", "row 5001, column y: '.udce9' is not UTF-8 text"),
     ids=["label", "feature"],
 )
 def test_other_encoding_far_into_the_file(write, row, complaint):
@@ -358,14 +341,12 @@ def test_other_encoding_far_into_the_file(write, row, complaint):
         decode([path])
 
 
-@pytest.mark.parametrize(
-    ("text", "fields", "expected"),
-    [
-        # Numbers to be predicted keep the digits of the file, whatever the features' type.
-        ("x,w,label,y\n1,2,0.1,3\n4,0,-1e3,6\n", {"weights": "w"}, [[[1, 3], [4, 6]], [0.1, -1e3]]),
-        ("1,0.1,2\n4,0.2,0\n", {"weights": "3"}, [[[1], [4]], [0.1, 0.2]]),
-        ("x,y,w\n1,a,2\n4,b,0\n", {"label": "y", "weights": "w"}, [[[1], [4]], ["a", "b"]]),
-    ],
+@cases(
+    "text, fields, expected",
+    # Numbers to be predicted keep the digits of the file, whatever the features' type.
+    ("x,w,label,y\n1,2,0.1,3\n4,0,-1e3,6\n", {"weights": "w"}, [[[1, 3], [4, 6]], [0.1, -1e3]]),
+    ("1,0.1,2\n4,0.2,0\n", {"weights": "3"}, [[[1], [4]], [0.1, 0.2]]),
+    ("x,y,w\n1,a,2\n4,b,0\n", {"label": "y", "weights": "w"}, [[[1], [4]], ["a", "b"]]),
 )
 def test_numbers_to_be_predicted_and_weights(write, text, fields, expected):
     task = "classification" if "a" in expected[1] else "regression"
@@ -374,16 +355,14 @@ def test_numbers_to_be_predicted_and_weights(write, text, fields, expected):
     assert (found.weights.tolist(), found.weights.dtype) == ([2, 0], np.float64)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
-        ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
-        ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
-        ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
-        ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
-        ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),
-    ],
+@cases(
+    "text, expected",
+    ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
+    ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
+    ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
+    ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
+    ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
+    ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),
 )
 def test_bad_numbers_to_be_predicted_and_weights(write, text, expected):
     path = write(text)

@@ -12,6 +12,7 @@ import mapreduce
 from builders import damages
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.errors import DataError
+from quick import cases
 from reading import rows_of
 
 LATIN = [name.encode("latin-1") for name in ("Bonn", "Köln", "Düren")] * 20
@@ -44,17 +45,15 @@ def latin(request, tmp_path):
 WHAT = r"latin.parquet, row 2, column city: expected text in UTF-8, found b'K\xf6ln'. Write the"
 
 
-@pytest.mark.parametrize(
-    ("options", "can_drop"),
-    [
-        (["describe", "--label", "y"], True),
-        (["import", "OUT", "--label", "y"], True),
-        (["import", "OUT", "--label", "y", "-r", "inline"], True),
-        (["import", "OUT", "--label", "city"], False),
-        (["import", "OUT", "--label", "y", "--drop", "id", "--id", "city"], False),
-        (["split", "OUT", "--test", "0.5", "--stratify", "city"], False),
-        (["split", "OUT", "--test", "0.5"], False),
-    ],
+@cases(
+    "options, can_drop",
+    (["describe", "--label", "y"], True),
+    (["import", "OUT", "--label", "y"], True),
+    (["import", "OUT", "--label", "y", "-r", "inline"], True),
+    (["import", "OUT", "--label", "city"], False),
+    (["import", "OUT", "--label", "y", "--drop", "id", "--id", "city"], False),
+    (["split", "OUT", "--test", "0.5", "--stratify", "city"], False),
+    (["split", "OUT", "--test", "0.5"], False),
 )
 def test_texts_that_are_not_utf8(latin, tmp_path, answer, options, can_drop):
     command, *rest = [str(tmp_path / "out") if one == "OUT" else one for one in options]

@@ -17,6 +17,7 @@ from mapreduce.data import readers
 from mapreduce.data.readers import cifar10, digits, idx, libsvm, opening, text
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.testing import _read as read_all, check_reader
+from quick import cases
 from reading import source_of
 
 LINES = [f"{i * 37 % 101} 1:{i * i % 103 + 1}\n" for i in range(100)]
@@ -91,9 +92,11 @@ def test_no_reader_is_left_out():
     assert {*readers.READERS.names} <= READERS.keys() | OTHERS.keys()
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
-    [opening.csv_source, opening.parquet_source, *(make for make, _ in [*READERS.values()][1:])],
+    opening.csv_source,
+    opening.parquet_source,
+    *(make for make, _ in [*READERS.values()][1:]),
 )
 def test_no_files(make):
     with pytest.raises(UsageError, match="no source: name the "):

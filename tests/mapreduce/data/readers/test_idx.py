@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import idx
 from mapreduce.errors import DataError, MissingInputError
+from quick import cases
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 STORED = {
@@ -167,27 +168,25 @@ NO_IDX = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("contents", "is_labels", "message"),
-    [
-        *(
-            ([IMAGES, other], False, "{1} holds .*, {0} uint8 of shape")
-            for other in (values("u1", (5, 4)), values("i1", (5, 3)), values("u1", (5,)))
-        ),
-        *(
-            ([IMAGES, values("u1", (count,))], True, f"{{1}} holds {count} labels for 5 examples")
-            for count in (0, 4, 6, 500)
-        ),
-        *(
-            ([IMAGES, exchanged], True, "{1}.*exchanged")
-            for exchanged in (values("u1", (5, 3)), values("f4", (5,)))
-        ),
-        *(
-            ([values("u1", shape)], False, "{0} holds examples of shape .* no elements")
-            for shape in ((3, 0), (3, 0, 2), (0, 0))
-        ),
-        *(([content], False, "{0} is not an IDX file: expected two zero") for content in NO_IDX),
-    ],
+@cases(
+    "contents, is_labels, message",
+    *(
+        ([IMAGES, other], False, "{1} holds .*, {0} uint8 of shape")
+        for other in (values("u1", (5, 4)), values("i1", (5, 3)), values("u1", (5,)))
+    ),
+    *(
+        ([IMAGES, values("u1", (count,))], True, f"{{1}} holds {count} labels for 5 examples")
+        for count in (0, 4, 6, 500)
+    ),
+    *(
+        ([IMAGES, exchanged], True, "{1}.*exchanged")
+        for exchanged in (values("u1", (5, 3)), values("f4", (5,)))
+    ),
+    *(
+        ([values("u1", shape)], False, "{0} holds examples of shape .* no elements")
+        for shape in ((3, 0), (3, 0, 2), (0, 0))
+    ),
+    *(([content], False, "{0} is not an IDX file: expected two zero") for content in NO_IDX),
 )
 def test_files_that_do_not_fit_or_are_none(write, contents, is_labels, message):
     paths = [write(f"file{number}", content) for number, content in enumerate(contents)]
@@ -202,9 +201,13 @@ def test_no_examples(write, tmp_path):
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-@pytest.mark.parametrize(
+@cases(
     "sizes",
-    [(2**32 - 1,), (2**32 - 1, 28, 28), (1, 2**32 - 1), (1, 2**31, 4), (2,) + (2**32 - 1,) * 254],
+    (2**32 - 1,),
+    (2**32 - 1, 28, 28),
+    (1, 2**32 - 1),
+    (1, 2**31, 4),
+    (2,) + (2**32 - 1,) * 254,
     ids=len,
 )
 def test_huge_sizes_in_a_short_file(write, packed, sizes):

@@ -8,6 +8,7 @@ import pytest
 
 from mapreduce.data.readers import files
 from mapreduce.errors import DataError
+from quick import cases
 
 CONTENT = os.urandom(1 << 16) + bytes(1 << 20)
 
@@ -36,14 +37,12 @@ def read(path, at, size):
         return file.read(size)
 
 
-@pytest.mark.parametrize(
-    ("stretches", "times"),
-    [
-        ([(0, 10), (10, 70_000), (70_010, 5)], 1),
-        ([(5, 10), (40_000, 10), (40_000, 10), (200_000, 10)], 2),
-        ([(100, 5), (50, 5), (200, 5)], 2),
-        ([(0, len(CONTENT)), (len(CONTENT), 1)], 2),
-    ],
+@cases(
+    "stretches, times",
+    ([(0, 10), (10, 70_000), (70_010, 5)], 1),
+    ([(5, 10), (40_000, 10), (40_000, 10), (200_000, 10)], 2),
+    ([(100, 5), (50, 5), (200, 5)], 2),
+    ([(0, len(CONTENT)), (len(CONTENT), 1)], 2),
     ids=["neighbours", "the same again", "backwards", "at the end"],
 )
 def test_stretches(packed, opened, stretches, times):
