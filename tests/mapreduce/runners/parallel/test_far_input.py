@@ -16,6 +16,8 @@ import programs
 from hdfs_utils.paths import path_of
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel import fetching
+from programs import fails
+from quick import cases
 
 LINES = [f"{'word ' * (number % 5)}{number % 13}\n" for number in range(900)]
 
@@ -76,15 +78,13 @@ def test_lines_keep_their_order_and_tasks_know_their_files(text):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "said"),
-    [
-        ("part-00000", 1, "{}, line 2: 'word 1'"),
-        ("part-00001.gz", 65, "{} is damaged or cut off"),
-        ("hidden-by-its-name", 65, "{} is compressed (gzip), and would be read as text. Rename"),
-        ("part-0000", 66, "the input {} does not exist. Did you mean"),
-        ("*.txt", 66, "the input {} matches no file."),
-    ],
+@cases(
+    "name, code, said",
+    ("part-00000", 1, "{}, line 2: 'word 1'"),
+    ("part-00001.gz", 65, "{} is damaged or cut off"),
+    ("hidden-by-its-name", 65, "{} is compressed (gzip), and would be read as text. Rename"),
+    ("part-0000", 66, "the input {} does not exist. Did you mean"),
+    ("*.txt", 66, "the input {} matches no file."),
 )
 def test_what_is_wrong_is_named(text, tmp_path, name, code, said):
     job = tmp_path / "failing.py"
@@ -92,17 +92,13 @@ def test_what_is_wrong_is_named(text, tmp_path, name, code, said):
     (text / "part-00001.gz").write_bytes(gzip.compress(b"1\n" * 99_999)[:-40])
     (text / "hidden-by-its-name").write_bytes(gzip.compress(b"1\n"))
     one = ["-D", "mapreduce.job.maps=1"]
-    done = programs.gradreduce("run", job, *one, text / name, "-q")
-    assert done.returncode == code, done.stderr
-    assert said.format(text / name) in done.stderr
+    assert said.format(text / name) in fails(code, "run", job, *one, text / name, "-q")
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "said"),
-    [
-        ("part-00004", 0, "warning: {} holds parts but no _SUCCESS"),
-        ("_temporary/part", 65, "{} holds _temporary: what wrote it did not finish"),
-    ],
+@cases(
+    "name, code, said",
+    ("part-00004", 0, "warning: {} holds parts but no _SUCCESS"),
+    ("_temporary/part", 65, "{} holds _temporary: what wrote it did not finish"),
 )
 def test_a_folder_that_looks_unfinished(root, tmp_path, name, code, said):
     job = tmp_path / "count.py"
@@ -172,9 +168,8 @@ def test_a_script_that_ends_before_its_class_runs(root, tmp_path):
     job = tmp_path / "ending.py"
     guard = "import sys\n    if '--mapper' in sys.argv: sys.exit(3)\n    Count.run()\n"
     job.write_text(f"{programs.COUNT}\n\nif __name__ == '__main__':\n    {guard}")
-    done = programs.gradreduce("run", job, root, "-q")
-    assert done.returncode == 1
-    assert "ending.py ended in a task before it called Count.run()" in done.stderr
+    said = fails(1, "run", job, root, "-q")
+    assert "ending.py ended in a task before it called Count.run()" in said
 
 
 def test_files_without_a_size_beside_it(s3):

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from quick import cases
+
 JOB = """
 import sys
 from mrjob.job import MRJob
@@ -74,9 +76,7 @@ def test_the_largest_process(shape, tmp_path):
     assert largest <= 16 / 2 + BESIDE
 
 
-@pytest.mark.parametrize(
-    ("value", "copies"), [("'x' * (32 << 20)", 2), ("['x' * (32 << 20)]", 3)], ids=["text", "list"]
-)
+@cases("value, copies", ("'x' * (32 << 20)", 2), ("['x' * (32 << 20)]", 3), ids=["text", "list"])
 def test_of_a_large_value_there_are_few_copies(value, copies, tmp_path):
     body = JOB.format(pair=f"1, {value}", each=1, sort_values=False)
     body = body.replace("yield None, sum(1 for _ in values)", "yield from ((1, v) for v in values)")

@@ -26,7 +26,7 @@ from mapreduce.runners.parallel.planning import StepPlan
 from mapreduce.runners.parallel.records import SplitReader
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
 from mapreduce.runners.parallel.segments import Target
-from quick import first_of
+from quick import cases, first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 START_METHODS = sorted({DEFAULT_START_METHOD, "forkserver"})
@@ -543,9 +543,7 @@ def test_jobs_with_arguments_of_their_own_are_made_in_each_task():
     assert not worker.made_jobs
 
 
-@pytest.mark.parametrize(
-    ("job", "tasks"), [(stock_jobs.MapOnly, [2, 2, 4, 8]), (stock_jobs.WordCount, [2, 5, 8, 8])]
-)
+@cases("job, tasks", (stock_jobs.MapOnly, [2, 2, 4, 8]), (stock_jobs.WordCount, [2, 5, 8, 8]))
 def test_map_tasks_of_a_step_that_only_maps_are_few(text, job, tasks):
     found = []
     for size in (1 << 20, 5 << 20, 11 << 20, 64 << 20):

@@ -16,6 +16,7 @@ from mapreduce.runners.parallel.partition import (
     hash_partition,
     partitioner,
 )
+from quick import cases
 
 KEY_FIELD = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
 OPTIONS = "mapreduce.partition.keypartitioner.options"
@@ -45,21 +46,19 @@ def key_field(key, jobconf, partitions=1000):
     return partitioner(Partitioning(*json.loads(json.dumps(how))))(key)
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ("-k1,1", [b"aa"]),
-        ("-k2,2", [b"bbb"]),
-        ("-k2", [b"bbb.cc"]),
-        ("-k1,2", [b"aa.bbb"]),
-        ("-k2.2,2", [b"bb"]),
-        ("-k2.2,2.2", [b"b"]),
-        ("-k1,1 -k3,3", [b"aa", b"cc"]),
-        ("-k3,3n -k 1,1r", [b"cc", b"aa"]),
-        ("-k2,9", [b"bbb.cc"]),
-        ("-k7,7", []),
-        ("-k7,7 -k1,1", [b"aa"]),
-    ],
+@cases(
+    "options, parts",
+    ("-k1,1", [b"aa"]),
+    ("-k2,2", [b"bbb"]),
+    ("-k2", [b"bbb.cc"]),
+    ("-k1,2", [b"aa.bbb"]),
+    ("-k2.2,2", [b"bb"]),
+    ("-k2.2,2.2", [b"b"]),
+    ("-k1,1 -k3,3", [b"aa", b"cc"]),
+    ("-k3,3n -k 1,1r", [b"cc", b"aa"]),
+    ("-k2,9", [b"bbb.cc"]),
+    ("-k7,7", []),
+    ("-k7,7 -k1,1", [b"aa"]),
 )
 def test_parts_of_a_key(options, parts):
     value = 0
@@ -101,8 +100,7 @@ def test_options_that_cannot_be_understood(options):
 
 def test_other_partitioners_are_replaced_with_a_warning():
     told = []
-    found = configured("com.example.Mine", {}, 3, told.append)
-    assert found == Partitioning(3)
+    assert configured("com.example.Mine", {}, 3, told.append) == Partitioning(3)
     assert "com.example.Mine is a Java class" in told[0]
 
 

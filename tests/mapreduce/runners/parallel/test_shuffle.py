@@ -59,6 +59,7 @@ from mapreduce.runners.parallel.segments import (
     raw_blocks,
 )
 from programs import mounted
+from quick import cases
 
 JSON = JSONProtocol().write
 STANDARD = StandardJSONProtocol().write
@@ -382,17 +383,7 @@ def test_groups_of_lines_are_those_of_neighbours(
 
 LITERALS = ["(5)", "('a')", "()", "(1, 'a')", "(1, (2, 3))", "'(' + ')'", "['(', ')']", "'null'"]
 LITERALS += [
-    '"it\'s"',
-    "{1: 'a'}",
-    "None",
-    "null",
-    "[1)",
-    "(1, 2]",
-    "'é'",
-    "1,2",
-    "(1)",
-    "1)",
-    "\\",
+    *('"it\'s"', "{1: 'a'}", "None", "null", "[1)", "(1, 2]", "'é'", "1,2", "(1)", "1)", "\\"),
 ]
 JSONS = [" 1", "1 ", "1\r", "1,2", "[1", "1]", '"é"', "NaN", "null", "{}", ""]
 PICKLES = ["\\u0100", "I1\\n.", "I1\\n.\\", "\\u0101", ""]
@@ -419,20 +410,18 @@ def test_texts_of_others_are_read_as_by_mrjob(protocol, text):
     assert found == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad",
-    [
-        ("a", b"bytes"),
-        (b"bytes", 1),
-        (b"key", {2}),
-        ("a", {(1, 2): 3}),
-        ("a", [10**5000]),
-        ("a", 10**5000),
-        (10**5000, 1),
-        ("a", np.int64(3)),
-        ("a", [np.float32(3)]),
-        ("a", object),
-    ],
+    ("a", b"bytes"),
+    (b"bytes", 1),
+    (b"key", {2}),
+    ("a", {(1, 2): 3}),
+    ("a", [10**5000]),
+    ("a", 10**5000),
+    (10**5000, 1),
+    ("a", np.int64(3)),
+    ("a", [np.float32(3)]),
+    ("a", object),
     ids=range(10),
 )
 def test_what_json_refuses_has_mrjobs_error(tmp_path, bad):
