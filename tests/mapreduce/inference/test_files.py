@@ -36,7 +36,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.tables import tables
 from programs import gradreduce, succeed
-from quick import first_of
+from quick import cases, first_of
 
 INLINE = Execution("inline")
 PARALLEL = Execution("parallel", 2, start_method="fork")
@@ -158,7 +158,7 @@ def test_the_same_bytes_by_any_number_of_workers_and_in_one_file(
 
 
 def test_what_is_done_is_kept_until_the_rest_is(
-    trained, tmp_path, source, small_parts, pinned, capsys
+    trained, tmp_path, source, small_parts, pinned, answer
 ):
     right = source.read_text()
     lines = right.splitlines(keepends=True)
@@ -177,8 +177,7 @@ def test_what_is_done_is_kept_until_the_rest_is(
     now = {path.name: path.stat().st_mtime_ns for path in hidden.glob("part-*")}
     # Another worker may have written a part behind that row.
     assert done.items() <= now.items()
-    assert main(["predict", str(trained / "run"), str(source), str(out), "-r", "inline"]) == 65
-    said = capsys.readouterr().err.splitlines()
+    said = answer(65, "predict", trained / "run", source, out, "-r", "inline").err.splitlines()
     assert len(said) == 2
     kept = f"{len(now)} of 11 parts are written in {hidden}: the same command goes on"
     assert said[-2].startswith(kept)
@@ -299,11 +298,13 @@ def test_a_file_without_the_ids_of_the_training_data_is_told(trained, tmp_path, 
 
 @pytest.mark.parametrize("command", ["predict", "swarm"])
 def test_standard_output_is_no_place_for_predictions(
-    trained, tmp_path, source, command, capsys, pinned, monkeypatch
+    trained, tmp_path, source, command, answer, pinned, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert main([command, str(trained / "run"), str(source), "-"]) == 2
-    assert "-: expected a name that ends in .parquet" in capsys.readouterr().err
+    assert (
+        "-: expected a name that ends in .parquet"
+        in answer(2, command, trained / "run", source, "-").err
+    )
     assert [*tmp_path.iterdir()] == [source]
 
 
@@ -560,9 +561,10 @@ def write_wide(path, megabytes):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(
+@cases(
     "megabytes",
-    [pytest.param(50, marks=pytest.mark.slow), pytest.param(4000, marks=pytest.mark.long)],
+    pytest.param(50, marks=pytest.mark.slow),
+    pytest.param(4000, marks=pytest.mark.long),
 )
 def test_killed_in_the_middle(trained, tmp_path, megabytes):
     """What was written before the command was killed is not predicted again."""
@@ -672,13 +674,12 @@ def test_columns_that_cannot_be_kept(trained, tmp_path, source):
         arrays.predict(np.eye(4), keep="a")
 
 
-def test_a_nested_column_cannot_stand_beside_predictions(trained, tmp_path, pinned, capsys):
+def test_a_nested_column_cannot_stand_beside_predictions(trained, tmp_path, pinned, answer):
     path = tmp_path / "new.parquet"
     table = table_of(30, 1)
     pq.write_table(table.append_column("tags", pa.array([["a"]] * 30)), path)
     command = ["predict", str(trained / "run"), str(path), str(tmp_path / "out"), "-r", "inline"]
     for keep in ("tags", "all"):
-        assert main([*command, "--keep", keep]) == 2
-        message = capsys.readouterr().err
+        message = answer(2, *command, "--keep", keep).err
         assert "--keep tags: expected a column of numbers, texts, dates or booleans" in message
         assert "--drop" not in message

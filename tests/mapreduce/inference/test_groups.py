@@ -14,7 +14,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import base, groups, metrics, raw, report
 from mapreduce.runs import checkpoint
 from mapreduce.runs.execution import Execution
-from programs import gradreduce, succeed
+from programs import fails, succeed
 
 
 def table(count, seed=0):
@@ -189,8 +189,7 @@ def test_bad_input(trained, folder):
         (folder / "data", 2, "expected the file of a table"),
         (folder / "none.csv", 66, "does not exist"),
     ):
-        done = gradreduce("evaluate", run.path, data, "--by", "town")
-        assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+        assert text in fails(code, "evaluate", run.path, data, "--by", "town")
     model = checkpoint.fitted(run._run)
     with (
         groups.of_file(model, folder / "b.csv", "town", {}, Execution("inline")) as found,

@@ -14,7 +14,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import base
 from mapreduce.inference.importance import exchanged
-from programs import gradreduce, succeed
+from programs import fails, succeed
 
 ROWS = 300
 
@@ -192,8 +192,7 @@ def test_bad_input(trained, tmp_path):
             folder, run = tmp_path / option[2:6], tmp_path / f"run{option[2:6]}"
             succeed("data", "import", tmp_path / "data.csv", folder, option)
             succeed("train", folder, "--run", run, "--rounds", 1, "--model", "logistic")
-            done = gradreduce("evaluate", run, folder, "--importance")
-            assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+            assert text in fails(2, "evaluate", run, folder, "--importance")
     else:
         equal = data.set_column(data.column_names.index("label"), "label", pa.array([1.0] * ROWS))
         with pytest.raises(DataError, match="importance=True: expected labels that differ"):

@@ -12,7 +12,7 @@ import mapreduce
 import naive
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.inference.predictor import layer_of
-from programs import gradreduce, succeed
+from programs import fails, gradreduce, succeed
 from wide_tables import table_of
 
 SPEC = "conv:4x3:padding=1,relu,pool:2,residual(conv:4x3:padding=1,relu),dense:7,tanh"
@@ -118,9 +118,8 @@ def test_another_layer_is_other_predictions(trained, tmp_path, kind):
     succeed("predict", run, data, out, "--layer", "layers.1")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     for other in (["--layer", "layers.0"], []):
-        done = gradreduce("predict", run, data, out, *other)
-        assert done.returncode == OutputError.exit_code
-        assert "with the outputs of another layer or of none" in done.stderr
+        said = fails(OutputError.exit_code, "predict", run, data, out, *other)
+        assert "with the outputs of another layer or of none" in said
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     # By its place it is the same layer, whose parts are kept.
     (out / "_SUCCESS").unlink()
@@ -154,9 +153,8 @@ def test_what_cannot_be_had(trained, tmp_path):
     with pytest.raises(UsageError, match="Ask for one of them"):
         run.predict(images, layer=0, probabilities=True)
     text = [trained / "run", trained / "new.csv", tmp_path / "out.csv"]
-    done = gradreduce("predict", *text, "--layer", "-1")
-    assert done.returncode == UsageError.exit_code
-    assert "which has no columns of lists. Name a file that ends in .parquet" in done.stderr
+    said = fails(UsageError.exit_code, "predict", *text, "--layer", "-1")
+    assert "which has no columns of lists. Name a file that ends in .parquet" in said
     assert not [*tmp_path.iterdir()]
 
 

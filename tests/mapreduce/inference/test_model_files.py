@@ -33,6 +33,7 @@ from mapreduce.inference import near
 from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.models import place_of
 from mapreduce.support import numeric, tensorfiles
+from quick import cases
 
 QUIET = {"progress": False, "runner": "inline", "rounds": 3}
 CNN = "conv:4x3:padding=1,batchnorm,relu,pool:2,dense:8,relu,dropout:0.5"
@@ -348,9 +349,11 @@ def test_parameters_that_are_not_those_of_the_model(folder, tmp_path):
             mapreduce.load(path).predict(rows)
 
 
-@pytest.mark.parametrize(
-    ("kind", "named"),
-    [("gradient", "stranger:Model"), ("gradient", "torch:stranger:Module"), ("stranger:Own", None)],
+@cases(
+    "kind, named",
+    ("gradient", "stranger:Model"),
+    ("gradient", "torch:stranger:Module"),
+    ("stranger:Own", None),
 )
 def test_nothing_of_a_stranger_is_imported(folder, tmp_path, monkeypatch, kind, named):
     monkeypatch.chdir(tmp_path)
@@ -398,15 +401,13 @@ def test_files_that_hold_no_model(folder, tmp_path):
         mapreduce.load(tmp_path / "folder.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda table: table.drop_columns(["x1"]), DataError, "missing: x1"),
-        (lambda table: table.append_column("y", table["x1"]), DataError, "extra: y"),
-        (lambda table: table.set_column(1, "x0", table["town"]), DataError, "column x0"),
-        (lambda table: table.slice(0, 0), DataError, "at least one row|no rows"),
-        (lambda table: np.ones((3, 4)), UsageError, "was trained on a table: expected a table"),
-    ],
+@cases(
+    "change, error, message",
+    (lambda table: table.drop_columns(["x1"]), DataError, "missing: x1"),
+    (lambda table: table.append_column("y", table["x1"]), DataError, "extra: y"),
+    (lambda table: table.set_column(1, "x0", table["town"]), DataError, "column x0"),
+    (lambda table: table.slice(0, 0), DataError, "at least one row|no rows"),
+    (lambda table: np.ones((3, 4)), UsageError, "was trained on a table: expected a table"),
 )
 def test_rows_that_do_not_fit(folder, change, error, message):
     model = mapreduce.load(folder / "table.safetensors")

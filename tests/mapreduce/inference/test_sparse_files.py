@@ -20,6 +20,7 @@ from mapreduce.inference import cutting, files
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from quick import cases
 
 INLINE, FEATURES = Execution("inline"), 30
 
@@ -124,17 +125,15 @@ def test_what_is_done_is_kept_on_every_runner_and_by_a_swarm(
     assert [part.read_bytes() for part in one] == [part.read_bytes() for part in two]
 
 
-@pytest.mark.parametrize(
-    ("run", "text", "options", "error", "words"),
-    [
-        ("run", "1 1:2\n\n# x\n1 31:1\n", {}, DataError, "row 2: .* 1 to 30 .*found '31:1'"),
-        ("run", "1 1:2\n1 0:1\n", {}, DataError, "row 2: .*--zero-based.*found '0:1'"),
-        ("run", "1 30:2\n", {"zero_based": True}, DataError, "row 1: .* 0 to 29 .*found '30:2'"),
-        ("run", "1 1:2\nspam 1:2\n", {}, DataError, "row 2: .* number as label, found 'spam'"),
-        ("run", "# nothing\n", {}, DataError, "at least one row, found none"),
-        ("run", "1 1:2\n", {"keep": ("a",)}, UsageError, "--keep is for files of tables"),
-        ("dense", "1 1:2\n", {}, UsageError, "a model of sparse rows.*dense is another"),
-    ],
+@cases(
+    "run, text, options, error, words",
+    ("run", "1 1:2\n\n# x\n1 31:1\n", {}, DataError, "row 2: .* 1 to 30 .*found '31:1'"),
+    ("run", "1 1:2\n1 0:1\n", {}, DataError, "row 2: .*--zero-based.*found '0:1'"),
+    ("run", "1 30:2\n", {"zero_based": True}, DataError, "row 1: .* 0 to 29 .*found '30:2'"),
+    ("run", "1 1:2\nspam 1:2\n", {}, DataError, "row 2: .* number as label, found 'spam'"),
+    ("run", "# nothing\n", {}, DataError, "at least one row, found none"),
+    ("run", "1 1:2\n", {"keep": ("a",)}, UsageError, "--keep is for files of tables"),
+    ("dense", "1 1:2\n", {}, UsageError, "a model of sparse rows.*dense is another"),
 )
 def test_what_is_refused(trained, tmp_path, run, text, options, error, words):
     (tmp_path / "a.svm").write_text(text)

@@ -29,7 +29,7 @@ from mapreduce.inference.swarm.worker import Done, main, work
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-from programs import gradreduce, succeed
+from programs import fails, succeed
 from quick import first_of
 from wide_tables import table_of
 
@@ -418,8 +418,7 @@ def test_a_worker_says_what_it_could_not_read(trained, file, tmp_path, capfd):
     given = {"program": program.describe(), "worker": "a", "patience": 1.0}
     shutil.rmtree(tmp_path / "out")
     assert main(json.dumps(given)) == 74
-    told = json.loads(capfd.readouterr().out)
-    assert f"cannot read {tmp_path / 'out'}" in told["error"]
+    assert f"cannot read {tmp_path / 'out'}" in json.loads(capfd.readouterr().out)["error"]
     place = program.model._replace(completed=99)
     given["program"] = replace(program, model=place).describe()
     assert main(json.dumps(given)) == 65
@@ -464,9 +463,7 @@ def test_commands(trained, tmp_path):
             "expected a dataset, or a file of CSV",
         ),
     ):
-        done = gradreduce(*arguments)
-        assert done.returncode == 2
-        assert expected in done.stderr
+        assert expected in fails(2, *arguments)
 
 
 @pytest.mark.slow
