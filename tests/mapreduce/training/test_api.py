@@ -36,7 +36,7 @@ from mapreduce.models.layers.residual import Residual
 from mapreduce.runs import checkpoint
 from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, RunEnded
 from mapreduce.training import api
-from quick import first_of
+from quick import cases, first_of
 
 HERE = {"executor": "here", "progress": False}
 HERE_ALONE = {"runner": "inline"}
@@ -109,15 +109,13 @@ class TestTrain:
         assert rounds == [*range(1, 10)]
         assert {CheckpointSaved, Evaluated, RunEnded} <= {type(event) for event in seen}
 
-    @pytest.mark.parametrize(
-        ("labels", "task", "classes"),
-        [
-            (["10", "2"], None, ("10", "2")),
-            ([0.0, 1.0], None, (0, 1)),
-            ([0.0, 1.0], "regression", ()),
-            ([*range(300, 330)], "regression", ()),
-            ([0.5, 1.5], None, ()),
-        ],
+    @cases(
+        "labels, task, classes",
+        (["10", "2"], None, ("10", "2")),
+        ([0.0, 1.0], None, (0, 1)),
+        ([0.0, 1.0], "regression", ()),
+        ([*range(300, 330)], "regression", ()),
+        ([0.5, 1.5], None, ()),
     )
     @pytest.mark.parametrize("is_table", first_of(False, True))
     def test_labels_are_what_they_are_said_to_be(self, labels, task, classes, is_table):
@@ -311,20 +309,18 @@ class TestRun:
             mapreduce.train((x, y), rounds=3, seed=seed, run="now", **HERE)
         assert seen[0] != seen[1]
 
-    @pytest.mark.parametrize(
-        ("data", "message"),
-        [
-            ([[1.0, 2], [3]], "X: expected an array: "),
-            (np.zeros((2, 4)), r"the data: expected 5 features, as in the training data .*found 4"),
-            (np.full((3, 5), np.nan), r"X\[0, 0\] is nan: expected finite numbers"),
-            (
-                np.full((3, 5), 1e300),
-                "the data, row 1, column X: expected finite numbers, found at place 0",
-            ),
-            (np.zeros(5), "expected rows of one number or more"),
-            (np.zeros((0, 5)), "expected at least one row, found none"),
-            (np.ma.masked_equal(np.eye(5), 1), "X is an array with masked elements"),
-        ],
+    @cases(
+        "data, message",
+        ([[1.0, 2], [3]], "X: expected an array: "),
+        (np.zeros((2, 4)), r"the data: expected 5 features, as in the training data .*found 4"),
+        (np.full((3, 5), np.nan), r"X\[0, 0\] is nan: expected finite numbers"),
+        (
+            np.full((3, 5), 1e300),
+            "the data, row 1, column X: expected finite numbers, found at place 0",
+        ),
+        (np.zeros(5), "expected rows of one number or more"),
+        (np.zeros((0, 5)), "expected at least one row, found none"),
+        (np.ma.masked_equal(np.eye(5), 1), "X is an array with masked elements"),
     )
     def test_few_wrong_rows(self, trained, data, message):
         run, _, _ = trained
@@ -402,32 +398,30 @@ class TestRun:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("options", "error", "message"),
-        [
-            ({"learning_rat": 1}, UsageError, "'learning_rat'. Did you mean learning_rate"),
-            ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
-            ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
-            ({"optimizer": "sdg"}, UsageError, "^optimizer: unknown optimizer 'sdg'"),
-            ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
-            ({"workers": 0}, UsageError, "^workers: expected a positive number"),
-            ({"model": "forest"}, UsageError, "forest"),
-            ({"patience": 2}, UsageError, "patience=2: nothing is evaluated"),
-            ({"numeric_profile": "portable"}, UsageError, "^numeric_profile='portable': start P"),
-            ({"data": "nowhere"}, MissingInputError, "nowhere"),
-            ({"data": 3}, DataError, "expected rows of one number or more"),
-            ({"run": 3}, UsageError, "expected a path, found 3"),
-            ({"label": "y"}, UsageError, "label: it is for tables, and the data are not"),
-            ({"weights": "y"}, UsageError, "weights: expected a column's name for a table"),
-            ({"weights": [1.0]}, DataError, r"weights is an array \(1,\)"),
-            ({"data": "x", "weights": [1.0]}, UsageError, "weights: expected a column's name"),
-            (
-                {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
-                UsageError,
-                '^label="z": the table has no such column',
-            ),
-            ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
-        ],
+    @cases(
+        "options, error, message",
+        ({"learning_rat": 1}, UsageError, "'learning_rat'. Did you mean learning_rate"),
+        ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
+        ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
+        ({"optimizer": "sdg"}, UsageError, "^optimizer: unknown optimizer 'sdg'"),
+        ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
+        ({"workers": 0}, UsageError, "^workers: expected a positive number"),
+        ({"model": "forest"}, UsageError, "forest"),
+        ({"patience": 2}, UsageError, "patience=2: nothing is evaluated"),
+        ({"numeric_profile": "portable"}, UsageError, "^numeric_profile='portable': start P"),
+        ({"data": "nowhere"}, MissingInputError, "nowhere"),
+        ({"data": 3}, DataError, "expected rows of one number or more"),
+        ({"run": 3}, UsageError, "expected a path, found 3"),
+        ({"label": "y"}, UsageError, "label: it is for tables, and the data are not"),
+        ({"weights": "y"}, UsageError, "weights: expected a column's name for a table"),
+        ({"weights": [1.0]}, DataError, r"weights is an array \(1,\)"),
+        ({"data": "x", "weights": [1.0]}, UsageError, "weights: expected a column's name"),
+        (
+            {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
+            UsageError,
+            '^label="z": the table has no such column',
+        ),
+        ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
     )
     def test_options(self, options, error, message, monkeypatch):
         monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
@@ -435,22 +429,20 @@ class TestErrors:
             mapreduce.train(**{"data": arrays(), **options})
         assert not [*api.RUNS.glob("[!.]*")]
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda x, y: x, "expected .X, y., found X alone"),
-            (lambda x, y: (x[:, 0], y), r"X is an array \(90,\) of float64: expected rows"),
-            (lambda x, y: (x[:, :0], y), "expected rows of one number or more"),
-            (lambda x, y: (x.astype(str), y), "expected rows of one number or more"),
-            (lambda x, y: (x, y[1:]), r"y is an array \(89,\): expected \(90,\)"),
-            (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
-            (lambda x, y: (np.where(x == x[7, 3], np.nan, x), y), r"^X\[7, 3\] is nan: expected f"),
-            (lambda x, y: (x * 1e300, y), "overflow float32: take dtype=.float64"),
-            (lambda x, y: (x, y + 0.5), "need task=.regression"),
-            (lambda x, y: (x, np.where(y, "a", None)), "data, row .*, column y: expected a label"),
-            (lambda x, y: (x, y * 0), "only one class"),
-            (lambda x, y: (x[:0], y[:0]), "expected at least one row, found none"),
-        ],
+    @cases(
+        "change, message",
+        (lambda x, y: x, "expected .X, y., found X alone"),
+        (lambda x, y: (x[:, 0], y), r"X is an array \(90,\) of float64: expected rows"),
+        (lambda x, y: (x[:, :0], y), "expected rows of one number or more"),
+        (lambda x, y: (x.astype(str), y), "expected rows of one number or more"),
+        (lambda x, y: (x, y[1:]), r"y is an array \(89,\): expected \(90,\)"),
+        (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
+        (lambda x, y: (np.where(x == x[7, 3], np.nan, x), y), r"^X\[7, 3\] is nan: expected f"),
+        (lambda x, y: (x * 1e300, y), "overflow float32: take dtype=.float64"),
+        (lambda x, y: (x, y + 0.5), "need task=.regression"),
+        (lambda x, y: (x, np.where(y, "a", None)), "data, row .*, column y: expected a label"),
+        (lambda x, y: (x, y * 0), "only one class"),
+        (lambda x, y: (x[:0], y[:0]), "expected at least one row, found none"),
     )
     def test_arrays(self, change, message):
         with pytest.raises(DataError, match=message):
@@ -490,9 +482,11 @@ class TestErrors:
             with pytest.raises(DataError, match=message):
                 run.evaluate(data, runner="inline")
 
-    @pytest.mark.parametrize(
-        ("values", "is_told"),
-        [(range(20), True), (["a", "b", "c"], False), ([0, 1], False)],
+    @cases(
+        "values, is_told",
+        (range(20), True),
+        (["a", "b", "c"], False),
+        ([0, 1], False),
         ids=["numbers", "texts", "two"],
     )
     def test_a_label_that_is_no_class_may_be_a_number(self, values, is_told):

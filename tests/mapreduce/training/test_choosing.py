@@ -18,7 +18,7 @@ from mapreduce.runs.events import Events, ExecutionChosen, ExecutionTried, Warne
 from mapreduce.runs.execution import Execution
 from mapreduce.support import cores, traits
 from mapreduce.training import choosing, creating, driver
-from programs import gradreduce, succeed
+from programs import fails, succeed
 
 SETTINGS = Settings(model="mlp:9", batch_size=96, slice_rows=12, rounds=8)
 
@@ -128,12 +128,9 @@ class TestOptions:
         succeed("resume", run, "--workers", 2)
 
     def test_other_words_are_refused(self, data, tmp_path):
-        done = gradreduce("train", data, "--run", tmp_path / "run", "--workers", "many")
-        assert done.returncode == 2
-        assert "'many' is neither an integer nor auto" in done.stderr
-        done = gradreduce("train", data, "--run", tmp_path / "run", "--executor", "quick")
-        assert done.returncode == 2
-        assert "auto" in done.stderr
+        said = fails(2, "train", data, "--run", tmp_path / "run", "--workers", "many")
+        assert "'many' is neither an integer nor auto" in said
+        assert "auto" in fails(2, "train", data, "--run", tmp_path / "run", "--executor", "quick")
 
     def test_python_takes_the_same(self, data, tmp_path):
         run = mapreduce.train(data, "softmax", run=tmp_path / "run", rounds=2, workers="auto")

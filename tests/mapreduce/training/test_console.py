@@ -10,7 +10,7 @@ import datasets
 from mapreduce.runs.events import RoundCompleted, RunStarted
 from mapreduce.training.console import Display, Pace
 from programs import gradreduce
-from quick import each
+from quick import cases, each
 
 
 def pace(*rounds):
@@ -36,16 +36,14 @@ def test_nothing_is_guessed_before_a_second_round(ends):
     assert pace(*ends).words(3.05, 100) == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, ""),
-        ({"workers": 1}, ", 1 worker"),
-        ({"workers": 2, "executor": "chain"}, ", 2 workers"),
-        ({"workers": 2, "executor": "gang"}, ", gang of 2 workers"),
-        ({"workers": 4, "executor": "gang", "stages": 2}, ", gang of 4 workers in 2 stages"),
-        ({"executor": "gang"}, ", gang"),
-    ],
+@cases(
+    "changes, words",
+    ({}, ""),
+    ({"workers": 1}, ", 1 worker"),
+    ({"workers": 2, "executor": "chain"}, ", 2 workers"),
+    ({"workers": 2, "executor": "gang"}, ", gang of 2 workers"),
+    ({"workers": 4, "executor": "gang", "stages": 2}, ", gang of 4 workers in 2 stages"),
+    ({"executor": "gang"}, ", gang"),
 )
 def test_the_first_line_says_how_rounds_are_run(changes, words, capsys):
     start = RunStarted("run", 0, 5, 128, "parallel", None, model="mlp:3", optimizer="sgd")
@@ -90,15 +88,13 @@ one = Picky.__new__(Picky)
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Picky --workers 1", ""),
-        ("Picky --workers 2", "--workers 2: expected 1"),
-        ("Lacking", "it lacks the methods go_on, once"),
-        ("one", "expected a class, found"),
-        ("Pikcy", "has no attribute 'Pikcy'. Did you mean own_executors:Picky?"),
-    ],
+@cases(
+    "name, message",
+    ("Picky --workers 1", ""),
+    ("Picky --workers 2", "--workers 2: expected 1"),
+    ("Lacking", "it lacks the methods go_on, once"),
+    ("one", "expected a class, found"),
+    ("Pikcy", "has no attribute 'Pikcy'. Did you mean own_executors:Picky?"),
 )
 def test_a_dry_run_asks_the_executor(name, message, tmp_path, monkeypatch):
     (tmp_path / "own_executors.py").write_text(EXECUTORS)

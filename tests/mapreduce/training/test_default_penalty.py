@@ -6,6 +6,7 @@ import pytest
 
 import mapreduce
 from mapreduce.training import doubts
+from quick import cases
 
 HERE = {"executor": "here", "progress": False}
 
@@ -31,9 +32,13 @@ def columns(kind, rows=150):
 
 
 @pytest.mark.parametrize("is_weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize(
-    ("kind", "model"),
-    [("numbers", None), ("two", None), ("three", None), ("two", "logistic"), ("two", "svm")],
+@cases(
+    "kind, model",
+    ("numbers", None),
+    ("two", None),
+    ("three", None),
+    ("two", "logistic"),
+    ("two", "svm"),
 )
 def test_the_model_is_that_of_scikit_learn(kind, model, is_weighted):
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -86,11 +91,11 @@ def test_without_a_penalty():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("count", "options", "advice"), [
+@cases("count, options, advice",
     (60, {}, r"62 features for 60 rows; 61 are those of 'name'\..*--l2 0\.17;"),
     (60, {"l2": 0}, r"62 features for 60 rows.*--l2 0\.017;"),
     (30, {}, None),
-])  # fmt: skip
+)  # fmt: skip
 def test_more_features_than_rows_are_told_of(count, options, advice):
     rows = {"name": [f"n{i % count}" for i in range(60)], "x": np.arange(60) / 7}
     table = pa.table({**rows, "label": np.arange(60) % 7 / 3})

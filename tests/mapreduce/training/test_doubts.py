@@ -16,6 +16,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import RunEnded
 from mapreduce.training import doubts
 from programs import gradreduce, succeed
+from quick import cases
 
 HERE = {"progress": False, "executor": "here"}
 
@@ -78,17 +79,15 @@ def test_no_false_alarms():
     assert warnings(*scaled(1, 1000), model="logistic", optimizer="lbfgs", rounds=50) == []
 
 
-@pytest.mark.parametrize(
-    ("model", "shift", "scale", "is_told"),
-    [
-        ("dense:4,relu", 0, 1, False),
-        ("dense:4,relu", 20, 10, False),
-        ("dense:4,relu", 1e6, 2e5, True),
-        ("dense:4,relu", -900, 1, True),
-        ("dense:4,relu", 0, 400, True),
-        # Whose loss has one best point for any labels.
-        ("linear", 1e6, 2e5, False),
-    ],
+@cases(
+    "model, shift, scale, is_told",
+    ("dense:4,relu", 0, 1, False),
+    ("dense:4,relu", 20, 10, False),
+    ("dense:4,relu", 1e6, 2e5, True),
+    ("dense:4,relu", -900, 1, True),
+    ("dense:4,relu", 0, 400, True),
+    # Whose loss has one best point for any labels.
+    ("linear", 1e6, 2e5, False),
 )
 def test_labels_that_are_far_from_one(model, shift, scale, is_told):
     x = scaled(1, 1)[0]

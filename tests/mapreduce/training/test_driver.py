@@ -26,6 +26,7 @@ from mapreduce.runs.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.training import creating, driver
+from quick import cases
 
 data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
@@ -325,17 +326,15 @@ def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_p
 MEAN = "expected {'mean': 'float32 (39,)'}, found "
 
 
-@pytest.mark.parametrize(
-    ("expected", "change"),
-    [
-        (MEAN + "{}", lambda mean: {}),
-        (MEAN + "{'mean': 'float32 (38,)'}", lambda mean: {"mean": mean[1:]}),
-        (MEAN + "{'mean': 'float64 (39,)'}", lambda mean: {"mean": mean.astype(np.float64)}),
-        (
-            "expected {}, found {'velocity': 'float32 (39,)'}",
-            lambda mean: {"mean": mean, "velocity": mean},
-        ),
-    ],
+@cases(
+    "expected, change",
+    (MEAN + "{}", lambda mean: {}),
+    (MEAN + "{'mean': 'float32 (38,)'}", lambda mean: {"mean": mean[1:]}),
+    (MEAN + "{'mean': 'float64 (39,)'}", lambda mean: {"mean": mean.astype(np.float64)}),
+    (
+        "expected {}, found {'velocity': 'float32 (39,)'}",
+        lambda mean: {"mean": mean, "velocity": mean},
+    ),
 )
 def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected, change):
     """The digests fit: who wrote it, wrote them too. A round that is so does not count."""
@@ -372,14 +371,12 @@ def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewher
 # Trainings that went wrong
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_bad"),
-    [
-        ({"learning_rate": 1e30}, True),
-        ({"learning_rate": 3e4, "batch_size": 0, "rounds": 15}, True),
-        ({"rounds": 1}, False),
-        ({"learning_rate": 3.0, "batch_size": 8, "epochs": 2}, False),
-    ],
+@cases(
+    "settings, is_bad",
+    ({"learning_rate": 1e30}, True),
+    ({"learning_rate": 3e4, "batch_size": 0, "rounds": 15}, True),
+    ({"rounds": 1}, False),
+    ({"learning_rate": 3.0, "batch_size": 8, "epochs": 2}, False),
 )
 def test_a_training_that_diverged_says_so_and_no_other(data, tmp_path, settings, is_bad):
     run, _, _ = train(data, tmp_path / "run", **settings)

@@ -11,7 +11,8 @@ from safetensors import safe_open
 import mapreduce
 from datasets import blobs
 from mapreduce.training.export import fold
-from programs import gradreduce, succeed
+from programs import fails, gradreduce, succeed
+from quick import cases
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +43,12 @@ TRAIN = ["train", "data", "--run", "run", "--optimizer", "lbfgs", "--l2", "0.01"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "names", "model", "estimator"),
-    [
-        ("breast_cancer", None, "logistic", "LogisticRegression"),
-        ("breast_cancer", ["bad", "good"], "svm", "LinearSVC"),
-        ("wine", ["x", "y", "z"], "softmax", "LogisticRegression"),
-        ("diabetes", None, "linear", "LinearRegression"),
-    ],
+@cases(
+    "name, names, model, estimator",
+    ("breast_cancer", None, "logistic", "LogisticRegression"),
+    ("breast_cancer", ["bad", "good"], "svm", "LinearSVC"),
+    ("wine", ["x", "y", "z"], "softmax", "LogisticRegression"),
+    ("diabetes", None, "linear", "LinearRegression"),
 )
 def test_raw_features_have_the_same_predictions(name, names, model, estimator):
     from sklearn import linear_model, svm
@@ -113,8 +112,7 @@ def test_a_network_needs_no_data(folder):
     shapes = json.loads(succeed("export", "run", "--to", "a.npz", "--json"))["shapes"]
     assert {"layers.0.weight", "layers.0.bias", "classes_"} < shapes.keys()
     assert "coef_" not in shapes
-    done = gradreduce("export", "linear", "--to", "b.npz")
-    assert (done.returncode, "name their folder by --data" in done.stderr) == (66, True)
+    assert "name their folder by --data" in fails(66, "export", "linear", "--to", "b.npz")
     assert "coef_ [3, 12]" in succeed("export", "linear", "--to", "b.npz", "--data", "moved")
 
 
@@ -122,9 +120,7 @@ def test_a_network_needs_no_data(folder):
 def test_bad_names(folder):
     blobs(folder / "data")
     succeed("train", "data", "--run", "run", "--rounds", 1, "-q")
-    done = gradreduce("export", "run", "--to", "weights.csv")
-    assert done.returncode == 2
-    assert "ends with .npz or .safetensors" in done.stderr
+    assert "ends with .npz or .safetensors" in fails(2, "export", "run", "--to", "weights.csv")
     (folder / "a.npz").write_text("mine")
     assert gradreduce("export", "run", "--to", "a.npz").returncode == 73
     assert (folder / "a.npz").read_text() == "mine"

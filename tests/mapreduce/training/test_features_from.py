@@ -16,7 +16,8 @@ from mapreduce.models.fed import Fed
 from mapreduce.runs import checkpoint
 from mapreduce.runs.comparing import facts
 from mapreduce.testing import check_model
-from programs import gradreduce, succeed
+from programs import fails, succeed
+from quick import cases
 from wide_tables import table_of
 
 #: A trunk with moments and with dropout, in which LAYER is a ReLU.
@@ -94,20 +95,18 @@ def test_one_hash_for_any_way_of_running(folder, tmp_path):
         assert len(found) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
-    [
-        {"optimizer": "lbfgs", "model": "softmax", "batch_size": None},
-        {"optimizer": "adamw", "weight_decay": 0.1},
-        {"strategy": "averaging", "replicas": 3, "local_steps": 2, "batch_size": 33},
-        {"strategy": "averaging", "elastic": 0.3, **KEPT},
-        {"strategy": "averaging", "replicas": 3, "compress": "onebit", "batch_size": 33},
-        {"strategy": "averaging", "replicas": 3, "combine": "adasum", "batch_size": 33},
-        {"strategy": "tournament", "replicas": 3, "batch_size": 33},
-        {"strategy": "downpour", "replicas": 2},
-        {"strategy": "downpour", "replicas": 2, "asynchronous": True, **GANG},
-        {"optimizer": "momentum", "l1": 0.1, "augment": "flip"},
-    ],
+    {"optimizer": "lbfgs", "model": "softmax", "batch_size": None},
+    {"optimizer": "adamw", "weight_decay": 0.1},
+    {"strategy": "averaging", "replicas": 3, "local_steps": 2, "batch_size": 33},
+    {"strategy": "averaging", "elastic": 0.3, **KEPT},
+    {"strategy": "averaging", "replicas": 3, "compress": "onebit", "batch_size": 33},
+    {"strategy": "averaging", "replicas": 3, "combine": "adasum", "batch_size": 33},
+    {"strategy": "tournament", "replicas": 3, "batch_size": 33},
+    {"strategy": "downpour", "replicas": 2},
+    {"strategy": "downpour", "replicas": 2, "asynchronous": True, **GANG},
+    {"optimizer": "momentum", "l1": 0.1, "augment": "flip"},
 )
 def test_the_trunk_never_changes(folder, tmp_path, options):
     run = fed(folder, tmp_path / "run", **options)
@@ -157,27 +156,24 @@ def test_a_table(folder, tmp_path, monkeypatch):
     options = ["--features-from", "trunk:layers.0", *trained]
     succeed("train", "new", *options, "run")
     succeed("predict", "run", "new.csv", "file.csv")
-    refused = gradreduce("train", "other", *options, "no")
-    assert refused.returncode == 65
-    assert "--features-from trunk:layers.0: expected the features of the" in refused.stderr
-    assert "--like" in refused.stderr
+    said = fails(65, "train", "other", *options, "no")
+    assert "--features-from trunk:layers.0: expected the features of the" in said
+    assert "--like" in said
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "error", "says"),
-    [
-        ("trunk", {}, UsageError, "expected RUN:LAYER.* such as .*trunk:-2 for the last"),
-        ("trunk:", {}, UsageError, "expected RUN:LAYER"),
-        ("nowhere:1", {}, MissingInputError, "nowhere"),
-        ("data:1", {}, MissingInputError, "is not a run"),
-        ("trunk:dense-1", {}, UsageError, r"features_from=.*no such layer.* Did you mean 5 "),
-        ("flat:1", {}, UsageError, "softmax has no layers with names"),
-        ("trunk:6", {"data": "wider"}, DataError, "expected 36 features.* found 37"),
-        ("trunk:6", {"init_from": "flat"}, UsageError, "does not go with init_from"),
-        ("trunk:6", {"precision": "mixed", "model": "softmax"}, UsageError, "precision=.full"),
-        ("trunk:6", {"model": "torch:some:net"}, UsageError, "with model=.torch:some:net., a PyT"),
-        ("trunk:6", {"model": "linear"}, DataError, "linear predicts a number"),
-    ],
+@cases(
+    "source, options, error, says",
+    ("trunk", {}, UsageError, "expected RUN:LAYER.* such as .*trunk:-2 for the last"),
+    ("trunk:", {}, UsageError, "expected RUN:LAYER"),
+    ("nowhere:1", {}, MissingInputError, "nowhere"),
+    ("data:1", {}, MissingInputError, "is not a run"),
+    ("trunk:dense-1", {}, UsageError, r"features_from=.*no such layer.* Did you mean 5 "),
+    ("flat:1", {}, UsageError, "softmax has no layers with names"),
+    ("trunk:6", {"data": "wider"}, DataError, "expected 36 features.* found 37"),
+    ("trunk:6", {"init_from": "flat"}, UsageError, "does not go with init_from"),
+    ("trunk:6", {"precision": "mixed", "model": "softmax"}, UsageError, "precision=.full"),
+    ("trunk:6", {"model": "torch:some:net"}, UsageError, "with model=.torch:some:net., a PyT"),
+    ("trunk:6", {"model": "linear"}, DataError, "linear predicts a number"),
 )
 def test_what_does_not_fit_is_refused(folder, tmp_path, source, options, error, says):
     options = {"data": "data", **HEAD, **QUIET, **options}

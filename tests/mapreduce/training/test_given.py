@@ -10,6 +10,7 @@ import mapreduce
 from mapreduce.errors import DataError, UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.training.given import specification
+from quick import cases
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
 
@@ -81,14 +82,12 @@ def local():
     return torch_networks.plain()
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (3, "expected a specification, a function, a class or a torch.nn.Module, found 3"),
-        (lambda: None, r"has no <lambda> that is the one given\. Define it at the top"),
-        (torch.nn.Linear(6, 3), r"Linear\(\) raised TypeError: .*Pass a function"),
-        (torch_networks.plain(), r"Sequential\(\) has other parameters: 0\.\w+ is missing"),
-    ],
+@cases(
+    "model, expected",
+    (3, "expected a specification, a function, a class or a torch.nn.Module, found 3"),
+    (lambda: None, r"has no <lambda> that is the one given\. Define it at the top"),
+    (torch.nn.Linear(6, 3), r"Linear\(\) raised TypeError: .*Pass a function"),
+    (torch_networks.plain(), r"Sequential\(\) has other parameters: 0\.\w+ is missing"),
 )
 def test_what_tasks_could_not_import(model, expected):
     with pytest.raises(UsageError, match=expected):

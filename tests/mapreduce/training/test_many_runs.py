@@ -48,8 +48,7 @@ def test_a_run_that_is_made_again_with_other_settings(data, tmp_path, execution)
         for rate in (0.1, 0.9)
     }
     for rate in (0.1, 0.9, 0.1):
-        found = trained(data, tmp_path / "run", execution, learning_rate=rate)
-        assert found == expected[rate]
+        assert trained(data, tmp_path / "run", execution, learning_rate=rate) == expected[rate]
         remove(tmp_path / "run")
 
 

@@ -19,6 +19,8 @@ from mapreduce.runs.events import Evaluated, Events, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
 from optimizers import Blocks
+from programs import fails
+from quick import cases
 
 ELEMENTWISE = [name for name in optim.OPTIMIZERS if "learning_rate" in optim.find(name).takes]
 SPECS = ("softmax", "mlp:9,7", "linear", "logistic", "svm", "hinge-svm")
@@ -190,14 +192,10 @@ class TestBadInput:
         (tmp_path / "a.svm").write_text("".join(f"{i % 2} {i + 1}:1\n" for i in range(20)))
         programs.succeed("data", "import", "--format", "libsvm", tmp_path / "a.svm", tmp_path / "d")
         options = ["--run", tmp_path / "r", "--model", "svm", "--precision", "mixed"]
-        done = programs.gradreduce("train", tmp_path / "d", *options)
-        assert done.returncode == 2
-        assert "mixed precision is for dense rows" in done.stderr
+        assert "mixed precision is for dense rows" in fails(2, "train", tmp_path / "d", *options)
 
 
-@pytest.mark.parametrize(
-    ("rows", "scale"), [(1, 2.0**16), (12, 2.0**12), (32, 2.0**11), (1 << 20, 1.0)]
-)
+@cases("rows, scale", (1, 2.0**16), (12, 2.0**12), (32, 2.0**11), (1 << 20, 1.0))
 def test_the_first_scale_is_that_of_a_mean(steep, rows, scale):
     settings = Settings(**{**PLAN, "batch_size": 96, "slice_rows": 12})
     plan = replace(creating.plan(settings, steep, None), slice_rows=rows)

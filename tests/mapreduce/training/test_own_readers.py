@@ -9,7 +9,7 @@ import pytest
 import mapreduce
 from mapreduce.data.importer import Rows, Source
 from mapreduce.errors import DataError, UsageError
-from programs import gradreduce, succeed
+from programs import fails, succeed
 
 READER = '''
 import numpy as np
@@ -65,7 +65,6 @@ def test_what_its_rows_do_not_take(name):
 
 
 def test_a_parameter_that_is_no_option():
-    done = gradreduce("data", "import", "--format", "own_npz:misspelt", "rows.npz", "data")
-    assert done.returncode == 2
-    assert "own_npz:misspelt: its parameter dtyp is no option of gradreduce data" in done.stderr
-    assert "Did you mean dtype?" in done.stderr
+    said = fails(2, "data", "import", "--format", "own_npz:misspelt", "rows.npz", "data")
+    assert "own_npz:misspelt: its parameter dtyp is no option of gradreduce data" in said
+    assert "Did you mean dtype?" in said

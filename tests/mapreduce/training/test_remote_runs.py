@@ -72,8 +72,7 @@ def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
         train(run, stop_at_a_checkpoint)
     assert not (run.path / "lease.json").exists()
     seen = []
-    ended = train(RunDir(run.path), seen.append)
-    assert ended == expected
+    assert train(RunDir(run.path), seen.append) == expected
     assert next(e.completed for e in seen if isinstance(e, RunStarted)) == 4
     local = RunDir(tmp_path / "run")
     assert run.summary()["loss"] == local.summary()["loss"]

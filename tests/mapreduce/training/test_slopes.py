@@ -13,6 +13,7 @@ from mapreduce.models import LAYERS, MODELS, NETWORKS
 from mapreduce.models.linear import Linear
 from mapreduce.models.softmax import Softmax
 from mapreduce.training import slopes
+from quick import cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
 #: Networks in which each layer occurs.
@@ -178,22 +179,20 @@ class RoundsRightly(Rounds):
 
 @pytest.mark.every_case
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("kind", "is_certain", "said"),
-    [
-        (Means, True, "the sum of the losses, not a mean"),
-        (MeanSlopes, True, "times that: a mean of 64 rows"),
-        (Uphill, True, "times that: its sign is wrong"),
-        (Halves, True, "0.5 times that"),
-        (Unweighted, True, "multiplies the loss of each row by its weight"),
-        (Rounds, True, "its sign is wrong"),
-        # The rounding of float32 hides the next two.
-        (Forgetful, False, "times the loss's at two random points"),
-        (Unbiased, False, "a slope, along bias, that"),
-        (Penalised, False, "a penalty of its own would count once for each slice"),
-        (Steps, None, ""),
-        (RoundsRightly, None, ""),
-    ],
+@cases(
+    "kind, is_certain, said",
+    (Means, True, "the sum of the losses, not a mean"),
+    (MeanSlopes, True, "times that: a mean of 64 rows"),
+    (Uphill, True, "times that: its sign is wrong"),
+    (Halves, True, "0.5 times that"),
+    (Unweighted, True, "multiplies the loss of each row by its weight"),
+    (Rounds, True, "its sign is wrong"),
+    # The rounding of float32 hides the next two.
+    (Forgetful, False, "times the loss's at two random points"),
+    (Unbiased, False, "a slope, along bias, that"),
+    (Penalised, False, "a penalty of its own would count once for each slice"),
+    (Steps, None, ""),
+    (RoundsRightly, None, ""),
 )
 def test_what_is_wrong(kind, is_certain, said, dtype):
     for name, batch in rows_of(kind):
