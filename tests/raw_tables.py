@@ -28,12 +28,9 @@ PENGUINS = Table(
     ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g", "year"),
     ("island", "sex"),
 )
-CARS = Table(
-    "Miles_per_Gallon",
-    "regression",
-    ("Cylinders", "Displacement", "Horsepower", "Weight_in_lbs", "Acceleration"),
-    ("Origin",),
-    ("Year",),
+MASSES = Table(
+    *("body_mass_g", "regression", ("bill_length_mm", "bill_depth_mm", "flipper_length_mm")),
+    ("species", "island", "sex"),
 )
 GENERATED = {
     task: Table(
@@ -43,20 +40,15 @@ GENERATED = {
 }
 
 
-def write(name: str, folder: Path) -> Path:
-    """A CSV file of one of the tables, with a column ``id`` in front.
-
-    Rows without a label are left out.
-    """
-    with (FOLDER / f"{name}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    label = {"penguins": PENGUINS, "cars": CARS}[name].label
-    rows = [{"id": f"{name}-{i}", **row} for i, row in enumerate(rows) if row[label]]
-    path = folder / f"{name}.csv"
+def write(table: Table, folder: Path) -> Path:
+    """The penguins as a CSV file, with a column ``id`` in front, but for those without a label."""
+    with (FOLDER / "penguins.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row[table.label] not in ("", "NA")]
+    path = folder / "penguins.csv"
     with path.open("x", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, ["id", *rows[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({"id": f"penguin-{i}", **row} for i, row in enumerate(rows))
     return path
 
 
