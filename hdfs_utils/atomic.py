@@ -45,10 +45,12 @@ def temporary_name(path: _P) -> _P:
 
 
 @contextlib.contextmanager
-def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+def new_file(path: Path, *, sync: bool = False, named: bool = True) -> Iterator[Path]:
     """A temporary name, whose file takes the name of ``path`` when the block ends without an error.
 
-    Errors of the block are its own.
+    With ``sync`` the file is on the disk before it has the name. Then the name follows, unless
+    ``named`` is false: for a file that may be gone when the machine fails, or whose folder is
+    synced soon. Errors of the block are its own.
 
     Raises
     ------
@@ -65,7 +67,7 @@ def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
                 with temporary.open("rb") as file:
                     os.fsync(file.fileno())
             is_free = _link(temporary, path)
-            if sync and is_free:
+            if sync and named and is_free:
                 sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
@@ -74,9 +76,9 @@ def new_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
-def create(path: Path, *content: Buffer, sync: bool = False) -> None:
-    """Publish a file under a name that no other has; errors are those of :func:`new_file`."""
-    with new_file(path, sync=sync) as temporary, storage_errors("write", path):
+def create(path: Path, *content: Buffer, sync: bool = False, named: bool = True) -> None:
+    """Publish a file under a name that no other has, as :func:`new_file`, whose errors it has."""
+    with new_file(path, sync=sync, named=named) as temporary, storage_errors("write", path):
         write_new(temporary, *content, sync=False)
 
 

@@ -24,7 +24,7 @@ SUCCESS = "_SUCCESS"
 PREDICTION = "_prediction.json"
 
 
-def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
+def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False, named: bool = True) -> bool:
     """Publish a file under a name that it will keep.
 
     Parameters
@@ -33,8 +33,8 @@ def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
         The folder must exist.
     content : bytes-like
         One or more pieces of the file, in order.
-    sync : bool
-        Whether the bytes must be on this machine's disk before the name is.
+    sync, named : bool
+        Whether the bytes must be on this machine's disk before the name is, and the name then.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
         The file could not be written; nothing is left of it.
     """
     try:
-        create(path, *content, sync=sync)
+        create(path, *content, sync=sync, named=named)
     except FileExistsError:
         with storage_errors("write", path):
             # Reading anything else, such as a pipe, might never end.
@@ -64,7 +64,7 @@ def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
     return True
 
 
-def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
+def create(path: AnyPath, *content: Buffer, sync: bool = False, named: bool = True) -> None:
     """As :func:`hdfs_utils.atomic.create`, in any filesystem.
 
     On S3 two writers at the same moment may both succeed, and so may two machines' on a shared
@@ -73,7 +73,7 @@ def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
     if isinstance(path, RemotePath):
         _publish_remote(path, *content, overwrite=False)
     else:
-        atomic.create(path, *content, sync=sync)
+        atomic.create(path, *content, sync=sync, named=named)
 
 
 @contextlib.contextmanager

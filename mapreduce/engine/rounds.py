@@ -179,16 +179,14 @@ class RoundFiles:
     def prune(self, keep: int, blocks: int) -> None:
         """Delete all blocks that a round does not need, and unfinished files of killed tasks."""
         remove_leftovers(self.folder)
-        needed = set()
-        for number in range(blocks):
-            message = self._block(keep, number, blocks, ())
-            for at in (keep, *message.meta["elsewhere"].values()):
-                needed.add(self.path(at, number, blocks))
-        for path in self.folder.glob("*.block"):
-            if _BLOCK_NAME.fullmatch(path.name) and path not in needed:
-                path.unlink(missing_ok=True)
-        for path in self.folder.glob("*.unit"):
-            if _UNIT_NAME.fullmatch(path.name) and int(path.name[:8]) != keep:
+        needed = {
+            self.path(at, number, blocks)
+            for number in range(blocks)
+            for at in self.needed(keep, number, blocks)
+        }
+        for path in self.folder.glob("*"):
+            is_old = _UNIT_NAME.fullmatch(path.name) and int(path.name[:8]) != keep
+            if is_old or (_BLOCK_NAME.fullmatch(path.name) and path not in needed):
                 path.unlink(missing_ok=True)
 
 

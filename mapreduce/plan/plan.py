@@ -235,6 +235,11 @@ class Plan:
         """The model, for the shape of the data, on the plan's device or another."""
         return self.specification.create(device)
 
+    @cached_property
+    def about(self) -> Model:
+        """A model that tells its attributes, and computes nothing."""
+        return self.create_model()
+
     @property
     def specification(self) -> Specification:
         """All that decides the functions of the model."""
@@ -270,6 +275,11 @@ class Plan:
         )
         return optim.create(self.optimizer, self.create_schedule(factor), options)
 
+    @cached_property
+    def transformation(self) -> optim.Transformation | optim.GlobalTransformation:
+        """The optimizer of :meth:`create_optimizer`, which has no state: one serves all."""
+        return self.create_optimizer()
+
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The strategy's arrays before the first round, in addition to the parameters.
 
@@ -297,7 +307,7 @@ class Plan:
     @cached_property
     def needs_scalars(self) -> bool:
         """Whether an update needs scalars of all blocks."""
-        return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+        return isinstance(self.transformation, optim.GlobalTransformation)
 
     @cached_property
     def compression(self) -> compression.Compression | None:
@@ -315,7 +325,7 @@ class Plan:
             tries.append("standardise the features with 'gradreduce data standardise'")
         if not (self.data.classes or self.needs_scalars or self.model == "linear"):
             tries.append("standardise the labels, if they are far from 1")
-        tries += self.create_optimizer().cures(self.dtype)
+        tries += self.transformation.cures(self.dtype)
         tries += ["take --precision full"] * self.is_mixed
         return ", or ".join(tries or ["look for extreme features"])
 

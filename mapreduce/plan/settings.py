@@ -118,7 +118,7 @@ def make(
         },
     )
     if full and settings.slice_rows is None:
-        plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.create_model()))
+        plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.about))
     plan = replace(plan, held_out=_held_out(settings, plan))
     _check_held_out(plan)
     least = min(MOST_EPOCHS, -(-LEAST_UPDATES // plan.rounds_per_epoch))
@@ -176,10 +176,10 @@ def _check_plan(plan: Plan) -> None:
         # Names of files and ranges have eight digits for them.
         expect(count < 10**8, option, "less than 100,000,000", f"{count:,}")
     # Malformed specifications are errors now, and not in a reducer.
-    for create in (plan.create_optimizer, plan.create_model):
+    for part in ("transformation", "about"):
         # A list of runs needs no code of the user's; other commands ask for it later.
         with contextlib.suppress(UntrustedError):
-            create()
+            getattr(plan, part)
     with contextlib.suppress(UntrustedError):
         strategies.find(plan.strategy).check(plan)
     with contextlib.suppress(UntrustedError):
@@ -212,7 +212,7 @@ def _check_held_out(plan: Plan) -> None:
 def _check_memory(plan: Plan) -> None:
     """Refuse slices whose gradient this machine could not compute."""
     rows = min(plan.slice_rows, plan.rows)
-    needed = rows * plan.create_model().row_bytes
+    needed = rows * plan.about.row_bytes
     if needed > MEMORY:
         raise UsageError(
             f"--slice-rows {rows}: a slice takes about {needed / 2**30:,.0f} GiB in the layers of "
@@ -328,7 +328,7 @@ def _check_same_losses(plan: Plan) -> None:
     if not optimizer.needs_all_rows:
         return
     drawn = f"--augment {plan.augment}" if plan.augment is not None else ""
-    if plan.create_model().is_random:
+    if plan.about.is_random:
         drawn = f"--model {plan.model:.60}: its dropout"
     if drawn:
         raise UsageError(
@@ -340,7 +340,7 @@ def _check_same_losses(plan: Plan) -> None:
 
 def _check_elements(plan: Plan, classes: tuple[int | str, ...]) -> None:
     """Refuse to predict the elements of rows if classes are not their values."""
-    if plan.create_model().steps is None:
+    if plan.about.steps is None:
         return
     wrong = next((label for place, label in enumerate(classes) if label != place), None)
     if wrong is not None:

@@ -146,7 +146,7 @@ def first(run: RunDir) -> Position:
     plan = run.config.plan
     if plan.initial_sha256 is None:
         return Position.first(plan)
-    model = plan.create_model()
+    model = plan.about
     params = model.flat(load_file(run.path / INITIAL), run.path / INITIAL)
     if (digest := model_sha256(model.named(params))) != plan.initial_sha256:
         raise DataError(
@@ -197,7 +197,7 @@ def latest(run: RunDir) -> int:
 
 def fitted(run: RunDir, completed: int | None = None) -> FittedModel:
     """The model of a checkpoint, by default of :func:`latest`, whose errors are these, too."""
-    model = run.config.plan.create_model()
+    model = run.config.plan.about
     if completed is not None:
         return fitted_with(run, load(run, model, completed).params, completed)
     result, known = run.result(), saved(run)
@@ -217,7 +217,7 @@ def fitted(run: RunDir, completed: int | None = None) -> FittedModel:
 
 def fitted_with(run: RunDir, params: Array, completed: int = 0) -> FittedModel:
     """The model of a run with parameters (size,)."""
-    arrays = run.config.plan.create_model().named(params)
+    arrays = run.config.plan.about.named(params)
     return replace(untrained(run), arrays=arrays, completed=completed, model_sha256="")
 
 

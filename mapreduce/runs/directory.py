@@ -22,12 +22,13 @@ and never change. So after any crash the names alone show what was finished.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from dataclasses import replace as replaced
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,9 @@ from mapreduce.plan.plan import Plan
 from mapreduce.runs import events, lease
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.runs.summary import summarise
-from mapreduce.support import numeric
+from mapreduce.support import jsonfiles, numeric
 from mapreduce.support.commands import resume
-from mapreduce.support.jsonfiles import build, checked, read
+from mapreduce.support.jsonfiles import build, checked, content_of, read
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
@@ -88,8 +89,46 @@ class RunConfig:
     columns: Columns | None = None
 
     def to_bytes(self) -> bytes:
-        content = {**vars(self), "plan": self.plan.to_dict()}
-        return _encoded({"format": FORMAT, "format_version": FORMAT_VERSION, **content})
+        """The content of ``run.json``."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        content |= {"format": FORMAT, "format_version": FORMAT_VERSION, "plan": self.plan.to_dict()}
+        return _encoded(content)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the configuration."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _decoded(content: bytes, path: AnyPath) -> RunConfig:
+    """The configuration in a file's content, which a process parses once; its plan is unchecked."""
+    parsed = jsonfiles.parsed(content, path)
+    form, version = parsed.pop("format", None), parsed.pop("format_version", None)
+    if form == FORMAT and version != FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version}; this program reads version {FORMAT_VERSION}. "
+            f"Use the program that wrote it"
+        )
+    if form != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    config = build(RunConfig, parsed)
+    check_columns(config.columns, config.plan.data.features)
+    if config.numeric_profile not in numeric.PROFILES:
+        raise ValueError(f"numeric_profile: {config.numeric_profile!r} is unknown")
+    # A TypeError if there are both numbers and texts.
+    classes = sorted(set(config.classes))
+    if classes != list(config.classes) or len(classes) != config.plan.data.classes:
+        raise ValueError("classes: they are not in order, or not those of the plan")
+    vars(config)["_bytes"] = content
+    return config
+
+
+_check = lru_cache(maxsize=4)(settings.check)
 
 
 def _encoded(content: dict[str, Any]) -> bytes:
@@ -105,7 +144,8 @@ class Moved:
 
     def applied(self, config: RunConfig) -> RunConfig:
         """The configuration with these paths."""
-        return replaced(config, **{name: at for name, at in vars(self).items() if at is not None})
+        places = {name: at for name, at in vars(self).items() if at is not None}
+        return replaced(config, **places) if places else config
 
 
 class RunDir:
@@ -180,39 +220,27 @@ class RunDir:
             Its file is damaged, or of an unknown version.
         """
         self._refuse_links()
-        path, content = self.path / "run.json", read(self.path / "run.json")
-        if content is None:
+        path = self.path / "run.json"
+        if (content := content_of(path)) is None:
             raise MissingInputError(
                 f"{self.path} is not a run: it has no run.json. Start one with 'gradreduce train'"
             )
-        form, version = content.pop("format", None), content.pop("format_version", None)
-        if form == FORMAT and version != FORMAT_VERSION:
-            raise DataError(
-                f"{path} has format version {version}; this program reads version "
-                f"{FORMAT_VERSION}. Use the program that wrote it"
-            )
         try:
-            if form != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
-            config = build(RunConfig, content)
-            check_columns(config.columns, config.plan.data.features)
+            config = _decoded(content, path)
+            if config.plan.sources:
+                # Code of somebody's own may have changed since.
+                config = replaced(config, plan=replaced(config.plan))
             self._check_plan(config.plan)
             config = (self.read_json("moved.json", Moved) or Moved()).applied(config)
             # A ValueError if no file can have this name.
             os.fsencode(config.data + (config.evaluation or ""))
-            if config.numeric_profile not in numeric.PROFILES:
-                raise ValueError(f"numeric_profile: {config.numeric_profile!r} is unknown")
-            # A TypeError if there are both numbers and texts.
-            classes = sorted(set(config.classes))
-            if classes != list(config.classes) or len(classes) != config.plan.data.classes:
-                raise ValueError("classes: they are not in order, or not those of the plan")
             return config
         except (ValueError, TypeError, ArithmeticError, UsageError) as error:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
     def _check_plan(self, plan: Plan) -> None:
         try:
-            settings.check(plan)
+            (settings.check if plan.sources else _check)(plan)
         except UsageError as error:
             changed: list[str] = []
             with contextlib.suppress(UntrustedError):
@@ -275,11 +303,13 @@ class RunDir:
         found: events.RunEnded | None = self.read_json("result.json", events.RunEnded)
         return found
 
-    def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
-        """Publish a JSON file of the run."""
+    def write_json(
+        self, name: str, content: dict[str, Any], *, once: bool = True, named: bool = True
+    ) -> None:
+        """Publish a JSON file of the run; see :func:`put_if_absent` for ``named``."""
         lease.check(self.path)
         if once:
-            put_if_absent(self.path / name, _encoded(content), sync=True)
+            put_if_absent(self.path / name, _encoded(content), sync=True, named=named)
         else:
             replace(self.path / name, _encoded(content))
 

@@ -7,7 +7,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from hdfs_utils.paths import AnyPath, RemotePath
@@ -247,7 +247,7 @@ class JsonLines:
             # A driver that starts from an earlier round reports the following ones again.
             for kind, last in self._recorded.items():
                 self._recorded[kind] = min(last, event.completed)
-        record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
+        record = {"event": type(event).__name__, "time": round(time.time(), 3), **vars(event)}
         # JSON has no NaN: the loss of a skipped round is null.
         record = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value

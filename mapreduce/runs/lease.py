@@ -224,7 +224,8 @@ def _swap(run: AnyPath, stale: bytes | None, mine: bytes) -> bool:
             return False
         path.unlink(missing_ok=True)
     try:
-        create(path, mine, sync=True)
+        # When the machine fails, nobody holds it any more.
+        create(path, mine, sync=True, named=False)
     except FileExistsError:
         return False
     return not on_s3 or path.read_bytes() == mine

@@ -37,14 +37,14 @@ class Position:
     @classmethod
     def first(cls, plan: Plan, params: Array | None = None) -> "Position":
         """The state before the first round: from the model's own parameters, or from these."""
-        model = plan.create_model()
+        model = plan.about
         params = model.init(plan.seed) if params is None else params
         if (params.shape, params.dtype) != ((model.size,), model.dtype):
             raise UsageError(
                 f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
                 f"{params.dtype} {params.shape}"
             )
-        history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
+        history, scalars = np.empty((0, 3 + plan.notes)), plan.transformation.first_scalars()
         return cls(0, params, plan.initial_arrays(params), history, scalars)
 
     @property
@@ -69,7 +69,7 @@ class Position:
     @classmethod
     def of(cls, completed: int, arrays: dict[str, Array], plan: Plan) -> "Position":
         """The state that was read from files; a DataError if it is not that of the plan."""
-        model, optimizer = plan.create_model(), plan.create_optimizer()
+        model, optimizer = plan.about, plan.transformation
         state = plan.initial_arrays(np.empty(0, model.dtype))
         rounds = len(arrays["history"]) if np.ndim(arrays.get("history", 0)) else 0
         expected = {name: f"{array.dtype} ({model.size},)" for name, array in state.items()}

@@ -148,7 +148,7 @@ class Strategy(ABC):
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """The arrays of the state before the first round, (size,); by default the optimizer's."""
-        return plan.create_optimizer().init(params)
+        return plan.transformation.init(params)
 
     @classmethod
     def own_arrays(cls, plan: Plan, params: Array) -> Arrays:

@@ -1,6 +1,5 @@
 """The program of a training: the rounds of a run's plan, as its strategy maps and reduces them."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -54,7 +53,10 @@ class Training(Program):
 
     @classmethod
     def of(cls, run: RunDir) -> "Training":
-        return cls(str(run.path), hashlib.sha256(run.config.to_bytes()).hexdigest())
+        found = cls(str(run.path), run.config.sha256)
+        # It would read the same configuration.
+        vars(found)["_folder"] = run
+        return found
 
     @classmethod
     def kept(cls, run: RunDir, driver: str = "") -> "Training":

@@ -33,7 +33,7 @@ TAKES = ("optimizer", "momentum", "l2", "weight_decay", "clip_norm")
 
 def check(plan: Plan) -> None:
     """Refuse more replicas than slices, more local steps than an epoch has, and a search."""
-    if plan.create_optimizer().needs_all_rows:
+    if plan.transformation.needs_all_rows:
         raise UsageError(
             f"--optimizer {plan.optimizer}: it compares rounds of all rows, and replicas take "
             f"steps of their own. Take sgd, momentum, adagrad, adam or adamw"

@@ -35,7 +35,7 @@ class TaskContext:
         self.config = config
         self.plan = config.plan
         self.model = self.plan.create_model()
-        self.optimizer = self.plan.create_optimizer()
+        self.optimizer = self.plan.transformation
         self.schedule = self.plan.create_schedule()
         self.threads = threads
         self._pools: dict[int, ThreadPoolExecutor] = {}

@@ -16,7 +16,7 @@ _before: list[tuple[Any, int]] = []
 _known: tuple[int, list[Any]] = (0, [])
 
 
-def _libraries() -> list[Any]:
+def libraries() -> list[Any]:
     """The libraries of BLAS in this process."""
     global _known
     # Looking for them takes a millisecond. A new one comes with a module.
@@ -48,7 +48,7 @@ def limit() -> None:
 def _limit(notes: bool) -> None:
     """Have the loaded libraries compute in one thread, and note how many threads they had."""
     known = {library.filepath for library, _ in _before}
-    for library in _libraries():
+    for library in libraries():
         threads = library.num_threads
         if threads == 1:
             continue

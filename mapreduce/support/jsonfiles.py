@@ -33,15 +33,26 @@ def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
             raise DataError(f"{path} has {status.st_size:,} bytes: expected {most:,} at most")
 
 
+def content_of(path: AnyPath) -> bytes | None:
+    """The content of a file of JSON, or None if it does not exist."""
+    with storage_errors("read", path):
+        try:
+            require_file(path, MOST_BYTES)
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
 def read(path: AnyPath) -> dict[str, Any] | None:
     """The object that a file holds, or None if the file does not exist; else a DataError."""
+    text = content_of(path)
+    return None if text is None else parsed(text, path)
+
+
+def parsed(text: bytes, path: AnyPath) -> dict[str, Any]:
+    """The object that is the content of a file; else a DataError, which names its path."""
     try:
-        with storage_errors("read", path):
-            try:
-                require_file(path, MOST_BYTES)
-                content = json.loads(path.read_bytes())
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"expected an object, found {content!r:.60}")
         return content

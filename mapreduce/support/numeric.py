@@ -8,6 +8,7 @@ BLAS runs on one thread: products taken apart by several threads are rounded dif
 The variables must be set before NumPy is loaded, so this module imports nothing that loads it.
 """
 
+import functools
 import os
 import platform
 import sys
@@ -91,23 +92,27 @@ def pin(profile: str) -> None:
 
 def describe() -> dict[str, Any]:
     """What the numbers of this process depend on: processor, libraries and their versions."""
+    from mapreduce.support import blas
+
+    # Loads NumPy, and thereby a BLAS.
+    machine = _machine()
+    names = ("internal_api", "version", "architecture")
+    libraries = [{name: getattr(each, name, None) for name in names} for each in blas.libraries()]
+    return {**machine, "numba_target": os.environ.get("NUMBA_CPU_NAME"), "blas": libraries}
+
+
+@functools.cache
+def _machine() -> dict[str, Any]:
+    """What of :func:`describe` does not change while the process lives."""
     import llvmlite.binding
     import numba
     import numpy as np
-    import threadpoolctl
 
     features = llvmlite.binding.get_host_cpu_features()
-    blas = [
-        {name: info.get(name) for name in ("internal_api", "version", "architecture")}
-        for info in threadpoolctl.threadpool_info()
-        if info["user_api"] == "blas"
-    ]
     return {
         "machine": platform.machine(),
         "cpu": llvmlite.binding.get_host_cpu_name(),
         "cpu_features": sorted(name for name, present in features.items() if present),
-        "numba_target": os.environ.get("NUMBA_CPU_NAME"),
-        "blas": blas,
         "libc": " ".join(platform.libc_ver()),
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -118,7 +118,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
         "batch_size": plan.batch_size,
         "slice_rows": plan.slice_rows,
         "slices_per_round": plan.leaves(0),
-        "parameters": plan.create_model().size,
+        "parameters": plan.about.size,
         "plan_sha256": plan.sha256,
     }
     if values["as_json"]:

@@ -51,12 +51,12 @@ def _planned(
     if evaluation is not None:
         check_evaluation(others[0], evaluation, made, training, data)
     if fed is not None:
-        model = made.create_model()
+        model = made.about
         found = model.named(model.init(made.seed)) | fed.params
         return _starting(made, model, found, f"--features-from {settings.features_from}")
     if settings.init_from is None:
         return made, None
-    source, model = path_of(settings.init_from), made.create_model()
+    source, model = path_of(settings.init_from), made.about
     if source.is_dir():
         before = RunDir(source.absolute())
         _check_same_meaning(before.config, training, source)
@@ -137,7 +137,8 @@ def record(
     now = numeric.describe() | model.libraries
     before = run.read_json("profile.json")
     if before is None:
-        run.write_json("profile.json", now)
+        # The folder is synced for the next file.
+        run.write_json("profile.json", now, named=False)
     elif changes := numeric.difference(before, now):
         warn(
             f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "

@@ -155,15 +155,15 @@ def _broken(plan: Plan, expected: str, found: str) -> UsageError:
     return UsageError(f"--model {plan.model}: expected that {expected}; found {found}")
 
 
-def scales(config: RunConfig) -> str | None:
+def scales(context: TaskContext) -> str | None:
     """A warning if the features of the first rows have very different scales, or None.
 
     A feature's scale is the mean magnitude of what is not 0, so that categories that are rare do
     not count as small.
     """
+    config, dataset = context.config, context.data
     if config.plan.data.standardised:
         return None
-    dataset = Dataset(path_of(config.data))
     rows = min(_ROWS, max(64, _ELEMENTS // dataset.manifest.features))
     batch = dataset.shard(0).rows(0, min(rows, config.plan.data.shard_rows[0]))
     sums, counts = _magnitudes(batch.features)
@@ -221,11 +221,12 @@ def width(run: RunDir) -> str | None:
     )
 
 
-def labels(config: RunConfig) -> str | None:
+def labels(context: TaskContext) -> str | None:
     """A warning if the numbers that a network is to predict are far from 1, or None."""
+    config = context.config
     if config.classes or config.plan.model == "linear":
         return None
-    own, weights = _labels(Dataset(path_of(config.data)))
+    own, weights = _labels(context.data)
     mean = float(np.average(own, weights=weights))
     deviation = float(np.average((own - mean) ** 2, weights=weights) ** 0.5)
     if not math.hypot(mean, deviation) > _MOST_LABEL:
@@ -257,7 +258,7 @@ def guessing(config: RunConfig) -> str | None:
         about, by = "about " * bool(parts), f", by {' and '.join(parts)}" * bool(parts)
         return f"always guessing the mean would have loss {about}{loss:.4f}{where}{by}"
     counts, found = training.manifest.class_rows, data.manifest
-    if config.plan.create_model().steps is not None or not counts or not found.class_rows:
+    if config.plan.about.steps is not None or not counts or not found.class_rows:
         return None
     label = config.classes[int(np.argmax(counts))]
     hits = dict(zip(found.classes or (), found.class_rows, strict=True)).get(label, 0)

@@ -120,8 +120,8 @@ class Driver:
     ) -> None:
         self._run = run
         self._plan = run.config.plan
-        self._model = self._plan.create_model()
-        self._optimizer = self._plan.create_optimizer()
+        self._model = self._plan.about
+        self._optimizer = self._plan.transformation
         places = filter(None, (run.config.data, run.config.evaluation))
         self._given = execution.for_paths(run.path, *map(path_of, places))
         self._execution = self._given.with_blocks_for(self._model)
@@ -160,8 +160,8 @@ class Driver:
         if not position.completed:
             self.teller.doubt(doubts.width(self._run))
         if not position.completed and self._optimizer.search(position.scalars) is None:
-            self.teller.doubt(doubts.scales(self._run.config))
-            self.teller.doubt(doubts.labels(self._run.config))
+            self.teller.doubt(doubts.scales(self._program.context))
+            self.teller.doubt(doubts.labels(self._program.context))
         with self._chooser.workers(self._job_class):
             try:
                 while not self._checkpoint_and_evaluate(position):
@@ -289,7 +289,7 @@ class Driver:
     def _end(self, position: Position) -> RunEnded:
         completed, search = position.completed, self._optimizer.search(position.scalars)
         self._chooser.tell(completed)
-        result, params = self._recovery.best(completed)
+        result, params = self._recovery.best(position)
         self.teller.doubt(doubts.never_predicted(self._run, params))
         self.teller.skipped(position, at_end=True)
         self.teller.traffic(completed)

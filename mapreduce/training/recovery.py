@@ -23,6 +23,8 @@ class Recovery:
         self._warn = warn
         #: Rounds whose checkpoint is damaged. It is kept until another can take its place.
         self.damaged: set[int] = set()
+        #: Rounds whose checkpoint this process has saved.
+        self._saved: set[int] = set()
 
     def start(self, at_most: int | None = None) -> Position:
         """Where a training goes on: the :meth:`latest` state, or else its first one."""
@@ -51,7 +53,9 @@ class Recovery:
                 return None
             checkpoint.remove(self._run, position.completed)
             self.damaged.remove(position.completed)
-        return checkpoint.save(self._run, self._model, position)
+        digest = checkpoint.save(self._run, self._model, position)
+        self._saved.add(position.completed)
+        return digest
 
     def has(self, completed: int, result: RunEnded | None = None) -> bool:
         """Whether a checkpoint is whole, and has the model of the run's result if there is one."""
@@ -65,9 +69,11 @@ class Recovery:
             return False
         return True
 
-    def best(self, completed: int) -> tuple[int, Array]:
-        """The rounds and the parameters that a training ends with after so many rounds."""
-        result = self._run.best(completed)
+    def best(self, position: Position) -> tuple[int, Array]:
+        """The rounds and the parameters that a training ends with at a position."""
+        result = self._run.best(position.completed)
+        if result == position.completed and result in self._saved:
+            return result, position.params
         try:
             return result, checkpoint.load(self._run, self._model, result).params
         except DataError as error:

@@ -28,7 +28,7 @@ class Teller:
         self._run = run
         self._plan = run.config.plan
         self._model = model
-        self._optimizer = self._plan.create_optimizer()
+        self._optimizer = self._plan.transformation
         self._strategy = strategies.find(self._plan.strategy)
         self._events = events
         self.completed = 0

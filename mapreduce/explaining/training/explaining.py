@@ -55,7 +55,7 @@ def traced(
         )
     number = replay.chosen(run, number)
     check_training_data(config)
-    model, optimizer = plan.create_model(), plan.create_optimizer()
+    model, optimizer = plan.about, plan.transformation
     layout = _layout(run, maps, reducers, fan_in)
     with tempfile.TemporaryDirectory(prefix="gradreduce-explain-") as folder:
         scratch = RunDir(Path(folder) / "run")
@@ -124,7 +124,7 @@ def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | N
         fan_in = theirs.get("fan_in", 0)
     if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
         raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
-    size = run.config.plan.create_model().size
+    size = run.config.plan.about.size
     wanted = reducers or theirs.get("blocks", 1)
     tasks = maps or theirs.get("workers") or available_cores()
     return Layout(tasks, len(block_bounds(size, wanted)), fan_in)

@@ -63,7 +63,7 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
     """The state after some rounds, if the run has it, whole."""
     if completed in checkpoint.saved(run):
         try:
-            position = checkpoint.load(run, run.config.plan.create_model(), completed)
+            position = checkpoint.load(run, run.config.plan.about, completed)
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
             tell(f"warning: {error}. '{resume(run.path)}' computes it again")

@@ -239,4 +239,4 @@ def norm(vector: Vector) -> float:
 
 def scale_of(plan: Plan, scalars: Array) -> float:
     """The factor of a round's loss."""
-    return plan.create_optimizer().loss_scale(scalars)
+    return plan.transformation.loss_scale(scalars)

@@ -119,12 +119,12 @@ class Averaging(Replicated):
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """The optimizer's state, if it is averaged."""
-        return plan.create_optimizer().init(params) if plan.replica_state == "average" else {}
+        return plan.transformation.init(params) if plan.replica_state == "average" else {}
 
     @classmethod
     def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """What each replica keeps: the optimizer's state, parameters, what it has not sent yet."""
-        own = plan.create_optimizer().init(params) if plan.replica_state == "keep" else {}
+        own = plan.transformation.init(params) if plan.replica_state == "keep" else {}
         if plan.elastic is not None:
             own["params"] = params
         if plan.compression is not None:

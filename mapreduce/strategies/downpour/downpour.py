@@ -95,7 +95,7 @@ class Downpour(Replicated):
         """The optimizer's state, and as many vectors as staleness and replicas together."""
         size = 0 if plan.asynchronous else plan.staleness or 0
         names = [*map(_version, range(size)), *cls.mapped_arrays(plan)]
-        return {**plan.create_optimizer().init(params), **dict.fromkeys(names, params)}
+        return {**plan.transformation.init(params), **dict.fromkeys(names, params)}
 
     @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:

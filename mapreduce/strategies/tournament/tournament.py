@@ -87,7 +87,7 @@ class Tournament(Replicated):
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """Parameters and optimizer's state of each replica; all begin with the same ones."""
-        own = {"params": params, **plan.create_optimizer().init(params)}
+        own = {"params": params, **plan.transformation.init(params)}
         return {
             f"{name}.{replica}": array
             for name, array in own.items()

@@ -119,7 +119,7 @@ class Watched:
 def test_a_fork_waits_for_who_looks_for_libraries(monkeypatch):
     """The loader's lock, which is held meanwhile, would never be released in the fork."""
     looking, end, lock, codes = threading.Event(), threading.Event(), Watched(), []
-    libraries = blas._libraries
+    libraries = blas.libraries
 
     def slow_libraries():
         looking.set()
@@ -133,7 +133,7 @@ def test_a_fork_waits_for_who_looks_for_libraries(monkeypatch):
             os._exit(looking.is_set())
         codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
-    monkeypatch.setattr(blas, "_libraries", slow_libraries)
+    monkeypatch.setattr(blas, "libraries", slow_libraries)
     monkeypatch.setattr(blas, "_lock", lock)
     threads = [threading.Thread(target=one) for one in (limit, fork)]
     threads[0].start()
@@ -159,7 +159,7 @@ class Library:
 def test_a_library_that_is_loaded_within_is_looked_for_again(monkeypatch):
     first, second = Library("first"), Library("second")
     loaded = [first]
-    monkeypatch.setattr(blas, "_libraries", lambda: list(loaded))
+    monkeypatch.setattr(blas, "libraries", lambda: list(loaded))
     with blas.in_one_thread():
         loaded.append(second)
         assert (first.num_threads, second.num_threads) == (1, 4)

@@ -1,9 +1,11 @@
 """The training loop against a plain loop, and what the plan's options mean."""
 
 import json
+import os
 import re
 import shutil
 import tempfile
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hypothesis import given, strategies as st
 import datasets
 from builders import advanced, blobs_in
 from hdfs_utils.publish import put_if_absent
+from mapreduce import models, optim
 from mapreduce.data.manifest import Manifest
 from mapreduce.engine.rounds import Block
 from mapreduce.errors import DataError, NonFiniteError
@@ -39,6 +42,29 @@ def train(data, run, evaluation=False, keep=0, **settings):
     seen = []
     ended = driver.train(created, Execution("inline", executor="here"), keep, Events(seen.append))
     return created, seen, ended
+
+
+def test_a_training_builds_parts_and_syncs_names_once(data, tmp_path, monkeypatch):
+    counts = Counter()
+
+    def count(module, name):
+        function = getattr(module, name)
+
+        def counted(*arguments):
+            counts[f"{module.__name__}.{name}"] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    created = creating.create(tmp_path / "run", Settings("mlp:7", seed=80), data / "train", None)
+    for module, name in ((models, "create"), (optim, "create"), (os, "fsync")):
+        count(module, name)
+    driver.train(created, Execution("inline", executor="here"), 0, Events())
+    # A model that tells its attributes, and one that computes; two of the optimizers are those of
+    # checks. Files are a lease, a profile, the execution, a checkpoint's three, and the result;
+    # folders that of the run, twice, that of the checkpoint and that of all checkpoints.
+    expected = {"mapreduce.models.create": 2, "mapreduce.optim.create": 3}
+    assert counts == {**expected, "os.fsync": 11}
 
 
 def params_of(run: RunDir, completed: int) -> np.ndarray:
