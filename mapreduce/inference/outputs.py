@@ -261,7 +261,7 @@ def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
     writer: Any = None
     with contextlib.ExitStack() as stack:
         for table in _tables(parts):
-            table = _flat(table) if suffix == ".csv" else table
+            table = flat(table) if suffix == ".csv" else table
             if writer is None:
                 sink = stack.enter_context(ipc.written(path))
                 writer = stack.enter_context(_WRITERS[suffix](sink, table.schema))
@@ -276,7 +276,7 @@ def _tables(parts: Sequence[AnyPath]) -> Iterator[Any]:
                 yield plain(file.read_row_group(group))
 
 
-def _flat(table: Any) -> Any:
+def flat(table: Any) -> Any:
     """A table without lists, for a text file."""
     names = [name for name in table.column_names if name != "probabilities"]
     return table.select(names)

@@ -359,10 +359,13 @@ class Estimator(ABC):
         Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
     forks_after_use : bool
         Whether a process may be forked after a method was called in it.
+    is_batch_invariant : bool
+        Whether a row has the same bits in any batch.
     """
 
     takes_sparse: bool = False
     forks_after_use: bool = True
+    is_batch_invariant: bool = False
 
     def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
         self.fitted, self.device = fitted, device or "cpu"

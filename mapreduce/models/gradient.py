@@ -81,6 +81,16 @@ class GradientModel(Estimator):
         """Memory of the device, which belongs to one thread."""
         return Context(Workspace(self._place))
 
+    @property
+    def is_batch_invariant(self) -> bool:  # type: ignore[override]
+        """Whether all of its code is the toolkit's, and multiplies by kernels that are."""
+        specification = self._specification
+        trunk = specification.trunk
+        specs = [specification.model, *([trunk.model] if trunk else [])]
+        names = {MODELS.split(spec)[0] for spec in specs}
+        is_ours = names <= MODELS.builtin.keys() - {"torch"}
+        return specification.batch_invariant and self.device == "cpu" and is_ours
+
     def logits(self, batch: Batch) -> Array:
         found: Array = arrays.values(self.model.logits(self.params, batch, self.context))
         return found

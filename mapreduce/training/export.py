@@ -1,17 +1,19 @@
 """Parameters of a run for other programs, under scikit-learn's names where it has any."""
 
+import contextlib
 import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hdfs_utils.errors import ConflictError
+from hdfs_utils.errors import ConflictError, StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array
-from mapreduce.errors import OutputError, UsageError
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.models.fitted import FittedModel
 from mapreduce.models.linear import LinearModel
 from mapreduce.models.softmax import Softmax
@@ -41,6 +43,22 @@ def fold(weights: Array, bias: Array, mean: Array, scale: Array) -> tuple[Array,
     """
     folded = (weights.astype(np.float64).T / scale).T
     return folded, bias - mean @ folded
+
+
+def scaled(run: RunDir) -> FittedModel:
+    """The last model of a run, with the scale of its training data if they are on this machine.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        There is no checkpoint, or it is damaged.
+    """
+    fitted, folder = checkpoint.fitted(run), path_of(run.config.data)
+    if isinstance(folder, Path):
+        with contextlib.suppress(MissingInputError, DataError, StorageError):
+            manifest = check_data(str(folder), run.config.plan.data.sha256)
+            return replace(fitted, scale=manifest.scale)
+    return fitted
 
 
 def described(run: RunDir, data: AnyPath | None = None) -> FittedModel:
