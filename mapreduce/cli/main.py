@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),
     "predict": ("mapreduce.cli.inference:predict", "Write a model's predictions into files."),
     "swarm": ("mapreduce.cli.inference:swarm", "Predict with workers that come and go."),
+    "serve": ("mapreduce.cli.serve:serve", "Answer requests for predictions over HTTP."),
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),

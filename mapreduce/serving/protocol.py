@@ -1,0 +1,351 @@
+"""The Open Inference Protocol, V2: what requests say, and what answers do.
+
+Specification: https://github.com/kserve/open-inference-protocol, and Triton's extension for tensors
+in binary.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from mapreduce.data.batch import Array
+from mapreduce.data.recipes.fitted import Fitted
+from mapreduce.serving import tables
+from mapreduce.serving.model import Features, Rows, ServedModel
+from mapreduce.serving.refusals import Refused, refuse
+
+DTYPES = {
+    "BOOL": np.dtype("?"),
+    **{f"UINT{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
+    **{f"INT{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
+    **{f"FP{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
+}
+_NAMES = {kind: name for name, kind in DTYPES.items()}
+#: Numbers of an answer in JSON; more are sent in binary.
+MOST_NUMBERS = 1 << 18
+#: Numbers of an answer.
+_MOST_BINARY = 1 << 24
+#: Parameters that would change what an answer means.
+_NOT_OFFERED = ("classification", "shared_memory_region")
+
+
+class Asked(NamedTuple):
+    """What a request asks for: its rows, and the outputs, True for those in binary."""
+
+    rows: Rows
+    outputs: dict[str, bool]
+    id: str | None
+
+
+class Answer(NamedTuple):
+    """The body of an answer, and how many of its bytes are JSON, if others follow."""
+
+    body: bytes
+    head: int | None
+
+
+def loads(body: bytes) -> Any:
+    """The content of JSON. Raises Refused (it is none)."""
+    try:
+        return orjson.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error!s:.200}") from error
+
+
+def dumps(content: Any) -> bytes:
+    """JSON of a content with arrays."""
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def metadata(model: ServedModel) -> dict[str, Any]:
+    """What a model takes and gives."""
+    if model.recipe is None:
+        kind, own = _name(model.fitted.dtype), model.fitted.data.shape
+        known = {} if model.scale is None else {"parameters": {"uint8_scale": model.scale}}
+        inputs = [{"name": "input", "datatype": kind, "shape": [-1, *own], **known}]
+    else:
+        inputs = [_input_of(column) for column in model.recipe.columns]
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": "gradreduce",
+        "inputs": inputs,
+        "outputs": [
+            {"name": name, "datatype": kind, "shape": [-1, *shape]}
+            for name, (kind, shape) in _outputs(model).items()
+        ],
+        "parameters": {"model_sha256": model.sha256, "classes": model.classes},
+    }
+
+
+def _input_of(column: Fitted) -> dict[str, Any]:
+    kind = column.kind.partition(":")[0]
+    datatype = {"number": "FP64", "boolean": "BOOL"}.get(kind, "BYTES")
+    about: dict[str, Any] = {"kind": column.kind}
+    if kind == "category":
+        about["levels"] = column.levels
+    return {"name": column.name, "datatype": datatype, "shape": [-1], "parameters": about}
+
+
+def _outputs(model: ServedModel) -> dict[str, tuple[str, list[int]]]:
+    """Type and shape of the outputs for a row, by name."""
+    numbers = _name(model.fitted.dtype)
+    if not model.classes:
+        return {"prediction": (numbers, [])}
+    labels = "INT64" if isinstance(model.classes[0], int) else "BYTES"
+    return {"prediction": (labels, []), "probabilities": (numbers, [len(model.classes)])}
+
+
+def _name(dtype: str) -> str:
+    return _NAMES[np.dtype(dtype)]
+
+
+def asked(model: ServedModel, body: bytes, head: int | None) -> Asked:
+    """What a request asks for; its first ``head`` bytes, or all, are JSON.
+
+    Raises Refused (something in it cannot be used).
+    """
+    binary = memoryview(b"") if head is None else memoryview(body)[head:]
+    request = loads(body if head is None else body[:head])
+    if type(request) is not dict:
+        refuse("the body", "an object", request)
+    id = request.get("id")
+    if id is not None and type(id) is not str:
+        refuse("id", "a text", id)
+    outputs = _outputs_of(model, request)
+    if "rows" in request:
+        rows: Rows = tables.of_objects(model, request["rows"])
+    else:
+        rows = _rows_of(model, dict(_tensors(request.get("inputs"), binary)))
+    numbers = len(rows) * model.outputs
+    if numbers > _MOST_BINARY:
+        most = _MOST_BINARY // model.outputs
+        raise Refused(413, f"the rows: expected at most {most:,}, found {len(rows):,}. Send parts")
+    if numbers > MOST_NUMBERS and not all(outputs.values()):
+        raise Refused(
+            413,
+            f"the answer has {numbers:,} numbers: expected at most {MOST_NUMBERS:,} in JSON. Ask "
+            f'for it in binary: "parameters": {{"binary_data_output": true}}',
+        )
+    return Asked(rows, outputs, id)
+
+
+def _outputs_of(model: ServedModel, request: dict[str, Any]) -> dict[str, bool]:
+    default = bool(_parameters(request, "the body").get("binary_data_output"))
+    known, wanted = _outputs(model), request.get("outputs")
+    if not wanted:
+        return dict.fromkeys(known, default)
+    if type(wanted) is not list:
+        refuse("outputs", "a list", wanted)
+    found = {}
+    for number, output in enumerate(wanted):
+        where = f"outputs[{number}]"
+        if type(output) is not dict or output.get("name") not in [*known]:
+            refuse(where, f"an object with a name, {' or '.join(known)}", output)
+        found[output["name"]] = bool(_parameters(output, where).get("binary_data", default))
+    return found
+
+
+def _parameters(content: dict[str, Any], where: str) -> dict[str, Any]:
+    found = content.get("parameters")
+    if found is None:
+        return {}
+    if type(found) is not dict:
+        refuse(f"{where}, parameters", "an object", found)
+    for name in _NOT_OFFERED:
+        if name in found:
+            refuse(f"{where}, parameters", f"no {name}, which is not offered here")
+    return found
+
+
+class _Tensor(NamedTuple):
+    where: str
+    shape: list[int]
+    kind: str
+    values: Any
+
+
+def _tensors(inputs: Any, binary: memoryview) -> Iterator[tuple[str, _Tensor]]:
+    """The tensors of a request by name; texts are lists."""
+    if type(inputs) is not list or not inputs:
+        refuse("the body", 'a list "inputs" of tensors, or for a table "rows"')
+    names, at = set(), 0
+    for number, one in enumerate(inputs):
+        where = f"inputs[{number}]"
+        if type(one) is not dict or type(one.get("name")) is not str:
+            refuse(where, "an object with a name", one)
+        name, shape, kind = one["name"], one.get("shape"), one.get("datatype")
+        where = f"{where} {name:.80}"
+        if name in names:
+            refuse(where, "each name once")
+        names.add(name)
+        if type(shape) is not list or not shape:
+            refuse(f"{where}, shape", "a list of lengths", shape)
+        if not all(type(length) is int and 0 <= length < 1 << 31 for length in shape):
+            refuse(f"{where}, shape", "whole lengths from 0 on", shape)
+        if kind != "BYTES" and (type(kind) is not str or kind not in DTYPES):
+            refuse(f"{where}, datatype", f"BYTES, {', '.join(DTYPES)}", kind)
+        tables.check_count(shape[0])
+        size = _parameters(one, where).get("binary_data_size")
+        if size is None:
+            values = _values(one.get("data"), shape, kind, where)
+        else:
+            if type(size) is not int or not 0 <= size <= len(binary) - at:
+                refuse(f"{where}, binary_data_size", f"0 to {len(binary) - at}", size)
+            values = _unpacked(binary[at : at + size], math.prod(shape), kind, where)
+            at += size
+        yield name, _Tensor(where, shape, kind, values)
+    if at < len(binary):
+        refuse("the body", f"{at} bytes of tensors after its JSON", len(binary))
+
+
+def _unpacked(content: memoryview, count: int, kind: str, where: str) -> Any:
+    """The values of a tensor in binary."""
+    if kind == "BYTES":
+        return _texts(bytes(content), count, where)
+    expected = count * DTYPES[kind].itemsize
+    if len(content) != expected:
+        refuse(f"{where}, binary_data_size", f"{expected} bytes for its shape", len(content))
+    if kind == "BOOL":
+        return np.frombuffer(content, np.uint8) != 0
+    return np.frombuffer(content, DTYPES[kind])
+
+
+def _texts(content: bytes, count: int, where: str) -> list[str]:
+    found: list[str] = []
+    at = 0
+    while at < len(content) and len(found) < count:
+        size = int.from_bytes(content[at : at + 4], "little")
+        at += 4 + size
+        if at > len(content):
+            refuse(where, "whole texts, each after its length in 4 bytes")
+        try:
+            found.append(content[at - size : at].decode())
+        except UnicodeDecodeError:
+            refuse(f"{where}, element {len(found) + 1}", "text in UTF-8", content[at - size : at])
+    if len(found) != count or at != len(content):
+        refuse(where, f"{count} texts in {len(content)} bytes", len(found))
+    return found
+
+
+_TYPES: dict[str, set[type]] = {"BOOL": {bool}, "BYTES": {str}}
+
+
+def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
+    """The values of a tensor in JSON: an array, or a list if there are texts or nulls."""
+    where = f"{where}, data"
+    if type(data) is not list:
+        refuse(where, "a list", data)
+    if data and type(data[0]) is list:
+        for length in shape[1:]:
+            if any(type(row) is not list or len(row) != length for row in data):
+                refuse(where, f"lists of the lengths of the shape {shape}")
+            data = [value for row in data for value in row]
+    if len(data) != math.prod(shape):
+        refuse(where, f"{math.prod(shape)} elements for the shape {shape}", len(data))
+    types = {*map(type, data)}
+    own: set[type] = _TYPES.get(kind, {int, float} if kind.startswith("FP") else {int})
+    if not types <= own | {type(None)}:
+        odd = next(value for value in data if type(value) not in own | {type(None)})
+        refuse(where, f"elements that are {kind}", odd)
+    if type(None) in types or kind == "BYTES":
+        return data
+    found = np.array(data)
+    if kind[0] in "UI":
+        ends = np.iinfo(DTYPES[kind])
+        if max(data) > ends.max or min(data) < ends.min:
+            odd = next(value for value in data if not ends.min <= value <= ends.max)
+            refuse(where, f"{ends.min} to {ends.max}, as {kind} has them", odd)
+    with np.errstate(over="ignore"):
+        return found.astype(DTYPES[kind])
+
+
+def _rows_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Rows:
+    if model.recipe is None:
+        return _features_of(model, tensors)
+    columns, lengths = {}, {}
+    for name, (where, shape, kind, values) in tensors.items():
+        if shape[1:] not in ([], [1]):
+            refuse(f"{where}, shape", "[rows] or [rows, 1], a tensor for each column", shape)
+        lengths[name], columns[name] = shape[0], values.tolist() if kind == "BOOL" else values
+    if len({*lengths.values()}) > 1:
+        refuse("inputs", "tensors of the same length", lengths)
+    lists = {name: values for name, values in columns.items() if isinstance(values, list)}
+    parsed = tables.of_columns(model, lists).table
+    arrays = [parsed[n] if n in lists else pa.array(v) for n, v in columns.items()]
+    return tables.TableRows(pa.table(arrays, names=[*columns]).combine_chunks())
+
+
+def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
+    """The one tensor of a model of arrays: flat rows, or in their shape."""
+    data = model.fitted.data
+    if [*tensors] != ["input"]:
+        refuse("inputs", 'one tensor, "input"', [*tensors])
+    where, shape, kind, values = tensors["input"]
+    if shape[1:] not in ([data.features], [*data.shape]):
+        shapes = dict.fromkeys((f"[rows, {data.features}]", str(["rows", *data.shape])))
+        refuse(f"{where}, shape", " or ".join(shapes).replace("'", ""), shape)
+    if isinstance(values, list) or kind == "BOOL":
+        refuse(f"{where}, data", "numbers", kind if kind in ("BYTES", "BOOL") else None)
+    array: Array = values.reshape(shape[0], data.features)
+    if kind == "UINT8":
+        if model.scale is None:
+            refuse(
+                f"{where}, datatype",
+                "numbers as the model sees them, such as FP32: how the training data scaled what "
+                "they stored as UINT8 is not known, or they were standardised",
+                kind,
+            )
+        return Features(array, model.scale)
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(array, model.fitted.dtype)
+    if not np.isfinite(features).all():
+        row, column = map(int, np.argwhere(~np.isfinite(features))[0])
+        place = f"{where}, row {row + 1}, feature {column + 1}"
+        refuse(place, f"a finite number of {model.fitted.dtype}", float(array[row, column]))
+    return Features(features)
+
+
+def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) -> Answer:
+    """The answer to a request; ``values`` and ``notes``: see :meth:`ServedModel.compute`.
+
+    Raises Refused (a number is not finite, which JSON cannot say).
+    """
+    found: dict[str, Any] = {"probabilities": values} if model.classes else {"prediction": values}
+    if model.classes:
+        found["prediction"] = [model.classes[at] for at in values.argmax(axis=1).tolist()]
+    outputs, blobs = [], []
+    for name, is_binary in asked.outputs.items():
+        kind, shape = _outputs(model)[name]
+        output: dict[str, Any] = {"name": name, "datatype": kind, "shape": [len(values), *shape]}
+        if is_binary:
+            blobs.append(_packed(found[name], kind))
+            output["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            if kind.startswith("FP") and not np.isfinite(found[name]).all():
+                raise Refused(500, f"output {name}: a number is not finite, which JSON cannot say")
+            output["data"] = found[name] if isinstance(found[name], list) else found[name].ravel()
+        outputs.append(output)
+    about: dict[str, Any] = {"model_sha256": model.sha256}
+    if notes:
+        about["warnings"] = notes
+    content: dict[str, Any] = {
+        "model_name": model.name,
+        "model_version": model.version,
+        "parameters": about,
+    }
+    content |= {"outputs": outputs} | ({} if asked.id is None else {"id": asked.id})
+    head = dumps(content)
+    return Answer(b"".join([head, *blobs]), len(head) if blobs else None)
+
+
+def _packed(values: Any, kind: str) -> bytes:
+    """The values of an output in binary."""
+    if kind == "BYTES":
+        texts = [text.encode() for text in values]
+        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+    return np.asarray(values, DTYPES[kind]).tobytes()

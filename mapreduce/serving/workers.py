@@ -1,0 +1,299 @@
+"""The processes of a service: a parent that loads and forks, and workers that answer.
+
+Workers share the parent's models, and what the models have made of their parameters in the parent's
+first call. All workers of one loading are a generation; a generation ends when the next one has
+started.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import uvicorn
+
+from hdfs_utils.errors import StorageError
+from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.serving import tables
+from mapreduce.serving.connections import Connection, Limits
+from mapreduce.serving.http import Application
+from mapreduce.serving.metrics import Metrics
+from mapreduce.serving.model import ServedModel
+from mapreduce.support import parents
+
+Tell = Callable[[str], None]
+
+#: Seconds in which a worker that ends answers what has been asked.
+_DRAIN_SECONDS = 10
+#: A worker that lives no longer is not replaced at once.
+_SHORT_SECONDS = 1.0
+_BACKLOG = 1024
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a service is run; ``token``, ``is_local`` and ``version``: see :class:`Application`."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    token: bytes | None = None
+    limits: Limits = field(default_factory=Limits)
+    logs: bool = False
+    version: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine is served."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+
+class _Listener(socket.socket):
+    """A socket whose queue stays long.
+
+    asyncio takes as many connections at once as it lets wait: one worker would take all.
+    """
+
+    def listen(self, backlog: int = 0) -> None:
+        super().listen(_BACKLOG)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to.
+
+    Raises UsageError (the port is in use, or the address is not one of this machine).
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Only for a socket that says that it is TCP does asyncio send the end of an answer at once.
+        found = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen()
+    except OSError as error:
+        raise UsageError(
+            f"--host {host} --port {port}: nobody can listen there: {error.strerror}. Name another "
+            f"port, or 0 for one that is free"
+        ) from error
+    found.setblocking(False)
+    return found
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which leaves signals to the worker, and ends with its parent."""
+
+    def __init__(self, config: uvicorn.Config, parent: int) -> None:
+        super().__init__(config)
+        self._parent = parent
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them."""
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end."""
+        return await super().on_tick(counter) or os.getppid() != self._parent
+
+
+def _work(
+    models: Sequence[ServedModel],
+    metrics: Metrics,
+    listener: socket.socket,
+    settings: Settings,
+    ready: int,
+    parent: int,
+) -> NoReturn:
+    """Answer requests until a signal comes; the process ends here."""
+    parents.end_with(parent)
+    log = (lambda line: os.write(1, f"{line}\n".encode())) if settings.logs else None
+    application = Application(
+        models,
+        metrics,
+        token=settings.token,
+        is_local=settings.is_local,
+        log=log,
+        version=settings.version,
+    )
+    kind = type("Limited", (Connection,), {"limits": settings.limits})
+    config = uvicorn.Config(
+        application,
+        http=kind,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        backlog=1,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
+    )
+    server = _Server(config, parent)
+
+    async def serve() -> None:
+        def end() -> None:
+            application.is_ready, server.should_exit = False, True
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.001)
+        os.write(ready, b"1")
+        os.close(ready)
+        await task
+
+    try:
+        for model in models:
+            if not model.fitted.about.forks_after_use:
+                model.warm()
+        asyncio.run(serve())
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+class Service:
+    """The parent: it binds the socket, loads, forks, and waits for signals.
+
+    ``load``: Loads all models anew. ``tell``: Is called with what happens.
+    """
+
+    def __init__(
+        self, load: Callable[[], Sequence[ServedModel]], settings: Settings, tell: Tell
+    ) -> None:
+        self._load, self._settings, self._tell = load, settings, tell
+        self._models = load()
+        self._listener = listen(settings.host, settings.port)
+        # Two generations may answer at once.
+        self._metrics = Metrics([model.name for model in self._models], 2 * settings.workers)
+        #: The row of each worker, and when it began; those that end have none.
+        self._workers: dict[int, tuple[int, float]] = {}
+        self._ending: set[int] = set()
+        self._first = 0
+
+    @property
+    def address(self) -> str:
+        """Where it answers."""
+        host, port = self._listener.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run(self) -> None:
+        """Answer until SIGTERM or SIGINT."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._freeze()
+        self._workers = self._generation(self._models, 0)
+        self._tell(
+            f"serving {', '.join(model.name for model in self._models)} at {self.address}, workers "
+            f"{' '.join(map(str, self._workers))}"
+        )
+        wants_loading = False
+        while (number := signal.sigwait(_SIGNALS)) not in (signal.SIGTERM, signal.SIGINT):
+            self._reap()
+            wants_loading |= number == signal.SIGHUP
+            if wants_loading and not self._ending:
+                wants_loading = False
+                self._reload()
+        self._tell("ending: what has been asked is answered first")
+        for pid in self._workers:
+            os.kill(pid, signal.SIGTERM)
+        for pid in [*self._workers, *self._ending]:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _freeze(self) -> None:
+        """Have the collector leave alone what exists, so that workers share it."""
+        gc.unfreeze()
+        gc.collect()
+        for model in self._models:
+            if model.fitted.about.forks_after_use:
+                model.warm()
+            tables.warm(model)
+        gc.collect()
+        gc.freeze()
+
+    def _reload(self) -> None:
+        """Load anew, and have other workers answer; the old ones stay if that fails."""
+        old, first = self._models, self._settings.workers - self._first
+        try:
+            self._models = self._load()
+            self._freeze()
+            workers = self._generation(self._models, first)
+        except (GradreduceError, StorageError, OSError) as error:
+            self._models = old
+            self._tell(f"warning: the models are not loaded anew, and the old ones stay: {error}")
+            return
+        for pid in self._workers:
+            os.kill(pid, signal.SIGTERM)
+        self._ending |= self._workers.keys()
+        self._workers, self._first = workers, first
+        versions = (f"{model.name} version {model.version}" for model in self._models)
+        self._tell(f"loaded anew: {', '.join(versions)}, workers {' '.join(map(str, workers))}")
+
+    def _reap(self) -> None:
+        """Replace workers that have ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._ending.discard(pid)
+            if pid not in self._workers:
+                continue
+            row, began = self._workers.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            self._tell(f"warning: worker {pid} ended with {code}. Another one takes its place")
+            if time.monotonic() - began < _SHORT_SECONDS:
+                time.sleep(_SHORT_SECONDS)
+            self._workers |= self._generation(self._models, row, 1)
+
+    def _generation(
+        self, models: Sequence[ServedModel], first: int, count: int | None = None
+    ) -> dict[int, tuple[int, float]]:
+        """Fork workers, whose rows of the metrics begin at one; returns once they answer.
+
+        Raises GradreduceError (one does not start); then none is left.
+        """
+        started: list[tuple[int, int, int]] = []
+        for row in range(first, first + (count or self._settings.workers)):
+            started.append((*self._fork(models, row), row))
+        failed = []
+        for pid, ready, _ in started:
+            if os.read(ready, 1) != b"1":
+                failed.append(pid)
+            os.close(ready)
+        if failed:
+            for pid, *_ in started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            raise GradreduceError(f"worker {failed[0]} did not start. Its error stands above")
+        return {pid: (row, time.monotonic()) for pid, _, row in started}
+
+    def _fork(self, models: Sequence[ServedModel], row: int) -> tuple[int, int]:
+        """The process of a new worker, and what tells that it answers."""
+        ready, told = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            os.close(ready)
+            for number in (signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._metrics.take(row)
+            _work(models, self._metrics, self._listener, self._settings, told, parent)
+        os.close(told)
+        return pid, ready

@@ -1,0 +1,40 @@
+"""A service that tests share."""
+
+from datetime import date, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from services import Service, all_models, trained
+
+
+def kinds_of(rows, seed):
+    """A table with a column of each kind."""
+    chance = np.random.default_rng(seed)
+    x = chance.normal(size=rows)
+    days = [date(2024, 1, 1) + timedelta(int(day)) for day in chance.integers(0, 300, rows)]
+    return pa.table(
+        {
+            "x": x,
+            "town": chance.choice(["Ulm", "NA", "Graz"], rows),
+            "ok": chance.random(rows) < 0.5,
+            "day": pa.array(days),
+            "key": [f"k{row}" for row in range(rows)],
+            "label": np.where(x > 0, "yes", "no"),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    kinds = kinds_of(120, 5)
+    runs = [trained(kinds, folder / "kinds", id="key")]
+    holes = kinds.set_column(0, "x", pa.array([None, *kinds["x"].to_pylist()[1:]], pa.float64()))
+    with pytest.warns(UserWarning, match="left out"):
+        runs.append(trained(holes.drop_columns("key"), folder / "dropping", missing="drop"))
+    found = Service(*all_models(folder), *runs, "--access-log")
+    found.folder = folder
+    yield found
+    assert found.stop() == 0
