@@ -1,0 +1,114 @@
+"""What is computed together, in which order, and who gets an error."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from mapreduce.errors import DataError
+from mapreduce.serving import turns
+from mapreduce.serving.model import Features
+from mapreduce.serving.refusals import Refused
+
+
+class Doubling:
+    """A model that doubles numbers, notes how many rows it computes, and takes no number 13."""
+
+    is_batch_invariant = True
+
+    def __init__(self):
+        self.calls = []
+
+    def compute(self, rows, first=0):
+        self.calls.append(len(rows))
+        values = rows.array[:, 0]
+        if (values == 13).any():
+            raise DataError(f"row {first + int((values == 13).argmax()) + 1}")
+        return values * 2, ["odd"] if (values == 7).any() else []
+
+
+def computed(model, *requests, scales=None):
+    """What requests that come in one turn are answered; errors as they are."""
+
+    async def ask():
+        queue = turns.Turns(asyncio.get_running_loop())
+        rows = [np.asarray(values, np.float32)[:, None] for values in requests]
+        both = zip(rows, scales or [1.0] * len(rows), strict=True)
+        futures = [queue.submit(model, Features(*pair)) for pair in both]
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        assert queue.waiting_rows == 0
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_one_turn_is_computed_at_once():
+    model = Doubling()
+    found = computed(model, [1], [2, 3], [4])
+    assert [values.tolist() for values, _ in found] == [[2], [4, 6], [8]]
+    assert model.calls == [4]
+
+
+def test_at_most_512_rows_are_computed_at_once():
+    model = Doubling()
+    found = computed(model, *([number] for number in range(100, 1300)))
+    assert [values[0] for values, _ in found] == [2 * number for number in range(100, 1300)]
+    assert model.calls == [512, 512, 176]
+
+
+def test_long_requests_go_on_beside_others():
+    model = Doubling()
+    found = computed(model, range(1000, 2000), [1], [2])
+    assert found[0][0].tolist() == [*range(2000, 4000, 2)]
+    # The others have their answers after the first turn.
+    assert model.calls == [66, 512, 424]
+    model.calls.clear()
+    computed(model, range(100, 700), range(100, 700))
+    assert model.calls[:3] == [128, 128, 128]
+
+
+def test_an_error_is_that_of_one_caller():
+    found = computed(Doubling(), [1], [2, 13], [3])
+    assert [found[0][0].tolist(), found[2][0].tolist()] == [[2], [6]]
+    assert str(found[1]) == "row 2"
+    (error,) = computed(Doubling(), [*range(100, 1000), 13, 5])
+    assert str(error) == "row 901"
+
+
+def test_a_warning_is_that_of_one_caller():
+    found = computed(Doubling(), [1], [7], [3])
+    assert [notes for _, notes in found] == [[], ["odd"], []]
+
+
+def test_what_depends_on_the_batch_is_computed_alone():
+    model = Doubling()
+    model.is_batch_invariant = False
+    computed(model, [1], range(100, 800), [2])
+    # As gradreduce predict does.
+    assert sorted(model.calls) == [1, 1, 188, 512]
+
+
+def test_rows_of_several_kinds_are_not_mixed():
+    model = Doubling()
+    computed(model, [1], [2], [3], scales=[1.0, 0.5, 0.5])
+    assert model.calls == [1, 2]
+
+
+def test_a_client_that_is_gone_is_not_waited_for():
+    async def ask():
+        queue, model = turns.Turns(asyncio.get_running_loop()), Doubling()
+        rows = Features(np.ones((5, 1), np.float32))
+        futures = [queue.submit(model, rows) for _ in range(3)]
+        futures[0].cancel()
+        await asyncio.gather(*futures[1:])
+        return model.calls
+
+    assert asyncio.run(ask()) == [10]
+
+
+def test_too_many_rows_do_not_wait(monkeypatch):
+    monkeypatch.setattr(turns, "MOST_WAITING", 5)
+    with pytest.raises(Refused, match="too many rows wait") as error:
+        computed(Doubling(), [1, 2, 3], [4, 5, 6])
+    assert error.value.status == 503
+    assert error.value.headers == ((b"retry-after", b"1"),)
