@@ -251,12 +251,8 @@ class FittedModel:
             "numeric_profile": header.numeric_profile in numeric.PROFILES,
             "completed: 0 or more": header.completed >= 0,
         }
-        recipe = None
-        if _RECIPE in texts:
-            # Loads much of Arrow.
-            from mapreduce.data.recipes.fitted import FittedRecipe
-
-            recipe = FittedRecipe.from_bytes(texts[_RECIPE].encode())
+        recipe = _recipe(texts, path)
+        if recipe is not None:
             expect["recipe: of the features"] = recipe.width == header.features
         digest = recipe.sha256 if recipe else None
         expect["recipe_sha256: that of the recipe"] = header.recipe_sha256 == digest
@@ -327,6 +323,23 @@ class _Header:
     scale: float | None
     model_sha256: str
     sources: tuple[str, ...]
+
+
+def recipe_in(content: bytes, path: AnyPath) -> "FittedRecipe | None":
+    """The recipe in the file of a model, of which nothing else is used.
+
+    Raises DataError (the file is damaged).
+    """
+    return _recipe(tensorfiles.decode(content, path)[1], path)
+
+
+def _recipe(texts: Mapping[str, str], path: AnyPath) -> "FittedRecipe | None":
+    if _RECIPE not in texts:
+        return None
+    # Loads much of Arrow.
+    from mapreduce.data.recipes import fitted
+
+    return fitted.load(texts[_RECIPE].encode(), path)
 
 
 def _names(kind: type) -> list[str]:

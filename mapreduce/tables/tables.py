@@ -25,6 +25,7 @@ from mapreduce.engine.program import Program
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.executors.chain import Chain
+from mapreduce.models.fitted import recipe_in
 from mapreduce.reduction.message import Message
 from mapreduce.runs.execution import Execution
 
@@ -251,11 +252,17 @@ def blocks_of(reading: Reading, leaves: Sequence[Leaf]) -> dict[str, Any]:
     """The other fields of a :class:`BlockProgram`."""
     blocks, marks = marks_of(leaves)
     like = reading.like.place if reading.like else ""
+    assert bool(like) == (reading.like is not None), "tasks could not read the recipe"
     return {"blocks": blocks, "marks": marks, "kinds": reading.kinds, "like": like}
 
 
 def recipe_at(place: str) -> FittedRecipe:
-    """The recipe in a file."""
+    """The recipe in a file of its own, which is text, or in that of a model."""
     path = path_of(place)
     with storage_errors("read", path):
-        return fitted.load(path.read_bytes(), path)
+        content = path.read_bytes()
+    if b"\0" not in content[:8]:
+        return fitted.load(content, path)
+    recipe = recipe_in(content, path)
+    assert recipe is not None, "another file than before"
+    return recipe

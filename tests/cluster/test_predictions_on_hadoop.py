@@ -1,6 +1,7 @@
 """A row gets the bytes on a real Hadoop that it gets in one process."""
 
 import secrets
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hdfs_utils.paths import path_of
 from mapreduce.cli.main import main
 from mapreduce.inference import cutting
 from mapreduce.launch.run import load_job
+from programs import succeed
 from wide_tables import TRAINED, table_of
 
 
@@ -52,3 +54,26 @@ def test_a_job_that_predicts(cluster, tmp_path, capfdbinary):
     assert main(["run", str(JOBS / "predict.py"), *arguments]) == 0
     pairs = load_job(str(JOBS / "predict.py"))([]).parse_output([capfdbinary.readouterr().out])
     assert dict(pairs) == Counter(run.predict(np.loadtxt(path, delimiter="\t") / 16).tolist())
+
+
+@pytest.mark.slow
+def test_a_model_file_on_hdfs(cluster, tmp_path):
+    place = path_of(f"{cluster.hdfs_uri}/file/{secrets.token_hex(4)}")
+    options = {"label": "label", "rounds": 4, "progress": False, "runner": "inline"}
+    run = mapreduce.train(table_of(300, 1, False), "mlp:7", run=tmp_path / "run", **options)
+    pyarrow.csv.write_csv(table_of(400, 2, False), tmp_path / "new.csv")
+    (place / "new.csv").write_bytes((tmp_path / "new.csv").read_bytes())
+    succeed("predict", tmp_path / "run", tmp_path / "new.csv", tmp_path / "here.csv", "-q")
+    expected = (tmp_path / "here.csv").read_bytes()
+    evaluated = succeed("evaluate", tmp_path / "run", tmp_path / "new.csv", "--json", "-q")
+    succeed("export", tmp_path / "run", "--to", place / "model.safetensors")
+    shutil.rmtree(run.path)
+    on_hadoop = "-r", "hadoop", "-q"
+    files = place / "model.safetensors", place / "new.csv"
+    succeed("predict", *files, place / "there.csv", *on_hadoop)
+    assert (place / "there.csv").read_bytes() == expected
+    succeed("predict", *files, place / "parts", *on_hadoop)
+    succeed("swarm", *files, place / "swarm", "-q")
+    part = "part-00000.parquet"
+    assert (place / "swarm" / part).read_bytes() == (place / "parts" / part).read_bytes()
+    assert succeed("evaluate", *files, "--json", *on_hadoop) == evaluated
