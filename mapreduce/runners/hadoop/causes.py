@@ -1,4 +1,8 @@
-"""Why attempts and jobs failed, as far as YARN's servers and Hadoop's client know."""
+"""Why attempts and jobs failed, as far as YARN's servers and Hadoop's client know.
+
+The log of a failed attempt comes from its node or from the history, and else its task's report from
+the job's folder on HDFS.
+"""
 
 import contextlib
 import re

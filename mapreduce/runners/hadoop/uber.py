@@ -2,6 +2,7 @@
 
 The application master runs the tasks of such a step itself, so that one Java starts instead of
 three or more. What fails there fails at once, so the runner then runs the step again, with tasks.
+``OnlyAttemptCommitter.java`` commits the output without Hadoop's second of waiting.
 """
 
 from collections.abc import Mapping

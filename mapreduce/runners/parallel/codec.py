@@ -4,6 +4,10 @@ Values wait as the objects that would come back from their JSON. Lists and dicti
 bytes of ``marshal``, which keeps exactly what JSON text can hold, takes a tenth of its time, and
 gives them no time to change. The interpreter's own functions do what is done for each of them:
 ``map``, ``str.join``, ``str.split``, ``marshal`` and ``json`` over many at once.
+
+Values that JSON would change or refuse (:mod:`mapreduce.batches.snapshots`) go through their text.
+With mrjob's pickles most values travel as pickles. With other protocols, programs and
+``SORT_VALUES`` a value is the rest of its line.
 """
 
 import io

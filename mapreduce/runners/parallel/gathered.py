@@ -4,6 +4,8 @@ While keys repeat, each has a list of values. When most are new, pairs wait as r
 sorted at the end: that takes half the time, and no list for each key. Which of the two it is
 depends on the pairs alone. Only the checks of each pair are Python's; what is done for each key is
 done by functions of the interpreter.
+
+Pairs wait until a quarter of ``--memory``, which the workers share, is full.
 """
 
 import marshal

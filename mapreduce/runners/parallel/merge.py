@@ -4,6 +4,9 @@ Segments are read block by block, next always the one whose keys, as far as it h
 first. Of the keys before that end nothing is left to read: what all readers have of them is one
 range, and is put together in a dictionary that stays in the processor's cache. Nothing else is
 kept, however large the segments are.
+
+The values of a key that are more than fit are read on as the reducer takes them. If the blocks of
+all segments do not fit into memory side by side, neighbouring segments are merged first.
 """
 
 import heapq

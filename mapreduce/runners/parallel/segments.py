@@ -3,6 +3,9 @@
 A segment holds lines ``key TAB value LF``, as in Hadoop streaming, or columns
 (:mod:`mapreduce.runners.parallel.columns`). A reduce task reads those of its partition in the order
 of the map tasks, so that the values of a key come in the same order in every run.
+
+The segments of a map task lie in one file: in memory, while all files together take at most half of
+``--memory``, and beyond that on the disk.
 """
 
 import errno
