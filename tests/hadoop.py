@@ -23,12 +23,14 @@ from hdfs_utils.cluster import artifacts, java
 from hdfs_utils.errors import DownloadError, RequirementError
 
 _PREFIX = f"gradreduce-cluster-{os.getuid()}-"
+#: Temporary files of tests may be in memory (conftest.py).
+_DISK = Path(os.environ.get("GRADREDUCE_TESTS_DISK") or tempfile.gettempdir())
 
 
 def pytest_configure(config):
     """Give all tests a cluster's folder of their own; workers get it by the environment."""
     if not hasattr(config, "workerinput"):
-        folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}"
+        folder = _DISK / f"{_PREFIX}{os.getpid()}"
         config.stash[_FOLDER] = folder
         os.environ["GRADREDUCE_CLUSTER"] = str(folder)
 
@@ -119,7 +121,7 @@ def _lock(name):
 
 def _discard_stale():
     """Stop what a killed session left behind."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in _DISK.glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             _discard(folder)

@@ -37,16 +37,19 @@ for module, names in GONE.items():
         delattr(module, name)
 
 HIDDEN = ("/proc", "/sys", "/dev/shm")
+#: But those of tests, which may be in memory.
+TEMPORARY = (os.environ["TMPDIR"],) if "TMPDIR" in os.environ else ()
 listed, opened, sent = os.listdir, io.open, os.killpg
 
 
 def hiding(function):
     @functools.wraps(function)
     def ours(path=".", *arguments, **options):
-        if not isinstance(path, int) and os.fsdecode(path).startswith(HIDDEN):
+        name = "" if isinstance(path, int) else os.fsdecode(path)
+        if name.startswith(HIDDEN) and not name.startswith(TEMPORARY):
             if function.__name__ == "access":
                 return False
-            raise FileNotFoundError(2, "No such file or directory", os.fsdecode(path))
+            raise FileNotFoundError(2, "No such file or directory", name)
         return function(path, *arguments, **options)
 
     for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
