@@ -42,7 +42,7 @@ compat.install()
 
 # Bring the fixtures ``cluster``, a real Hadoop for tests, ``s3``, moto's, and ``emr``, with real
 # steps, the option ``--quick``, and the processor time of tests.
-pytest_plugins = ["hadoop", "emr_steps", "quick", "costs"]
+pytest_plugins = ["hadoop", "emr_steps", "quick", "costs", "pytester"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")

@@ -5,19 +5,46 @@ it starts: so commands count that are forked from a process of an earlier test (
 daemons, which ``RUSAGE_CHILDREN`` does not see. Where no control group can be made, only children
 that were waited for count, and the report says so.
 
+What several tests share is counted apart: fixtures of modules and sessions, and the start of the
+process that commands are forked from.
+
 The dearest tests are printed at the end; ``--costs=FILE`` writes those of all tests.
+
+A test that takes over :data:`LIMIT` seconds fails, unless it is marked ``long`` or ``cluster``, or
+:data:`EXEMPT` says which law it alone shows. These are seconds of the machine on which
+:data:`REFERENCE` was measured: a test over the limit is judged by how long a fixed loop takes right
+after it, so that slower and busier machines have more. A test during which a kernel was compiled is
+not judged: whichever comes first pays for that.
 """
 
 import atexit
 import os
 import resource
-from contextlib import suppress
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 #: So many tests are printed.
 DEAREST = 25
+
+#: Seconds of processor time that a test may take.
+LIMIT = 5.0
+#: Seconds of processor time that :func:`_loop` takes on the machine of :data:`LIMIT`, at rest.
+REFERENCE = 0.011
+#: A machine may have been so many times busier during the test than after it.
+ROOM = 1.5
+
+#: Tests that may take more, each with the law that no other test shows.
+EXEMPT = {
+    "tests/mapreduce/exercises/test_grading.py::test_a_class": (
+        "submissions that run until their time is over leave the others their grades"
+    ),
+}
 
 _PREFIX = "gradreduce-tests-"
 _PROPERTY = "processor seconds"
@@ -31,6 +58,8 @@ class _Group:
     """A control group for this process and all that it starts from here on."""
 
     def __init__(self) -> None:
+        #: Seconds of the current test that count apart.
+        self.apart, self.is_apart = 0.0, False
         self._before = _own_group()
         self._folder = None
         if self._before is None:
@@ -77,6 +106,58 @@ def _own_group():
     return None
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """Leave what is done in the block out of the cost of the test that happens to come first."""
+    if not _groups or _groups[0].is_apart:
+        yield
+        return
+    (group,) = _groups
+    begin, group.is_apart = group.seconds(), True
+    try:
+        yield
+    finally:
+        group.apart += group.seconds() - begin
+        group.is_apart = False
+
+
+def over(test: str, seconds: float, slowness: float) -> str:
+    """Why a test fails that took so much processor time; empty if it does not.
+
+    ``slowness`` is how many times longer than on the machine of :data:`LIMIT` anything takes.
+    """
+    limit = LIMIT * ROOM * max(slowness, 1)
+    if seconds <= limit or test.partition("[")[0] in EXEMPT:
+        return ""
+    return (
+        f"{test} took {seconds:.1f} s of processor time, with all that it started: expected at "
+        f"most {limit:.1f} (tests/costs.py, {LIMIT:g} on a machine {max(slowness, 1) * ROOM:.1f} "
+        "times as fast). Share what it only reads, take less data or fewer rounds, run commands "
+        "in this process; or mark it long"
+    )
+
+
+def _loop() -> float:
+    """Seconds of processor time for a fixed amount of Python and NumPy."""
+    begin = time.process_time()
+    total = 0
+    for number in range(150_000):
+        total += number * number % 7
+    square = np.sqrt(np.arange(160 * 160, dtype=np.float64).reshape(160, 160))
+    for _ in range(10):
+        square = np.sqrt(square @ square)
+    np.sort(square.ravel() * 7919 % 1)
+    return time.process_time() - begin
+
+
+def _compiled_since(moment: float) -> bool:
+    """Whether any process has compiled a kernel for Numba's cache since then."""
+    place = os.environ.get("NUMBA_CACHE_DIR", Path(__file__).parents[1] / ".cache" / "numba")
+    with suppress(OSError):
+        return any(path.stat().st_mtime >= moment for path in Path(place).rglob("*.nb[ic]"))
+    return True
+
+
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config))
@@ -87,17 +168,33 @@ def pytest_runtest_protocol(item):
     stash = item.config.stash
     if _GROUP not in stash:
         stash[_GROUP] = _Group()
-    item.stash[_BEGIN] = stash[_GROUP].seconds()
+        _groups.append(stash[_GROUP])
+    stash[_GROUP].apart = 0.0
+    item.stash[_BEGIN] = stash[_GROUP].seconds(), time.time()
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    if fixturedef.scope == "function":
+        return (yield)
+    with apart():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
     if call.when == "teardown":
-        cost = item.config.stash[_GROUP].seconds() - item.stash[_BEGIN]
-        counts_all = item.config.stash[_GROUP].counts_all
-        report.user_properties.append((_PROPERTY, (round(cost, 4), counts_all)))
+        group, (begin, moment) = item.config.stash[_GROUP], item.stash[_BEGIN]
+        cost, shared = group.seconds() - begin - group.apart, group.apart
+        told = round(cost, 4), round(shared, 4), group.counts_all
+        report.user_properties.append((_PROPERTY, told))
+        is_free = any(map(item.get_closest_marker, ("long", "cluster")))
+        if report.passed and cost > LIMIT and not is_free and not _compiled_since(moment):
+            slowness = statistics.median(_loop() for _ in range(5)) / REFERENCE
+            if why := over(item.nodeid, cost, slowness):
+                report.outcome, report.longrepr = "failed", why
     return report
 
 
@@ -107,12 +204,14 @@ class _Collector:
     def __init__(self, config) -> None:
         self._config = config
         self._costs: dict[str, float] = {}
+        self._shared = 0.0
         self._counts_all = True
 
     def pytest_runtest_logreport(self, report):
         if report.when == "teardown":
-            cost, counts_all = dict(report.user_properties)[_PROPERTY]
+            cost, shared, counts_all = dict(report.user_properties)[_PROPERTY]
             self._costs[report.nodeid] = cost
+            self._shared += shared
             self._counts_all &= counts_all
 
     def pytest_terminal_summary(self, terminalreporter):
@@ -123,11 +222,13 @@ class _Collector:
         if len(costs) < DEAREST:
             return
         counted = "" if self._counts_all else ", without daemons"
-        total = sum(self._costs.values())
-        terminalreporter.section(f"processor time: {total:.0f} s of {len(costs)} tests{counted}")
+        own = f"{sum(self._costs.values()):.0f} s of {len(costs)} tests{counted}"
+        terminalreporter.section(f"processor time: {own}, {self._shared:.0f} s of what they share")
         for test, seconds in costs[:DEAREST]:
             terminalreporter.line(f"{seconds:8.2f}s {test}")
 
 
 _GROUP = pytest.StashKey[_Group]()
-_BEGIN = pytest.StashKey[float]()
+_BEGIN = pytest.StashKey[tuple[float, float]]()
+#: That of this process, for what is no hook.
+_groups: list[_Group] = []

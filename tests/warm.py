@@ -6,11 +6,14 @@ asked, and tells it what to do, a line of JSON for each command.
 """
 
 import atexit
+import functools
 import gc
 import json
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ import threading
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve()
 PRELOAD = (
@@ -48,7 +52,31 @@ PINNED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 #: What variables begin with that count when Python or a library is loaded, and not afterwards.
 LOADED = ("PYTHON", "NUMBA_", "OPENBLAS_", "OMP_", "MKL_", "LD_")
 
-_ancestor: "subprocess.Popen[str] | None" = None
+#: The command for shells: it hands its arguments, its variables and its streams to the ancestor.
+DOOR = """\
+#!{python} -IS
+import array, json, os, socket, sys
+
+with socket.socket(socket.AF_UNIX) as ancestor:
+    ancestor.connect({address!r})
+    streams = array.array("i", [0, 1, 2]).tobytes()
+    ancestor.sendmsg([b"0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+    request = [sys.argv[1:], dict(os.environ), os.getcwd()]
+    ancestor.sendall(json.dumps(request).encode())
+    ancestor.shutdown(socket.SHUT_WR)
+    # One that was killed says nothing.
+    sys.exit(int(ancestor.recv(8) or 137))
+"""
+
+
+#: Where temporary files are, whatever a test says of its own.
+_PLACE = tempfile.gettempdir()
+
+
+class _Ancestor(NamedTuple):
+    process: "subprocess.Popen[str]"
+    #: A folder with a ``gradreduce`` for shells.
+    door: Path
 
 
 def fits(env: Mapping[str, str]) -> bool:
@@ -67,18 +95,8 @@ def run(
 
     What is returned has the number of the process, too, as ``pid``.
     """
-    global _ancestor
-    if _ancestor is None:
-        variables = {**dict.fromkeys(PINNED, "1"), "PYTHONPATH": str(HERE.parents[1])}
-        _ancestor = subprocess.Popen(
-            [sys.executable, HERE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **variables},
-            text=True,
-        )
-        atexit.register(_ancestor.communicate)
-    stdin, stdout = _ancestor.stdin, _ancestor.stdout
+    process = _ancestor().process
+    stdin, stdout = process.stdin, process.stdout
     assert stdin is not None and stdout is not None
     environment = {**env, **dict.fromkeys(PINNED, "1")}
     with tempfile.TemporaryDirectory() as place:
@@ -95,8 +113,48 @@ def run(
     return done
 
 
-def _serve() -> list[str]:
-    """Fork for each request; returns in the children alone, with the command's arguments."""
+def door() -> Path:
+    """A folder whose ``gradreduce`` costs a shell no imports, where :func:`fits` is true."""
+    return _ancestor().door
+
+
+@functools.cache
+def _ancestor() -> _Ancestor:
+    from costs import apart
+
+    folder = Path(tempfile.mkdtemp(prefix="warm-", dir=_PLACE))
+    address = str(folder / "socket")
+    with socket.socket(socket.AF_UNIX) as server, apart():
+        server.bind(address)
+        server.listen()
+        (folder / "gradreduce").write_text(DOOR.format(python=sys.executable, address=address))
+        (folder / "gradreduce").chmod(0o700)
+        variables = {**dict.fromkeys(PINNED, "1"), "PYTHONPATH": str(HERE.parents[1])}
+        process = subprocess.Popen(
+            [sys.executable, HERE, str(server.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **variables},
+            pass_fds=[server.fileno()],
+            text=True,
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+
+    def end() -> None:
+        process.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    return _Ancestor(process, folder)
+
+
+def _serve(server: socket.socket) -> "tuple[list[str], socket.socket | None]":
+    """Fork for each request; returns in the children alone.
+
+    What is returned are the command's arguments and, where a shell waits for it, the connection
+    that wants to know the exit code.
+    """
     before = set(os.environ)
     for name in PRELOAD:
         import_module(name)
@@ -110,25 +168,54 @@ def _serve() -> list[str]:
     gc.freeze()
     # Where compiled kernels are kept, for example.
     own = {name: value for name, value in os.environ.items() if name not in before}
-    for line in sys.stdin:
+    waited: set[int] = set()
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([sys.stdin, server], [], [])
+        if server in ready:
+            connection, _ = server.accept()
+            for child in [child for child in waited if os.waitpid(child, os.WNOHANG)[0]]:
+                waited.remove(child)
+            if child := os.fork():
+                connection.close()
+                waited.add(child)
+                continue
+            server.close()
+            os.setsid()
+            _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+            with connection.makefile() as text:
+                arguments, environment, folder = json.load(text)
+            environment |= dict.fromkeys(PINNED, "1")
+            _become(arguments, own | environment, folder, streams)
+            return arguments, connection
+        if not (line := sys.stdin.readline()):
+            os._exit(0)
         arguments, environment, folder, place, seconds = json.loads(line)
         child = os.fork()
         if child == 0:
             os.setsid()
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update({**own, **environment})
-            tempfile.tempdir = None
-            with Path(place, "out").open("wb") as out, Path(place, "err").open("wb") as err:
-                os.dup2(out.fileno(), 1)
-                os.dup2(err.fileno(), 2)
-            with Path(place, "in").open("rb") as given:
-                os.dup2(given.fileno(), 0)
-            sys.orig_argv = [sys.executable, "-m", "mapreduce.cli.main", *arguments]
-            sys.argv = ["gradreduce", *arguments]
-            return sys.argv[1:]
+            server.close()
+            new = os.O_WRONLY | os.O_CREAT
+            files = (("in", os.O_RDONLY), ("out", new), ("err", new))
+            streams = [os.open(f"{place}/{name}", flags) for name, flags in files]
+            _become(arguments, own | environment, folder, streams)
+            return arguments, None
         print(child, _ended(child, seconds), flush=True)
-    os._exit(0)
+
+
+def _become(
+    arguments: list[str], environment: dict[str, str], folder: str, streams: list[int]
+) -> None:
+    """Make this process what a new one would be."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.orig_argv = [sys.executable, "-m", "mapreduce.cli.main", *arguments]
+    sys.argv = ["gradreduce", *arguments]
 
 
 def _load_kernels() -> None:
@@ -154,7 +241,7 @@ def _ended(child: int, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    command = _serve()
+    command, connection = _serve(socket.socket(fileno=int(sys.argv[1])))
     from mapreduce.cli.main import main
 
     code = main(command)
@@ -163,4 +250,6 @@ if __name__ == "__main__":
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
+    if connection:
+        connection.sendall(str(code).encode())
     os._exit(code)
