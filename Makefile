@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -10,8 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo notebook test test-all test-long test-python test-smoke \
-    test-torch lint docs ptx bench clean
+.PHONY: install demo notebook test test-process test-cluster test-docs test-cuda test-all \
+    test-long test-python test-smoke test-torch lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -25,24 +26,39 @@ notebook: $(VENV)/.notebook
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --JupyterNotebookApp.default_url=/tree/docs/notebooks
 
-# A case of each test that is neither slow nor on a real Hadoop (tests/quick.py chooses).
+# A case of each test that is neither slow nor in another lane (tests/quick.py and tests/lanes.py
+# choose): what computes in one process.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal --quick 1
+	$(PYTEST) --quick 1 --lane unit
 
-# All tests but those of `make test-long`, those of `make test` among them. Those on a real Hadoop
-# need Java and Maven, and are skipped without.
+# All tests of each other lane: what is about processes, what needs a real Hadoop (Java and Maven;
+# skipped without), what pages promise, and CUDA in Numba's simulator.
+test-process: $(VENV)/.test
+	$(PYTEST) --lane process
+
+test-cluster: $(VENV)/.test
+	$(PYTEST) --lane cluster
+
+test-docs: $(VENV)/.test
+	$(PYTEST) --lane docs
+
+test-cuda: $(VENV)/.test
+	$(PYTEST) --lane cuda
+
+# All tests of all lanes but those of `make test-long`. In one session: a lane that waits, as for
+# Hadoop, waits beside the others, and all share what a session starts.
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST)
 
 # The tests that take over a minute each, or together, as the rungs of the ladder on a real Hadoop.
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m long -o faulthandler_timeout=7200
+	$(PYTEST) -m long -o faulthandler_timeout=7200
 
 # What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
 # line, and that a training has the same bits however it is run.
 # make test-python VENV=.venv-3.14 PYTHON=python3.14
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal --quick 2 \
+	$(PYTEST) --quick 2 \
 	    -m "not fault and not cluster and not long" tests/cli tests/hdfs_utils tests/jobs \
 	    tests/kernels/test_dispatch.py tests/kernels/test_scalar.py tests/kernels/test_text.py \
 	    tests/mapreduce/batches tests/mapreduce/cli tests/mapreduce/job tests/mapreduce/launch \

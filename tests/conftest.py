@@ -41,8 +41,8 @@ if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & {*os.environ}:
 compat.install()
 
 # Bring the fixtures ``cluster``, a real Hadoop for tests, ``s3``, moto's, and ``emr``, with real
-# steps, the option ``--quick``, and the processor time of tests.
-pytest_plugins = ["hadoop", "emr_steps", "quick", "costs", "pytester"]
+# steps, the options ``--quick`` and ``--lane``, and the processor time of tests.
+pytest_plugins = ["hadoop", "emr_steps", "quick", "lanes", "costs", "pytester"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")
