@@ -31,6 +31,8 @@ class Connection(HttpToolsProtocol):
     """A connection of a client, who may mean harm."""
 
     limits = Limits()
+    #: Whether the worker ends: each connection has one more answer.
+    is_ending = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -38,7 +40,6 @@ class Connection(HttpToolsProtocol):
         self._writing: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_in_header, self._header_bytes, self._has_begun = True, 0, False
-        self._is_last = False
 
     # What comes in
 
@@ -48,6 +49,9 @@ class Connection(HttpToolsProtocol):
             self._refuse(503, "too many connections. Ask again later")
         else:
             self._read_within(self.limits.header)
+        if self.is_ending:
+            # It was accepted before the worker was asked to end.
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._reading, self._writing):
@@ -111,7 +115,7 @@ class Connection(HttpToolsProtocol):
     # What goes out
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if self._is_last:
+        if self.is_ending:
             cycle.keep_alive = False
         before = {*self.tasks}
         super()._start_asgi_task(cycle, app)
@@ -146,7 +150,6 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Have one more answer, or a second, before the worker ends."""
-        self._is_last = True
         if self.cycle is None or self.cycle.response_complete:
             self.loop.call_later(_LAST_SECONDS, self._close_idle)
         else:

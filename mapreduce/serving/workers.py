@@ -71,6 +71,7 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises UsageError (the port is in use, or the address is not one of this machine).
     """
+    found = None
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # Only for a socket that says that it is TCP does asyncio send the end of an answer at once.
@@ -79,6 +80,8 @@ def listen(host: str, port: int) -> socket.socket:
         found.bind(address)
         found.listen()
     except OSError as error:
+        if found is not None:
+            found.close()
         raise UsageError(
             f"--host {host} --port {port}: nobody can listen there: {error.strerror}. Name another "
             f"port, or 0 for one that is free"
@@ -123,10 +126,10 @@ def _work(
         log=log,
         version=settings.version,
     )
-    kind = type("Limited", (Connection,), {"limits": settings.limits})
+    Connection.limits = settings.limits
     config = uvicorn.Config(
         application,
-        http=kind,
+        http=Connection,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -141,7 +144,8 @@ def _work(
 
     async def serve() -> None:
         def end() -> None:
-            application.is_ready, server.should_exit = False, True
+            application.is_ready, Connection.is_ending = False, True
+            server.should_exit = True
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

@@ -1,12 +1,13 @@
 """A service that tests share."""
 
+import shutil
 from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from services import Service, all_models, trained
+from services import Service, all_models, drawn, trained
 
 
 def kinds_of(rows, seed):
@@ -35,6 +36,22 @@ def service(tmp_path_factory):
     with pytest.warns(UserWarning, match="left out"):
         runs.append(trained(holes.drop_columns("key"), folder / "dropping", missing="drop"))
     found = Service(*all_models(folder), *runs, "--access-log")
+    found.folder = folder
+    yield found
+    assert found.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def rough(tmp_path_factory):
+    """A service that has no patience, of a model whose answers are long, and one that changes."""
+    folder = tmp_path_factory.mktemp("rough")
+    long = drawn(folder / "long.safetensors", "softmax", (1,), tuple(range(40)), 1)
+    for seed in range(2):
+        drawn(folder / f"{seed}.safetensors", "mlp:9", (4,), (0, 1, 2), seed)
+    changing = folder / "changing.safetensors"
+    shutil.copy(folder / "0.safetensors", changing)
+    seconds = [f"--{what}-seconds=1" for what in ("header", "body", "answer")]
+    found = Service(long, changing, *seconds)
     found.folder = folder
     yield found
     assert found.stop() == 0

@@ -1,0 +1,247 @@
+"""Clients who mean harm, all at once: each is closed or refused, and others have their answers."""
+
+import contextlib
+import gzip
+import json
+import socket
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mapreduce.serving.connections import MOST_HEADER
+from programs import PATIENCE, wait_until
+
+PATH = "/v2/models/changing/infer"
+ROWS = 100_000
+POST = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\n"
+GOOD = {"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+#: Between the bytes of who is slow.
+PAUSE = 0.2
+
+
+def closed(client):
+    """Wait for the end of a connection; returns what came before."""
+    found = b""
+    client.settimeout(PATIENCE)
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(1 << 16):
+            found += part
+    return found
+
+
+def slowly(client, content):
+    """Send a byte now and then, until nobody listens."""
+    over = threading.Event()
+    with contextlib.suppress(ConnectionError, BrokenPipeError):
+        for byte in content * 1000:
+            client.sendall(bytes([byte]))
+            over.wait(PAUSE)
+    return b""
+
+
+def endlessly(client, first, block):
+    """Send a block again and again, until nobody listens; returns what came."""
+    with contextlib.suppress(ConnectionError):
+        client.sendall(first)
+        while True:
+            client.sendall(block)
+    return closed(client)
+
+
+def long_answer(client, read):
+    """Ask for an answer of 16 MB, and read it as somebody reads."""
+    content = bytes(4 * ROWS)
+    more = {"binary_data_size": len(content)}
+    tensor = {"name": "input", "shape": [ROWS, 1], "datatype": "FP32", "parameters": more}
+    asked = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    head = json.dumps(asked).encode()
+    lengths = f"Inference-Header-Content-Length: {len(head)}\r\n"
+    lengths += f"Content-Length: {len(head) + len(content)}\r\n\r\n"
+    client.sendall(POST.replace("changing", "long").encode() + lengths.encode() + head + content)
+    read(client)
+    found = closed(client)
+    assert len(found) < 4 * 40 * ROWS, "all of it came"
+    return b""
+
+
+def is_open(client):
+    """Whether the other end has not been closed; what it had sent may still wait in the kernel."""
+    port = f":{client.getsockname()[1]:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return any(line[2].endswith(port) and line[3] == "01" for line in lines)
+
+
+def by_drops(client):
+    """Read 2 kB a second until the other end is closed."""
+    over = threading.Event()
+    with contextlib.suppress(ConnectionError):
+        while is_open(client):
+            client.recv(400)
+            over.wait(PAUSE)
+
+
+def not_at_all(client):
+    """Read nothing until the other end is closed."""
+    wait_until(lambda: not is_open(client))
+
+
+def refused(status):
+    return lambda found: found.startswith(b"HTTP/1.1 %d" % status) and b'{"error"' in found
+
+
+def body_of(content, *headers):
+    lines = [*headers, f"Content-Length: {len(content)}"]
+    return POST.encode() + "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + content
+
+
+def is_empty(found):
+    return found == b""
+
+
+CHUNK = b"10000\r\n" + b" " * 65536 + b"\r\n"
+PIPELINE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20_000
+BOMB = gzip.compress(bytes(64 << 20), mtime=0)
+
+
+def sends(content):
+    """A client who sends something, and waits."""
+
+    def harm(client):
+        with contextlib.suppress(ConnectionError):
+            client.sendall(content)
+        return closed(client)
+
+    return harm
+
+
+def vanishes(client):
+    client.sendall(body_of(json.dumps(GOOD).encode())[:-1])
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    return b""
+
+
+def pipelines(client):
+    """Ask 20,000 times without reading: who reads no answers is not asked for more."""
+    with contextlib.suppress(ConnectionError):
+        client.sendall(PIPELINE)
+    return b""
+
+
+HARMS = {
+    "nothing": (sends(b""), is_empty),
+    "half a header": (sends(b"GET /v2 HTTP/1.1\r\nHo"), is_empty),
+    "a header byte by byte": (lambda one: slowly(one, b"GET /v2 HTTP/1.1\r\nX: y"), is_empty),
+    "an endless header": (
+        lambda one: endlessly(one, b"GET /v2 HTTP/1.1\r\nX: ", b"y" * MOST_HEADER),
+        lambda found: is_empty(found) or refused(431)(found),
+    ),
+    "half a body": (sends(body_of(b"{" * 100)[:-50]), is_empty),
+    "a body byte by byte": (lambda one: slowly(one, body_of(bytes(9000))[:-8990]), is_empty),
+    "endless chunks": (
+        lambda one: endlessly(one, f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode(), CHUNK),
+        lambda found: is_empty(found) or refused(413)(found),
+    ),
+    "reads nothing": (lambda one: long_answer(one, not_at_all), is_empty),
+    "reads by drops": (lambda one: long_answer(one, by_drops), is_empty),
+    "a pipeline": (pipelines, is_empty),
+    "brackets": (sends(body_of(b"[" * 100_000, "Connection: close")), refused(400)),
+    "a bomb": (sends(body_of(BOMB, "Content-Encoding: gzip", "Connection: close")), refused(413)),
+    "vanishes": (vanishes, is_empty),
+    "no HTTP": (sends(b"\x16\x03\x01\x02\x00\r\n\r\n"), refused(400)),
+}
+
+
+def memory(service):
+    """Bytes that the processes of a service have, each shared one once."""
+    rollups = [Path(f"/proc/{pid}/smaps_rollup") for pid in [service.process.pid, *service.workers]]
+    lines = [line for path in rollups for line in path.read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+
+
+def suffer(service):
+    """Have all do their harm at once, and a good client ask meanwhile."""
+
+    def harm(name):
+        # Little waits in the kernel.
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((service.host, service.port))
+            do, fits = HARMS[name]
+            found = do(client)
+            assert fits(found), (name, found[:200])
+
+    expected = json.loads(service.ask(PATH, GOOD)[2])
+    with ThreadPoolExecutor(len(HARMS)) as pool, contextlib.closing(service.client()) as client:
+        ends = [pool.submit(harm, name) for name in HARMS]
+        answers = 0
+        while answers < 20 or not all(end.done() for end in ends):
+            status, _, body = client.ask(PATH, GOOD)
+            assert (status, json.loads(body)) == (200, expected)
+            answers += 1
+        for end in ends:
+            end.result()
+
+
+def test_no_client_harms_another(rough):
+    suffer(rough)
+    suffer(rough)
+    before = memory(rough)
+    suffer(rough)
+    assert memory(rough) <= 1.05 * before
+    # None has ended.
+    assert not [line for line in rough.said[1:] if "ended" in line]
+
+
+def test_a_body_in_pieces_is_not_taken_for_a_header(rough):
+    """One of more bytes than a header may have, of which the last part comes alone."""
+    content = json.dumps(GOOD | {"id": "x" * 3 * MOST_HEADER}).encode()
+    with socket.create_connection((rough.host, rough.port)) as client:
+        whole = body_of(content, "Connection: close")
+        client.sendall(whole[: -MOST_HEADER - 9])
+        client.sendall(whole[-MOST_HEADER - 9 :])
+        assert closed(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_long_pipeline_that_is_read_is_answered(rough):
+    count = 2000
+    with socket.create_connection((rough.host, rough.port)) as client:
+        asked = PIPELINE[: count * len(PIPELINE) // 20_000]
+        sender = threading.Thread(target=client.sendall, args=[asked])
+        sender.start()
+        found = b""
+        while found.count(b'{"live":true}') < count:
+            found += client.recv(1 << 16)
+        sender.join()
+
+
+@pytest.mark.parametrize("way", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
+def test_who_is_refused_sees_why(rough, way):
+    with socket.create_connection((rough.host, rough.port)) as client:
+        client.sendall(f"{POST}{way}\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                client.sendall(CHUNK)
+        assert refused(413)(closed(client))
+
+
+def test_rows_of_others_do_not_come(rough):
+    """A wrong caller among others, on connections that stay."""
+    rows = np.random.default_rng(0).normal(size=(16, 4)).round(3)
+
+    def ask(number):
+        body = json.loads(json.dumps(GOOD))
+        body["inputs"][0]["data"] = rows[number].tolist() if number % 4 else [1, 2, 3]
+        with contextlib.closing(rough.client()) as client:
+            return [client.ask(PATH, body)[::2] for _ in range(20)]
+
+    with ThreadPoolExecutor(16) as pool:
+        found = [*pool.map(ask, range(16))]
+    alone = [ask(number)[0] for number in range(16)]
+    for number, answers in enumerate(found):
+        assert {status for status, _ in answers} == {200 if number % 4 else 400}
+        assert {body for _, body in answers} == {alone[number][1]}

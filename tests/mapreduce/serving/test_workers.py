@@ -1,0 +1,181 @@
+"""Workers: they share connections and memory, are replaced, and end; a reload loses no request."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mapreduce
+from mapreduce.cli.main import main
+from mapreduce.runs.directory import RunDir
+from programs import lives, wait_until
+from services import Service, drawn, trained
+from wide_tables import table_of
+
+PATH = "/v2/models/changing/infer"
+ASKED = {"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+
+
+def sockets_of(pid):
+    links = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return sum(link.startswith("socket:") for link in links)
+
+
+def change(service, number):
+    """Have another model at the place of one that is served."""
+    new = service.folder / "new"
+    shutil.copy(service.folder / f"{number}.safetensors", new)
+    new.replace(service.folder / "changing.safetensors")
+
+
+def answers_of(service):
+    """What each of the models answers, by its digest."""
+    found = {}
+    for number in range(2):
+        model = mapreduce.load(service.folder / f"{number}.safetensors")
+        expected = model.predict(np.array([[1.0, 2, 3, 4]]), probabilities=True)[0].tolist()
+        found[model.model_sha256] = expected
+    return found
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_each_worker_takes_connections(rough, count):
+    # Those that others have closed are gone in a moment.
+    wait_until(lambda: len({sockets_of(pid) for pid in rough.workers}) == 1)
+    before = sockets_of(rough.workers[0])
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            client = stack.enter_context(contextlib.closing(rough.client()))
+            assert client.ask("/v2/health/live")[0] == 200
+        assert min(sockets_of(pid) for pid in rough.workers) - before >= count // 4
+
+
+def asking(service, is_over, expected):
+    """Ask on a connection that stays; returns the digests of the models that have answered."""
+    seen = []
+    with contextlib.closing(service.client()) as client:
+        while not is_over():
+            status, _, body = client.ask(PATH, ASKED)
+            found = json.loads(body)
+            assert status == 200, found
+            sha256 = found["parameters"]["model_sha256"]
+            values = [float(np.float32(value)) for value in found["outputs"][1]["data"]]
+            assert values == expected[sha256]
+            seen.append(sha256)
+    return seen
+
+
+def test_ten_reloads_lose_no_request(rough):
+    expected, over = answers_of(rough), threading.Event()
+    with ThreadPoolExecutor(16) as pool:
+        clients = [pool.submit(asking, rough, over.is_set, expected) for _ in range(16)]
+        try:
+            for number in range(1, 11):
+                change(rough, number % 2)
+                rough.reload()
+        finally:
+            over.set()
+        seen = [client.result() for client in clients]
+    assert all({*one} == expected.keys() for one in seen)
+    # They are as old as the last reload.
+    found = json.loads(rough.ask(PATH, ASKED)[2])["parameters"]["model_sha256"]
+    assert found == next(iter(expected))
+
+
+def test_a_worker_that_is_killed_is_replaced(rough):
+    dead, _ = rough.workers
+    clients = [rough.client() for _ in range(8)]
+    for client in clients:
+        client.ask("/v2/health/live")
+    first = len(rough.said)
+    os.kill(dead, signal.SIGKILL)
+    rough.wait(f"worker {dead} ended with -9. Another one takes its place", first)
+    lost = 0
+    for client in clients:
+        try:
+            assert client.ask("/v2/health/live")[0] == 200
+        except (HTTPException, OSError):
+            lost += 1
+        client.close()
+    assert lost < 8
+    assert rough.ask(PATH, ASKED)[0] == 200
+    rough.reload()
+    assert dead not in rough.workers
+
+
+def test_the_old_models_stay_if_the_new_ones_are_damaged(rough):
+    path, first = rough.folder / "changing.safetensors", len(rough.said)
+    before = json.loads(rough.ask(PATH, ASKED)[2])
+    path.write_bytes(path.read_bytes()[:-9])
+    rough.process.send_signal(signal.SIGHUP)
+    line = rough.wait("warning: the models are not loaded anew.*", first)[0]
+    assert "changing.safetensors is damaged" in line
+    assert json.loads(rough.ask(PATH, ASKED)[2]) == before
+    change(rough, 0)
+    rough.reload()
+
+
+def test_a_service_ends_when_it_is_asked_to(tmp_path):
+    drawn(tmp_path / "changing.safetensors", "mlp:9", (4,), (0, 1, 2), 3)
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    service = Service(tmp_path / "changing.safetensors", "--token-file", token)
+    secret = {"Authorization": "Bearer 0123456789abcdef"}
+    for headers in ({}, {"Authorization": "Bearer 0123456789abcdeg"}):
+        status, _, body = service.ask(PATH, ASKED, **headers)
+        assert (status, json.loads(body)["error"][:14]) == (401, "authorization:")
+    assert service.ask("/v2/health/ready")[0] == 200
+    client = service.client()
+    assert client.ask(PATH, ASKED, **secret)[0] == 200
+    service.process.send_signal(signal.SIGTERM)
+    service.wait("ending")
+    # Each connection has one more answer.
+    while client.ask(PATH, ASKED, **secret)[1]["connection"] != "close":
+        pass
+    client.close()
+    assert service.stop() == 0
+    assert not any(map(lives, service.workers))
+
+
+def test_workers_end_with_the_parent(tmp_path):
+    path = drawn(tmp_path / "changing.safetensors", "mlp:9", (4,), (0, 1, 2), 3)
+    service = Service(path)
+    service.process.kill()
+    wait_until(lambda: not any(map(lives, service.workers)))
+    assert service.stop() == -9
+
+
+def refused(capsys, *arguments, code=2):
+    """What the command says that cannot begin."""
+    assert main(["serve", *map(str, arguments)]) == code
+    return capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("pinned")
+def test_what_cannot_be_served_is_refused(tmp_path, capsys):
+    path = drawn(tmp_path / "one.safetensors", "mlp:9", (4,), (0, 1, 2), 3)
+    assert "is called one, too" in refused(capsys, path, path)
+    assert "by --no-token" in refused(capsys, path, "--host", "0.0.0.0")
+    assert "does not exist" in refused(capsys, path, "--token-file", tmp_path / "nix", code=66)
+    (tmp_path / "token").write_text("short")
+    assert "16 or more" in refused(capsys, path, "--token-file", tmp_path / "token")
+    both = ["--no-token", "--token-file", tmp_path / "token"]
+    assert "name one of them" in refused(capsys, path, *both)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refused(capsys, path, "--port", port)
+        assert f"--port {port}: nobody can listen there: Address already in use" in said
+    assert "does not exist" in refused(capsys, tmp_path / "nix.safetensors", code=66)
+    run = RunDir(trained(table_of(40, 1, False), tmp_path / "run"))
+    shutil.rmtree(run.checkpoints)
+    (run.path / "result.json").unlink()
+    assert "has no checkpoint yet" in refused(capsys, run.path, code=66)
