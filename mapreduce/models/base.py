@@ -303,6 +303,14 @@ class Model(ABC):
         result: Array = self._kernel("softmax")(self.logits(params, batch, context))
         return result
 
+    def of_logits(self) -> Self | None:
+        """The same model of rows whose features are their logits; None if a score needs more."""
+        if self.steps is not None:
+            return None
+        found = copy.copy(self)
+        vars(found)["logits"] = lambda params, batch, context: np.array(batch.features)
+        return found
+
     def named_layers(self) -> dict[str, str]:
         """The layers whose outputs :meth:`layer_outputs` gives, in order: by name, what each is."""
         return {}

@@ -428,6 +428,13 @@ class Estimator(ABC):
         """Outputs (rows, n) of a layer for a batch, which the next call may overwrite."""
         raise NotImplementedError(f"{type(self).__name__} has no layer {layer}")
 
+    def of_logits(self) -> "Estimator | None":
+        """An estimator of rows whose features are the logits that this one gives.
+
+        None if a score needs more than these, or if logits depend on what rows are in a batch.
+        """
+        return None
+
     @property
     def is_log_loss(self) -> bool:
         """Whether :meth:`score` adds up cross-entropies."""

@@ -102,6 +102,14 @@ class GradientModel(Estimator):
     def score(self, batch: Batch) -> tuple[float, int]:
         return self.model.score(self.params, batch, self.context)
 
+    def of_logits(self) -> Estimator | None:
+        model = self.model.of_logits() if self.is_batch_invariant else None
+        if model is None:
+            return None
+        found = GradientModel(self.fitted, "cpu")
+        found.model = model
+        return found
+
     @property
     def is_log_loss(self) -> bool:
         if MODELS.split(self._specification.model)[0] not in MODELS:

@@ -1,6 +1,7 @@
 """Linear models with one output: linear and logistic regression, and the linear SVM."""
 
-from typing import ClassVar
+import copy
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -95,6 +96,11 @@ class LinearModel(Model):
         scores = self._scores(params, batch, context)
         loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
         return scores, loss
+
+    def of_logits(self) -> Self:
+        found = copy.copy(self)
+        vars(found)["_scores"] = lambda params, batch, context: np.array(batch.features[:, -1])
+        return found
 
     def _scores(self, params: Array, batch: Batch, context: Context) -> Array:
         """(rows,), in the workspace's memory."""
