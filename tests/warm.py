@@ -32,7 +32,7 @@ PRELOAD = (
         *("mapreduce.data.splitting", "mapreduce.executors.gang.job"),
         *("mapreduce.executors.gang.rank", "mapreduce.runs.comparing"),
         *("mapreduce.training.console", "mapreduce.training.driver", "mapreduce.training.start"),
-        *("mapreduce.inference.cutting", "mapreduce.inference.files"),
+        *("mapreduce.inference.cutting", "mapreduce.inference.files", "mapreduce.inference.using"),
         *("mapreduce.inference.importance", "mapreduce.inference.predict"),
         *("mapreduce.inference.raw", "mapreduce.inference.report", "mapreduce.tables.standardise"),
         *("mapreduce.launch.run", "mapreduce.mrjob_patches.conf"),

@@ -1,7 +1,8 @@
 """``gradreduce evaluate``, ``predict``, ``swarm`` and ``export``."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,8 +34,8 @@ from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
 if TYPE_CHECKING:
+    from mapreduce.inference.request import Request
     from mapreduce.models.fitted import FittedModel
-    from mapreduce.runs.execution import Execution
 
 
 #: A day.
@@ -155,30 +156,14 @@ def evaluate(
     they have any, in all but the accuracy of the first line.
     """
     pin_profile(run)
-    from mapreduce.inference import groups, raw
     from mapreduce.inference import importance as permuting
-    from mapreduce.inference.report import report
-    from mapreduce.support import signals
+    from mapreduce.inference import using
 
     permutations = permuting.settings(importance, repeats, seed)
-    data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
-    given["missing_label"] = values.pop("missing_label")
-    fitted, how = _opened(run, values), flags.execution(values)
-    with signals.interrupting(), contextlib.ExitStack() as stack:
-        grouped = None
-        if by is not None:
-            grouped = stack.enter_context(groups.of_file(fitted, data, by, given, how))
-            given["drop"] += grouped.drop
-        # No report has ids.
-        imported = raw.imported(fitted, data, _warn, how, labelled=True, id="", **given)
-        folder = stack.enter_context(imported).absolute()
-        execution, device = _prepare(fitted, folder, values, str(data), labelled=True)
-        found = report(fitted, folder, execution, device)
-        if grouped is not None:
-            found = grouped.added(found, fitted, folder, execution, device)
-        if permutations is not None:
-            place = fitted, folder, execution, device
-            found = permuting.added(found, *place, *permutations)
+    data = _evaluated(run, data, moved, values.pop("remote_data"))
+    reading = {"missing_label": values.pop("missing_label"), **_given(values)}
+    with _request(run, data, reading, values) as request:
+        found = using.evaluate(request, by, permutations)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -222,40 +207,11 @@ def predict(
     hidden folder beside it.
     """
     pin_profile(run)
-    from mapreduce.inference import cutting, files, outputs, raw
-    from mapreduce.inference import predict as job
-    from mapreduce.inference.predictor import extras_of
-    from mapreduce.plan.settings import device_of
-    from mapreduce.support import signals
+    from mapreduce.inference import using
 
-    fitted = _opened(run, values)
-    given = {"id": id, "keep": keep, **_given(values, *_LINES)}
-    execution, device = flags.execution(values), device_of(values["device"])
-    with signals.interrupting():
-        # Before anything is read, which may take long.
-        extras = extras_of(fitted, layer, probability_of)
-        outputs.is_file(out, extras.layer)
-        if file := cutting.cut(fitted, data, execution, given, extras):
-            rows, notes = files.predict(
-                fitted, file, out.absolute(), execution, device, _told(values["quiet"])
-            )
-            for note in notes:
-                _warn(f"{data}: {note}")
-        else:
-            imported = raw.imported(fitted, data, _warn, execution, labelled=False, **given)
-            with imported as folder:
-                named = {**values, "out": out}
-                _prepare(fitted, folder, named, str(data), labelled=False)
-                places = folder.absolute(), out.absolute()
-                rows = job.predict(
-                    fitted,
-                    *places,
-                    execution,
-                    id,
-                    device,
-                    extras,
-                    tell=_told(values["quiet"]),
-                )
+    reading = {"id": id, "keep": keep, **_given(values, *_LINES)}
+    with _request(run, data, reading, values, out, layer, probability_of) as request:
+        rows = using.predict(request)
     _say(rows, out, as_json)
 
 
@@ -303,45 +259,13 @@ def swarm(
     either command goes on with what the other has begun.
     """
     pin_profile(run)
-    from mapreduce.errors import MissingInputError, UsageError
-    from mapreduce.inference import cutting, outputs, raw
-    from mapreduce.inference.base import prepare
-    from mapreduce.inference.predictor import extras_of
     from mapreduce.inference.swarm import driver
-    from mapreduce.plan.settings import device_of
-    from mapreduce.support import signals
     from mapreduce.support.cores import available_cores
 
-    fitted = _opened(run, values)
-    execution, device = flags.execution({"runner": "inline"}), device_of(values["device"])
-    given = {"id": id, "keep": keep, **_given(values, *_LINES)}
-    how: dict[str, Any] = {
-        "workers": workers or available_cores(),
-        "patience": patience,
-        "device": device,
-        "tell": _told(values["quiet"]),
-    }
-    if not data.exists():
-        raise MissingInputError(f"{data} does not exist")
-    if outputs.is_file(out):
-        raise UsageError(f"{out}: expected a folder, in which each part stays a file")
-    with signals.interrupting():
-        extras = extras_of(fitted, layer, probability_of)
-        if file := cutting.cut(fitted, data, execution, given, extras):
-            rows, notes = driver.predict_file(fitted, file, out.absolute(), **how)
-        elif data.is_file():
-            raise UsageError(
-                f"{data}: expected a dataset, or a file of CSV or Parquet; and no ids (--id '') if "
-                f"rows with missing fields are left out. For others take 'gradreduce predict'"
-            )
-        else:
-            raw.refuse(data, given)
-            prepare(fitted, data, execution, False, out, device=device)
-            places = data.absolute(), out.absolute()
-            rows = driver.predict_dataset(fitted, *places, extras=extras, **how)
-            notes = []
-    for note in notes:
-        _warn(f"{data}: {note}")
+    reading = {"id": id, "keep": keep, **_given(values, *_LINES)}
+    values |= {"runner": "inline"}
+    with _request(run, data, reading, values, out, layer, probability_of) as request:
+        rows = driver.predict(request, workers=workers or available_cores(), patience=patience)
     _say(rows, out, as_json)
 
 
@@ -428,20 +352,6 @@ def _say(rows: int, out: AnyPath, as_json: bool) -> None:
         echo(f"{out}: {count(rows, 'prediction')}")
 
 
-def _told(quiet: bool) -> Callable[[str], None]:
-    """What is called with how far a command is."""
-
-    def tell(text: str) -> None:
-        if not quiet:
-            echo(text, err=True)
-
-    return tell
-
-
-def _warn(message: str) -> None:
-    echo(f"warning: {message}", err=True)
-
-
 def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
     from mapreduce.models.fitted import FittedModel
     from mapreduce.runs import checkpoint
@@ -458,13 +368,37 @@ def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
     return fitted
 
 
-def _prepare(
-    fitted: "FittedModel", data: AnyPath, values: dict[str, Any], shown: str, *, labelled: bool
-) -> tuple["Execution", str]:
-    """How a model is used, and on which device."""
-    from mapreduce.inference.base import prepare
+@contextlib.contextmanager
+def _request(
+    run: AnyPath,
+    data: AnyPath,
+    reading: dict[str, Any],
+    values: dict[str, Any],
+    out: AnyPath = Path(),
+    layer: str | None = None,
+    probability_of: tuple[str, ...] = (),
+) -> Iterator["Request"]:
+    """What a command asks of a model; signals interrupt what is done with it."""
+    from mapreduce.inference.predictor import extras_of
+    from mapreduce.inference.request import Request
     from mapreduce.plan.settings import device_of
+    from mapreduce.support import signals
 
-    execution, device = flags.execution(values), device_of(values["device"])
-    prepare(fitted, data, execution, labelled, values.get("out"), shown, device)
-    return execution, device
+    def tell(text: str) -> None:
+        if not values["quiet"]:
+            echo(text, err=True)
+
+    fitted, device = _opened(run, values), device_of(values.pop("device"))
+    execution, extras = flags.execution(values), extras_of(fitted, layer, probability_of)
+    with signals.interrupting():
+        yield Request(
+            fitted,
+            data,
+            execution,
+            out,
+            device,
+            reading,
+            extras,
+            tell=tell,
+            warn=lambda text: echo(f"warning: {data}: {text}", err=True),
+        )

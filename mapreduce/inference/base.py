@@ -1,89 +1,27 @@
 """The common part of programs that use a trained model."""
 
 import contextlib
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from hdfs_utils.atomic import temporary_name
-from hdfs_utils.paths import AnyPath, RemotePath, path_of
-from mapreduce.data.batch import Array, Batch
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.data.batch import Array, Batch, Block
+from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
-from mapreduce.engine.executor import Executor
 from mapreduce.engine.program import Program
-from mapreduce.errors import DataError
-from mapreduce.executors.chain import Chain
-from mapreduce.executors.here import InProcess
+from mapreduce.errors import BadRowError, MemberError
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
+from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
-from mapreduce.plan.fitting import check_fits
-from mapreduce.runs.execution import Execution
 from mapreduce.runs.models import ModelPlace, place_of
-from mapreduce.support import traits
 
-
-def prepare(
-    fitted: FittedModel,
-    data: AnyPath,
-    execution: Execution,
-    labelled: bool,
-    out: AnyPath | None = None,
-    shown: str | None = None,
-    device: str = "cpu",
-) -> None:
-    """Check that a model can be used on a dataset.
-
-    ``labelled`` data must have labels, tasks write to ``out`` and compute on the ``device``. Errors
-    call the data what is ``shown``, if they come from elsewhere than their folder.
-    """
-    shown = shown or str(data)
-    manifest = Dataset(data).check_sizes()
-    check_fits(manifest, data, fitted.data, shown, takes_files=True)
-    if labelled and manifest.target is None:
-        raise DataError(f"{shown}: expected labels to compare predictions with, found none")
-    estimator = fitted.estimator(device)
-    wanted = "number" if estimator.regression else "class"
-    if manifest.target not in (None, wanted):
-        raise DataError(
-            f"the model predicts a {wanted}, but the labels of {shown} are of another kind"
-        )
-    if manifest.layout == "sparse" and not estimator.takes_sparse:
-        raise DataError(
-            f"{shown}: expected dense rows, since {fitted.name} takes no others, found sparse ones"
-        )
-    execution.check_places(fitted.path, data.absolute(), out)
-
-
-@contextlib.contextmanager
-def scratch(place: AnyPath, runner: str) -> Iterator[AnyPath]:
-    """A temporary folder that tasks of a runner can open, to be made.
-
-    It is on this machine, or beside a remote ``place`` if the tasks may run on others.
-    """
-    if not isinstance(place, RemotePath) or traits.of(runner).is_here:
-        with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-            yield Path(folder, "made")
-        return
-    remote = temporary_name(place)
-    try:
-        yield remote
-    finally:
-        remote.rmtree()
-
-
-def executor_of(
-    execution: Execution, *paths: AnyPath, tasks: int = 0, reducers: int = 0
-) -> Executor:
-    """Who computes a program over these paths: this process, or jobs of so many tasks."""
-    if execution.executor == InProcess.name:
-        return InProcess(execution)
-    return Chain(execution.for_paths(*paths), tasks, reducers)
+#: Bytes of features at once.
+_CHUNK_BYTES = 16 << 20
 
 
 class Inference(Predictor):
@@ -135,23 +73,28 @@ class Inference(Predictor):
 class ModelProgram(Program):
     """A program that uses a fitted model on a dataset.
 
-    ``model`` and ``data`` are where they lie, ``content`` is the digest of the data.
+    ``model`` and ``data`` are where they lie, ``content`` is the digest of the data,
+    whose features may be the model's logits.
     """
 
     model: ModelPlace
     data: str
     device: str
     content: str
+    of_logits: bool
 
     @classmethod
-    def of(cls, fitted: FittedModel, data: AnyPath, device: str, **more: Any) -> Self:
-        content = Dataset(data).manifest.sha256
-        return cls(place_of(fitted), str(data), device, content, **more)
+    def of(cls, request: Request, **more: Any) -> Self:
+        content, place = Dataset(request.data).manifest.sha256, place_of(request.fitted)
+        return cls(place, str(request.data), request.device, content, request.of_logits, **more)
 
     @cached_property
     def inference(self) -> Inference:
         """The model and the data."""
-        return Inference(self.model.open(), path_of(self.data), self.device)
+        found = Inference(self.model.open(), path_of(self.data), self.device)
+        of_logits = found.estimator.of_logits() if self.of_logits else None
+        found.estimator = of_logits or found.estimator
+        return found
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -162,3 +105,32 @@ class ModelProgram(Program):
     def slices(self) -> Slices:
         """The data in slices."""
         return Slices(self.dataset, SLICE_ROWS)
+
+
+def in_batches(
+    compute: Callable[[Batch], dict[str, Array]], rows: Rows, finished: Finished, shown: str
+) -> dict[str, Array]:
+    """What a function makes of rows of a table, some at a time; errors call the table ``shown``."""
+    assert rows.numbers is not None, "readings tell them"
+    found, count = [], len(rows.numbers)
+    # Features may take many times the space of the fields that they are made of.
+    length = max(1, _CHUNK_BYTES // (SLICE_ROWS * finished.row_bytes)) * SLICE_ROWS
+    for start in range(0, count, length):
+        chunk = slice(start, min(start + length, count))
+        batch = Batch(finished.features(_part_of(rows.features, chunk)), None)
+        for at in range(0, batch.rows, SLICE_ROWS):
+            try:
+                found.append(compute(batch[at : min(at + SLICE_ROWS, batch.rows)]))
+            except BadRowError as error:
+                row = int(rows.numbers[start + at + error.row]) + 1
+                raise MemberError(f"{error}, for row {row} of {shown}") from error
+    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+def _part_of(block: Any, rows: slice) -> Any:
+    """Some rows of a block, or of sparse rows."""
+    if not isinstance(block, Block):
+        return block[rows]
+    length = rows.stop - rows.start
+    texts = {name: column.slice(rows.start, length) for name, column in block.texts.items()}
+    return Block(block.numbers[rows], texts)

@@ -26,10 +26,9 @@ from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import outputs, raw
-from mapreduce.inference.base import scratch
-from mapreduce.inference.predictor import NOTHING, Extras
+from mapreduce.inference.predictor import Extras
+from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
-from mapreduce.runs.execution import Execution
 from mapreduce.support import unfinished
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tables import shuffle
@@ -85,40 +84,33 @@ class TableFile:
         return sum(part.rows for part in self.parts)
 
 
-def cut(
-    fitted: FittedModel,
-    data: AnyPath,
-    execution: Execution,
-    given: Mapping[str, Any],
-    extras: Extras = NOTHING,
-) -> TableFile | None:
+def cut(request: Request) -> TableFile | None:
     """Read a file of a table, or of libsvm's lines, once, here or by tasks near it, and cut it.
 
     None if it must be imported instead: it is a folder, or of another format, tasks could not open
     it, or the ids that count are only those of rows that are not left out.
 
-    ``given``: See :func:`mapreduce.inference.raw.imported`; ``keep``, names of columns, or ``all``;
-    and ``zero_based`` and ``dtype`` of libsvm's lines. ``extras``: See
-    :class:`TableFile`.
+    Its ``reading`` may have ``zero_based`` and ``dtype`` of libsvm's lines.
 
     Raises UsageError (columns cannot be kept, or the model is not of such rows).
     """
+    data, given, runner = request.data, request.reading, request.execution.runner
     form = {name: given.get(name) for name in ("zero_based", "dtype")}
     if opening.is_sparse(data):
         raw.refuse(data, {name: value for name, value in given.items() if name not in form})
     else:
         raw.refuse(data, form, "files of libsvm's format")
-    found = _cut(fitted, data, execution, given, extras)
+    found = _cut(request)
     if found is None and opening.is_sparse(data) and data.is_file():
         raise UsageError(
-            f"{data}: expected a file that tasks of -r {execution.runner} open and tell the rows "
+            f"{data}: expected a file that tasks of -r {runner} open and tell the rows "
             f"of. Take -r parallel, or make a dataset of it with 'gradreduce data import'"
         )
     if found is None and given.get("keep") and data.exists():
         what = "since a dataset has features alone"
         if data.is_file():
             what = (
-                f"and one that tasks of -r {execution.runner} open, without ids (--id '') if rows "
+                f"and one that tasks of -r {runner} open, without ids (--id '') if rows "
                 f"with missing fields are left out; {data} is another one"
             )
         raise UsageError(
@@ -128,21 +120,16 @@ def cut(
     return found
 
 
-def _cut(
-    fitted: FittedModel,
-    data: AnyPath,
-    execution: Execution,
-    given: Mapping[str, Any],
-    extras: Extras,
-) -> TableFile | None:
+def _cut(request: Request) -> TableFile | None:
+    data, given, execution = request.data, request.reading, request.execution
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
     # Tasks of mrjob's local runner cannot say which row is wrong.
     if not data.is_file() or not is_near or execution.runner == "local":
         return None
     if opening.is_sparse(data):
-        return _cut_lines(fitted, data, given, extras)
-    is_there = raw.is_read_there(data, execution) and opening.is_cut(data)
-    like, kind = raw.recipe_of(fitted, data, come_here=not is_there), opening.format_of([data])
+        return _cut_lines(request)
+    is_there = raw.is_read_there(request) and opening.is_cut(data)
+    like, kind = raw.recipe_of(request, come_here=not is_there), opening.format_of([data])
     if kind not in TABLES:
         return None
     _, recipe = opening.request([data], {**given, "labelled": False}, like, kind)
@@ -155,16 +142,17 @@ def _cut(
     drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
     if has_ids and drops:
         return None
-    recipe, keep = _keeping(table, recipe, like, given, extras)
+    recipe, keep = _keeping(table, recipe, like, given, request.extras)
     reading = Reading(table, recipe, like, keep=keep)
     # Of before it is read.
     (stamp,) = reading.stamps
     digest = hashlib.sha256(json.dumps([recipe.to_json(), like.sha256, *keep]).encode())
     if is_there:
-        parts, listed = _counted_there(fitted, Reading(table, recipe, like), execution, digest)
+        parts, listed = _counted_there(request, Reading(table, recipe, like), digest)
     else:
         parts, listed = _counted(table, recipe.id if has_ids else None, digest)
-    return _made(reading, stamp, parts, "" if listed is None else listed.kind, keep, extras, digest)
+    ids_are = "" if listed is None else listed.kind
+    return _made(reading, stamp, parts, ids_are, keep, request.extras, digest)
 
 
 def in_memory(
@@ -201,10 +189,9 @@ def _keeping(
     return recipe, keep
 
 
-def _cut_lines(
-    fitted: FittedModel, data: AnyPath, given: Mapping[str, Any], extras: Extras
-) -> TableFile:
+def _cut_lines(request: Request) -> TableFile:
     """A file of libsvm's lines, cut into parts."""
+    fitted, data, given = request.fitted, request.data, request.reading
     unfinished.files_of([data], come_here=True)
     check_sources([data], "the libsvm file")
     if not fitted.about.takes_sparse or fitted.recipe or fitted.data.standardised:
@@ -218,7 +205,7 @@ def _cut_lines(
     lines = Lines(data, form)
     (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
-    return _made(lines, stamp, [*lines.index(digest)], "", (), extras, digest)
+    return _made(lines, stamp, [*lines.index(digest)], "", (), request.extras, digest)
 
 
 def _made(
@@ -286,10 +273,10 @@ def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch]
 
 
 def _counted_there(
-    fitted: FittedModel, reading: Reading, execution: Execution, digest: Any
+    request: Request, reading: Reading, digest: Any
 ) -> tuple[list[Stretch], ListedIds | None]:
     """The same as :func:`_counted`, by jobs."""
-    leaves, survey = surveyed(reading, execution, digested=True)
+    leaves, survey = surveyed(reading, request.execution, digested=True)
     digest.update(survey.sha256.tobytes())
     edges = [*(leaf.at or 0 for leaf in leaves), size_of(reading.table.paths[0])]
     parts = [
@@ -298,9 +285,9 @@ def _counted_there(
     ]
     if reading.roles.id is None:
         return parts, None
-    with scratch(fitted.folder / "data", execution.runner) as place:
+    with request.scratch() as place:
         place.mkdir()
-        return parts, shuffle.name_rows(reading, leaves, survey, place, execution)
+        return parts, shuffle.name_rows(reading, leaves, survey, place, request.execution)
 
 
 def _joined(parts: list[Stretch], kind: str) -> list[Stretch]:

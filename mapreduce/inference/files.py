@@ -3,8 +3,8 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import new_file
 from mapreduce.data import ipc
-from mapreduce.data.batch import Array, Batch, Block
+from mapreduce.data.batch import Block
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.reading import Reading
@@ -23,22 +23,18 @@ from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Layout, Pair, Phase
-from mapreduce.errors import BadRowError, DataError, MemberError
+from mapreduce.errors import DataError
 from mapreduce.inference import outputs, unit_files
-from mapreduce.inference.base import executor_of
+from mapreduce.inference.base import in_batches
 from mapreduce.inference.cutting import AGAIN, TableFile
-from mapreduce.inference.outputs import Tell
-from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
+from mapreduce.inference.predictor import Extras, Predictor, table_of
+from mapreduce.inference.request import Request
 from mapreduce.inference.unit_files import UnitFiles
-from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
-from mapreduce.runs.execution import Execution
 from mapreduce.runs.models import ModelPlace, place_of
 from mapreduce.support.jsonfiles import build
 from mapreduce.tables.tables import TableProgram, described_by
 
-#: Bytes of features at once.
-_CHUNK_BYTES = 16 << 20
 #: Bytes of a row group of predictions in memory.
 _GROUP_BYTES = 16 << 20
 #: Where a part says how many of its fields a user should know about.
@@ -72,23 +68,16 @@ class PredictFile(UnitFiles, TableProgram):
     again = AGAIN
 
     @classmethod
-    def of(
-        cls,
-        fitted: FittedModel,
-        file: TableFile,
-        device: str,
-        out: AnyPath | str,
-        made_from: str,
-    ) -> Self:
+    def of(cls, request: Request, file: TableFile, made_from: str) -> Self:
         return cls(
             **described_by(file.reading),
-            model=place_of(fitted),
-            device=device,
+            model=place_of(request.fitted),
+            device=request.device,
             parts=file.parts,
             ids=file.ids,
             keep=file.keep,
             extras=file.extras,
-            out=str(out),
+            out=str(request.out),
             id_name=outputs.id_name(file.reading.recipe.id, file.extras),
             made_from=made_from,
         )
@@ -190,40 +179,16 @@ class PredictFile(UnitFiles, TableProgram):
             assert isinstance(rows.features, Block), "of lines none comes without rows"
             # For the names and types of the columns.
             return self._predicted(_any_row(rows, rows.features), finished).slice(0, 0)
-        numbers, count = rows.numbers, len(rows.numbers)
-        # Features may take many times the space of the fields that they are made of.
-        length = max(1, _CHUNK_BYTES // (SLICE_ROWS * finished.row_bytes)) * SLICE_ROWS
-        found = []
-        for start in range(0, count, length):
-            chunk = slice(start, min(start + length, count))
-            batch = Batch(finished.features(_part_of(rows.features, chunk)), None)
-            for at in range(0, batch.rows, SLICE_ROWS):
-                part = slice(at, min(at + SLICE_ROWS, batch.rows))
-                found.append(self._predict(batch[part], numbers[chunk][part]))
-        places = np.argsort(numbers)
-        arrays = {name: np.concatenate([one[name] for one in found])[places] for name in found[0]}
+        numbers, places = rows.numbers, np.argsort(rows.numbers)
+        predict = partial(self._predictor.predict, layer=self.extras.layer)
+        found = in_batches(predict, rows, finished, self.shown[0])
+        arrays = {name: array[places] for name, array in found.items()}
         named = {"row": numbers[places]}
         if self.ids:
             kind = pa.int64() if self.ids == "integer" else pa.string()
             named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
         named |= {name: column.take(pa.array(places)) for name, column in rows.kept.items()}
         return table_of(self._predictor.fitted.data.classes, named, arrays, self.extras)
-
-    def _predict(self, batch: Batch, numbers: Array) -> dict[str, Array]:
-        try:
-            return self._predictor.predict(batch, self.extras.layer)
-        except BadRowError as error:
-            row = int(numbers[error.row]) + 1
-            raise MemberError(f"{error}, for row {row} of {self.shown[0]}") from error
-
-
-def _part_of(block: Any, rows: slice) -> Any:
-    """Some rows of a block, or of sparse rows."""
-    if not isinstance(block, Block):
-        return block[rows]
-    length = rows.stop - rows.start
-    texts = {name: column.slice(rows.start, length) for name, column in block.texts.items()}
-    return Block(block.numbers[rows], texts)
 
 
 @contextlib.contextmanager
@@ -288,28 +253,20 @@ def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]
     return pa.concat_tables(found), file.notes()
 
 
-def predict(
-    fitted: FittedModel,
-    file: TableFile,
-    out: AnyPath,
-    execution: Execution,
-    device: str = "cpu",
-    tell: Tell = lambda text: None,
-) -> tuple[int, list[str]]:
+def predict(request: Request, file: TableFile) -> tuple[int, list[str]]:
     """Predict a file into a folder of Parquet files, or into one file.
 
     Returns the rows, and what a user should know about the file. Parts of an attempt that was
-    stopped are kept. ``tell`` is called now and then with how far it is, and when it is stopped.
+    stopped are kept.
     """
-    fitted.estimator(device)
-    execution.check_places(fitted.path, file.path, out)
-    made_from = outputs.made_from(fitted, file.sha256, device, file.extras)
-    with outputs.begun(out, made_from, len(file.parts), tell) as parts:
-        digest = outputs.digest_of(made_from)
-        program = PredictFile.of(fitted, file, device, parts or out, digest)
-        paths = fitted.path, file.path, parts or out
-        executor = executor_of(execution, *paths, tasks=len(file.parts))
-        found = unit_files.advance(program, executor, tell).blocks
+    request.fitted.estimator(request.device)
+    request.execution.check_places(request.fitted.path, file.path, request.out)
+    made_from = outputs.made_from(request, file.sha256)
+    with outputs.begun(request.out, made_from, len(file.parts), request.tell) as parts:
+        there = replace(request, out=parts or request.out)
+        program = PredictFile.of(there, file, outputs.digest_of(made_from))
+        executor = request.executor(there.out, tasks=len(file.parts))
+        found = unit_files.advance(program, executor, request.tell).blocks
         return concluded(program, file, found)
 
 

@@ -5,7 +5,7 @@ the source gets the number of its value, a byte, which tasks read.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -28,13 +28,12 @@ from mapreduce.engine.executor import total
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.inference import raw, report
-from mapreduce.inference.base import ModelProgram, executor_of, scratch
+from mapreduce.inference.base import ModelProgram
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.predictor import SLICE_ROWS
 from mapreduce.inference.report import Tally
-from mapreduce.models.fitted import FittedModel
+from mapreduce.inference.request import Request
 from mapreduce.reduction.message import Message, decode, encode
-from mapreduce.runs.execution import Execution
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tables.tables import changed
 
@@ -118,27 +117,19 @@ class Groups:
     data: AnyPath
     stamp: str
 
-    def added(
-        self,
-        found: Report,
-        fitted: FittedModel,
-        folder: AnyPath,
-        execution: Execution,
-        device: str = "cpu",
-    ) -> Report:
-        """A report on the dataset ``folder`` that the file became, with a report on each group.
+    def added(self, found: Report, request: Request) -> Report:
+        """A report on the dataset that the file became, with a report on each group.
 
         Raises DataError (the file has changed meanwhile).
         """
         if stamp_of(self.data) != self.stamp:
             raise changed(str(self.data), "Evaluate it again")
-        program = GroupTallies.of(fitted, folder, device, codes=str(self.codes))
-        executor = executor_of(execution, fitted.path, folder, self.codes)
-        tallies: Tallies = total(program, executor)
-        is_weighted = Dataset(folder).manifest.weighted
+        program = GroupTallies.of(request, codes=str(self.codes))
+        tallies: Tallies = total(program, request.executor(self.codes))
+        is_weighted = Dataset(request.data).manifest.weighted
         # Of rows without any weight, nothing is known.
         reports = {
-            self.values[number]: report.reported(tally, fitted, is_weighted)
+            self.values[number]: report.reported(tally, request.fitted, is_weighted)
             for number, tally in tallies.items()
             if tally.score.weight
         }
@@ -147,18 +138,15 @@ class Groups:
 
 
 @contextlib.contextmanager
-def of_file(
-    fitted: FittedModel, data: AnyPath, column: str, given: Mapping[str, Any], execution: Execution
-) -> Iterator[Groups]:
+def of_file(request: Request, column: str) -> Iterator[Groups]:
     """The values of a column of a table's file, which this process reads.
-
-    ``given``: How to read it, see :func:`mapreduce.inference.raw.imported`.
 
     Raises
     ------
     UsageError
         ``data`` is not such a file, has no such column, or one of too many values.
     """
+    data = request.data
     if not data.exists():
         raise MissingInputError(f"{data} does not exist")
     kind = opening.format_of([data]) if data.is_file() else None
@@ -167,8 +155,8 @@ def of_file(
             f"--by {column}: expected the file of a table, CSV or Parquet, which has the columns "
             f"as they were; {data} is another one. Name the file that it was imported from"
         )
-    like, stamp = raw.recipe_of(fitted, data), stamp_of(data)
-    _, recipe = opening.request([data], given, like, kind)
+    like, stamp = raw.recipe_of(request), stamp_of(data)
+    _, recipe = opening.request([data], request.reading, like, kind)
     table = opening.open_table([data], kind, recipe, like)
     fit_names(table, recipe, like)
     column = column_of(column, table.names)
@@ -184,7 +172,7 @@ def of_file(
     # Features, labels and weights are read in any case, and others left out where some are named.
     is_known = like.recipe.only or column in (one.name for one in like.columns)
     drop = () if is_known else (column,)
-    with scratch(fitted.folder / "data", execution.runner) as place:
+    with request.scratch() as place:
         place.mkdir()
         put_if_absent(place / "codes", *(part.tobytes() for part in codes))
         yield Groups(column, tuple(numbers), place / "codes", drop, data, stamp)

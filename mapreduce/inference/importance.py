@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr, order
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.readers.opening import fitted_of
@@ -18,14 +17,13 @@ from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, UsageError
-from mapreduce.inference.base import ModelProgram, executor_of
+from mapreduce.inference.base import ModelProgram
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.report import moments_of
-from mapreduce.models.fitted import FittedModel
+from mapreduce.inference.request import Request
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.moments import merge
-from mapreduce.runs.execution import Execution
 
 REPEATS, MOST_REPEATS = 5, 100
 
@@ -122,15 +120,7 @@ def settings(wanted: bool, repeats: int | None, seed: int | None) -> tuple[int, 
     return REPEATS if repeats is None else repeats, seed or 0
 
 
-def added(
-    found: Report,
-    fitted: FittedModel,
-    data: AnyPath,
-    execution: Execution,
-    device: str = "cpu",
-    repeats: int = REPEATS,
-    seed: int = 0,
-) -> Report:
+def added(found: Report, request: Request, repeats: int = REPEATS, seed: int = 0) -> Report:
     """A report on a dataset, with the importance of the columns of the table that it was.
 
     Raises
@@ -141,7 +131,7 @@ def added(
     DataError
         Labels are equal numbers, which have no R².
     """
-    manifest = Dataset(data).manifest
+    data, manifest = request.data, Dataset(request.data).manifest
     recipe = fitted_of(data, manifest)
     if recipe is None or recipe.ranges is None:
         what = "have no columns" if recipe is None else "are hashed together (--hash-bits)"
@@ -155,8 +145,8 @@ def added(
             "imported with --split-by have labels in order. Import it without"
         )
     ranges, how = recipe.ranges, {"repeats": repeats, "seed": seed}
-    program = Permute.of(fitted, data, device, ranges=tuple(ranges.values()), **how)
-    permuted: Permuted = total(program, executor_of(execution, fitted.path, data))
+    program = Permute.of(request, ranges=tuple(ranges.values()), **how)
+    permuted: Permuted = total(program, request.executor())
     correct, losses, squares = np.moveaxis(permuted.sums, 2, 0)
     check_finite(Score(0, 0, 0.0, float(losses.sum())), found.completed, data)
     if found.accuracy is not None:

@@ -22,12 +22,10 @@ from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, rep
 from mapreduce.data import ipc
 from mapreduce.data.readers.parquet import opened
 from mapreduce.errors import DataError, OutputError, UsageError
-from mapreduce.inference.predictor import NOTHING, Extras, plain
-from mapreduce.models.fitted import FittedModel
+from mapreduce.inference.predictor import Extras, plain
+from mapreduce.inference.request import Request, Tell
 from mapreduce.runs import lease
 from mapreduce.support.commands import command
-
-Tell = Callable[[str], None]
 
 #: There are not more parts, however large the data are.
 MOST_PARTS = 256
@@ -82,11 +80,10 @@ def id_name(name: str | None, extras: Extras) -> str:
     return "id" if name is None or name in columns(extras) else name
 
 
-def made_from(
-    fitted: FittedModel, sha256: str, device: str, extras: Extras = NOTHING
-) -> dict[str, str]:
+def made_from(request: Request, sha256: str) -> dict[str, str]:
     """What predictions are made from: the model, and data of this digest."""
-    found = {"model_sha256": fitted.model_sha256, "data_sha256": sha256}
+    found = {"model_sha256": request.fitted.model_sha256, "data_sha256": sha256}
+    device, extras = request.device, request.extras
     more = {"device": "" if device == "cpu" else device, "layer": extras.layer}
     more["probability_of"] = json.dumps(extras.classes) if extras.classes else ""
     return found | {name: value for name, value in more.items() if value}

@@ -26,13 +26,11 @@ from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase
 from mapreduce.errors import DataError, WireError
 from mapreduce.inference import outputs, unit_files
-from mapreduce.inference.base import ModelProgram, executor_of
-from mapreduce.inference.outputs import Tell
-from mapreduce.inference.predictor import NOTHING, SLICE_ROWS, Extras, table_of
+from mapreduce.inference.base import ModelProgram
+from mapreduce.inference.predictor import SLICE_ROWS, Extras, table_of
+from mapreduce.inference.request import Request
 from mapreduce.inference.unit_files import UnitFiles
-from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message, encode_parts, read_message
-from mapreduce.runs.execution import Execution
 
 #: Bytes of predictions at once, of a process that makes the parts of all pieces.
 _JOIN_BYTES = 128 << 20
@@ -188,51 +186,31 @@ def first_rows(manifest: Manifest) -> list[int]:
     return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
 
 
-def begin(
-    fitted: FittedModel,
-    data: AnyPath,
-    out: AnyPath,
-    id_name: str | None = None,
-    device: str = "cpu",
-    extras: Extras = NOTHING,
-) -> tuple[Predict, dict[str, str]]:
-    """The program that predicts a dataset into a folder, and what the predictions are made from.
-
-    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe.
-    ``extras`` stand beside the predictions.
-    """
-    manifest = Dataset(data).manifest
-    made_from = outputs.made_from(fitted, manifest.sha256, device, extras)
-    recipe = fitted_of(data, manifest)
-    name = outputs.id_name(id_name or (recipe.recipe.id if recipe else None), extras)
-    digest = outputs.digest_of(made_from)
-    more = {"out": str(out), "id_name": name, "made_from": digest, "extras": extras}
-    return Predict.of(fitted, data, device, **more), made_from
+def begin(request: Request) -> tuple[Predict, dict[str, str]]:
+    """The program that predicts a dataset into a folder, and what the predictions are made from."""
+    manifest, extras = Dataset(request.data).manifest, request.extras
+    made_from = outputs.made_from(request, manifest.sha256)
+    recipe = fitted_of(request.data, manifest)
+    # A file that was imported may have ids of another name.
+    id_column = request.reading.get("id") or (recipe.recipe.id if recipe else None)
+    name, digest = outputs.id_name(id_column, extras), outputs.digest_of(made_from)
+    more = {"out": str(request.out), "id_name": name, "made_from": digest, "extras": extras}
+    return Predict.of(request, **more), made_from
 
 
-def predict(
-    fitted: FittedModel,
-    data: AnyPath,
-    out: AnyPath,
-    execution: Execution,
-    id_name: str | None = None,
-    device: str = "cpu",
-    extras: Extras = NOTHING,
-    tell: Tell = lambda text: None,
-) -> int:
+def predict(request: Request) -> int:
     """Predict a dataset into a folder of Parquet files, or into one file; returns the rows.
 
     The files and the rows in them are in the order of the data's source. What an attempt that was
     stopped has predicted is kept, but that of another model, of other data or extras is an
     OutputError.
-    ``_SUCCESS`` is written last. ``tell`` is called now and then with how far it is.
+    ``_SUCCESS`` is written last.
     """
-    program, made_from = begin(fitted, data, out, id_name, device, extras)
-    with outputs.begun(out, made_from, len(program.starts), tell) as parts:
+    program, made_from = begin(request)
+    with outputs.begun(request.out, made_from, len(program.starts), request.tell) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))
-            reducers = min(execution.workers, len(program.starts))
-            tasks, paths = program.units(0), (fitted.path, data, parts)
-            executor = executor_of(execution, *paths, tasks=tasks, reducers=reducers)
-            unit_files.advance(program, executor, tell)
+            reducers = min(request.execution.workers, len(program.starts))
+            executor = request.executor(parts, tasks=program.units(0), reducers=reducers)
+            unit_files.advance(program, executor, request.tell)
     return program.dataset.manifest.rows

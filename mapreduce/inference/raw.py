@@ -1,45 +1,43 @@
 """Files of tables for a trained model: made into features by the recipe of its training data."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data import copying, importer
+from mapreduce.data.batch import Array, Batch
 from mapreduce.data.readers import opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
-from mapreduce.inference.base import scratch
-from mapreduce.models.fitted import FittedModel
-from mapreduce.runs.execution import Execution
+from mapreduce.inference.base import in_batches
+from mapreduce.inference.request import Request
 from mapreduce.support import unfinished
+from mapreduce.support.threads import ordered_map
 from mapreduce.tables import shuffle
 
 
 @contextlib.contextmanager
-def imported(
-    fitted: FittedModel,
-    data: AnyPath,
-    warn: Callable[[str], None],
-    execution: Execution,
-    *,
-    labelled: bool,
-    **given: Any,
-) -> Iterator[AnyPath]:
-    """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
+def imported(request: Request, *, labelled: bool, scores: bool = False) -> Iterator[Request]:
+    """The same request of a dataset, which a file becomes in a temporary folder.
 
-    ``warn`` receives what a user should know about the file. Only a ``labelled`` file must have
-    labels; else they are not read. ``given`` is ``id``, ``drop``, ``na`` and how to read text
-    files, as ``gradreduce data import`` takes them.
+    Only a ``labelled`` file must have labels; else they are not read. For ``scores`` alone the
+    dataset may have logits for features, which take less space: its model is one of logits then.
+
+    Raises what :meth:`Request.of_dataset` raises.
     """
-    if not data.is_file():
-        refuse(data, given)
-        yield data
+    if not request.data.is_file():
+        refuse(request.data, request.reading)
+        yield request.of_dataset(request.data, labelled=labelled)
         return
-    with scratch(fitted.folder / "data", execution.runner) as out:
-        make(fitted, data, out, warn, execution, labelled, given)
-        yield out
+    with request.scratch() as folder:
+        of_logits = scores and not is_read_there(request) and request.device == "cpu"
+        of_logits = of_logits and request.fitted.about.of_logits() is not None
+        make(request, folder, labelled=labelled, of_logits=of_logits)
+        yield request.of_dataset(folder, labelled=labelled, of_logits=of_logits)
 
 
 def refuse(data: AnyPath, given: Mapping[str, Any], what: str = "files of tables") -> None:
@@ -50,13 +48,14 @@ def refuse(data: AnyPath, given: Mapping[str, Any], what: str = "files of tables
             raise UsageError(f"--{flag} is for {what}; {data} is not one")
 
 
-def is_read_there(data: AnyPath, execution: Execution) -> bool:
-    """Whether tasks on other machines are to read a file, and not this process."""
-    return isinstance(data, RemotePath) and not execution.traits.is_here
+def is_read_there(request: Request) -> bool:
+    """Whether tasks on other machines are to read the data, and not this process."""
+    return isinstance(request.data, RemotePath) and not request.execution.traits.is_here
 
 
-def recipe_of(fitted: FittedModel, data: AnyPath, *, come_here: bool = True) -> FittedRecipe:
+def recipe_of(request: Request, *, come_here: bool = True) -> FittedRecipe:
     """The recipe by which a file is read; see :func:`mapreduce.support.unfinished.files_of`."""
+    data, fitted = request.data, request.fitted
     unfinished.files_of([data], come_here=come_here)
     if fitted.recipe is None:
         raise UsageError(
@@ -66,29 +65,50 @@ def recipe_of(fitted: FittedModel, data: AnyPath, *, come_here: bool = True) -> 
     return fitted.recipe
 
 
-def make(
-    fitted: FittedModel,
-    data: AnyPath,
-    out: AnyPath,
-    warn: Callable[[str], None],
-    execution: Execution,
-    labelled: bool,
-    given: Mapping[str, Any],
-) -> None:
+def make(request: Request, out: AnyPath, *, labelled: bool, of_logits: bool = False) -> None:
     """Import a file of a table by the recipe of a model; see :func:`imported`."""
-    is_there = is_read_there(data, execution) and isinstance(out, RemotePath)
-    recipe = recipe_of(fitted, data, come_here=not is_there)
-    asked = {**given, "labelled": None if labelled else False}
+    data = request.data
+    is_there = is_read_there(request) and isinstance(out, RemotePath)
+    recipe = recipe_of(request, come_here=not is_there)
+    asked = {**request.reading, "labelled": None if labelled else False}
     kind, wanted = opening.request([data], asked, recipe)
-    classes = fitted.data.classes or None
+    classes = request.fitted.data.classes or None
     if is_there:
         reading = Reading(opening.open_table([data], kind, wanted, recipe), wanted, recipe)
-        shuffle.import_table(reading, out, 0, execution, classes)
+        shuffle.import_table(reading, out, 0, request.execution, classes)
         remarks = reading.remarks
     else:
         source = opening.table([data], kind, wanted, recipe)
+        if of_logits:
+            source = _scored(request, source)
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
         remarks = source.remarks
     for message in remarks:
-        warn(f"{data}: {message}")
+        request.warn(message)
+
+
+def _scored(request: Request, source: importer.Source) -> importer.Source:
+    """The rows of a file, with a model's logits in the place of features."""
+    fitted, own = request.fitted, threading.local()
+    finish = source.finish
+    assert finish is not None, "it has a recipe"
+    finished = finish()
+
+    def logits(batch: Batch) -> dict[str, Array]:
+        if not hasattr(own, "estimator"):
+            own.estimator = fitted.estimator(request.device)
+        return {"logits": own.estimator.logits(batch).copy()}
+
+    def scored(rows: importer.Rows) -> importer.Rows:
+        found = in_batches(logits, rows, finished, request.data.name)
+        return replace(rows, features=found["logits"])
+
+    def chunks() -> Iterator[importer.Rows]:
+        blocks = (rows for rows in source.chunks if rows.numbers is not None and len(rows.numbers))
+        yield from ordered_map(scored, blocks)
+        # What a user should know is known now.
+        finish()
+
+    shape = (len(fitted.data.classes) or 1,)
+    return replace(source, chunks=chunks(), shape=shape, finish=None)

@@ -12,21 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.inference import metrics
-from mapreduce.inference.base import Inference, ModelProgram, executor_of
+from mapreduce.inference.base import Inference, ModelProgram
 from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
 from mapreduce.inference.metrics import BINS, Report
+from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.moments import merge
-from mapreduce.runs.execution import Execution
 
 #: Most bins of all curves together, and the bits that are dropped at a time to have no more.
 MOST_BINS, STEP = 1 << 19, 2
@@ -225,7 +224,7 @@ class Tallies(ModelProgram, Sum):
         return tally_of(self.inference, self.inference.leaf(unit))
 
 
-def report(fitted: FittedModel, data: AnyPath, execution: Execution, device: str = "cpu") -> Report:
+def report(request: Request) -> Report:
     """Report on a model, on a dataset with labels.
 
     Raises
@@ -233,10 +232,9 @@ def report(fitted: FittedModel, data: AnyPath, execution: Execution, device: str
     NonFiniteError
         The sum of the losses is NaN or infinite.
     """
-    program = Tallies.of(fitted, data, device)
-    tally: Tally = total(program, executor_of(execution, fitted.path, data))
-    check_finite(tally.score, fitted.completed, data)
-    return reported(tally, fitted, Dataset(data).manifest.weighted)
+    tally: Tally = total(Tallies.of(request), request.executor())
+    check_finite(tally.score, request.fitted.completed, request.data)
+    return reported(tally, request.fitted, Dataset(request.data).manifest.weighted)
 
 
 def reported(tally: Tally, fitted: FittedModel, is_weighted: bool) -> Report:

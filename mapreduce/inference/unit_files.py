@@ -10,7 +10,7 @@ from hdfs_utils.publish import SUCCESS
 from mapreduce.engine.executor import Executor, Progress
 from mapreduce.engine.program import Program
 from mapreduce.errors import DataError, MissingInputError
-from mapreduce.inference.outputs import Tell
+from mapreduce.inference.request import Tell
 from mapreduce.support.periodic import every
 
 #: Seconds between two lines that tell how far it is.

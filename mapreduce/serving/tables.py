@@ -18,6 +18,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.inference import cutting, files, outputs
 from mapreduce.inference.predictor import NOTHING, Predictor, plain
+from mapreduce.inference.request import Request
 from mapreduce.runs.execution import Execution
 from mapreduce.serving.model import Features, ServedModel
 from mapreduce.serving.refusals import Refused, refuse
@@ -183,7 +184,7 @@ def answer_file(
         else:
             pq.write_table(_arrow_table(body), path, compression="none", use_dictionary=False)
         try:
-            file = cutting.cut(model.fitted, path, Execution(runner="inline"), {})
+            file = cutting.cut(Request(model.fitted, path, Execution(runner="inline")))
             assert file is not None, "the model has a recipe, and files of this machine are cut"
             check_count(file.rows)
             found, notes = files.predict_here(predictor, file)

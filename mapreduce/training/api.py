@@ -29,13 +29,11 @@ from mapreduce.data.readers import CSV_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
-from mapreduce.inference import cutting, files, groups, near
+from mapreduce.inference import cutting, files, near, using
 from mapreduce.inference import importance as permuting
-from mapreduce.inference import predict as prediction_job
-from mapreduce.inference.base import prepare
 from mapreduce.inference.metrics import Report
-from mapreduce.inference.predictor import SLICE_ROWS, extras_of, plain
-from mapreduce.inference.report import report
+from mapreduce.inference.predictor import NOTHING, Extras, extras_of, plain
+from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
@@ -43,7 +41,6 @@ from mapreduce.plan.plan import Plan
 from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, Subscriber, Warned
-from mapreduce.runs.execution import Execution
 from mapreduce.runs.models import is_file
 from mapreduce.support import blas, numeric, signals
 from mapreduce.support import trust as trusted
@@ -175,29 +172,12 @@ class TrainedModel:
         UsageError
             The data have no column ``by``, or it has too many values.
         """
-        given = {"label": label, "weights": weights, **_reading(options, "missing_label")}
+        reading = {"label": label, "weights": weights, **_reading(options, "missing_label")}
         permutations = permuting.settings(importance, repeats, seed)
-        with self._at_work(options) as (how, device, place), contextlib.ExitStack() as stack:
-            fitted, grouped, shown = self._fitted, None, _shown_as(data)
-            if by is not None:
-                if memory.is_table(data):
-                    data = stack.enter_context(_as_file(memory.table(data), "the table"))
-                elif not isinstance(data, _PATHS):
-                    raise UsageError(f"by={by!r}: expected a table, or the file of one")
-                grouped = stack.enter_context(groups.of_file(fitted, _path(data), by, given, how))
-                given["drop"] = (*given.get("drop", ()), *grouped.drop)
-            if memory.is_table(data) or _is_file(data):
-                # No report has ids.
-                given["id"] = ""
-            folder = _imported_like(fitted, data, place, **given)
-            how = _near(fitted, how, options, read_manifest(folder).rows)
-            prepare(fitted, folder, how, True, shown=shown, device=device)
-            found = report(fitted, folder, how, device)
-            if grouped is not None:
-                found = grouped.added(found, fitted, folder, how, device)
-            if permutations is not None:
-                found = permuting.added(found, fitted, folder, how, device, *permutations)
-            return found
+        if by is not None and not (memory.is_table(data) or isinstance(data, _PATHS)):
+            raise UsageError(f"by={by!r}: expected a table, or the file of one")
+        with _request(self._fitted, data, reading, options) as request:
+            return using.evaluate(request, by, permutations)
 
     @_in_python
     def predict(
@@ -298,48 +278,22 @@ class TrainedModel:
                     found, notes = files.predict_here(predictor, file)
                     _warn_of(notes)
                     return _returned(found, array)
-        with self._at_work(execution) as (how, device, place), contextlib.ExitStack() as stack:
-            if here:
-                how = replace(how, executor="here")
-            out = place / "out"
-            path: AnyPath | None = None
-            if fitted.recipe is not None and memory.is_table(data):
-                path = stack.enter_context(_as_file(data, "the table"))
-            elif fitted.recipe is not None and _is_file(data):
-                path = _path(data)
-            if keep and path is None:
-                raise UsageError(
-                    "keep is for tables and their files, by a run that learned from one"
-                )
-            named = {"id": id, "keep": keep, **reading}
-            file = None if path is None else cutting.cut(fitted, path, how, named, wanted)
-            notes = []
-            if file is not None and is_near:
-                predictor = self._near.predictor(fitted, device)
+        if keep and (fitted.recipe is None or not (memory.is_table(data) or _is_file(data))):
+            raise UsageError("keep is for tables and their files, by a run that learned from one")
+        reading = {"id": id, "keep": keep, **reading}
+        with _request(
+            fitted, data, reading, execution, wanted, labelled=False, here=here
+        ) as request:
+            if is_near and (file := cutting.cut(request)):
+                predictor = self._near.predictor(fitted, request.device)
                 found, notes = files.predict_here(predictor, file)
-            elif file is not None:
-                how = _near(fitted, how, execution, file.rows)
-                notes = files.predict(fitted, file, out, how, device)[1]
+                for note in notes:
+                    request.warn(note)
             else:
-                folder = _imported_like(fitted, data, place, labelled=False, id=id, **reading)
-                shown = _shown_as(data)
-                how = _near(fitted, how, execution, read_manifest(folder).rows)
-                prepare(fitted, folder, how, False, out, shown, device)
-                prediction_job.predict(fitted, folder, out, how, id, device, wanted)
-            _warn_of(notes)
-            if not is_near or file is None:
-                parts = map(pq.read_table, ordered(out.glob("part-*.parquet")))
+                using.predict(request)
+                parts = map(pq.read_table, ordered(request.out.glob("part-*.parquet")))
                 found = plain(pa.concat_tables(parts))
         return _returned(found, array)
-
-    @contextlib.contextmanager
-    def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, str, Path]]:
-        """How to run a job on the model, on which device, and a temporary folder."""
-        with _quiet(self._about.numeric_profile), signals.interrupting():
-            given = _checked(execution, flags.RUNNER, (flags.DEVICE,))
-            device = plan_settings.device_of(given.pop("device", flags.DEVICE.default))
-            with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
-                yield flags.execution(given), device, Path(place)
 
 
 class Run(TrainedModel):
@@ -727,25 +681,53 @@ def predict(
     return _opened(run, trust).predict(data, **options)
 
 
-def _warn_of(notes: list[str]) -> None:
+@contextlib.contextmanager
+def _request(
+    fitted: FittedModel,
+    data: Any,
+    reading: dict[str, Any],
+    options: Mapping[str, Any],
+    extras: Extras = NOTHING,
+    *,
+    labelled: bool = True,
+    here: bool = False,
+) -> Iterator[Request]:
+    """What a call asks of a model; its data have become a file, or the folder of a dataset."""
+    notes: list[str] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_quiet(fitted.numeric_profile))
+        stack.enter_context(signals.interrupting())
+        values = _checked(options, flags.RUNNER, (flags.DEVICE,))
+        device = plan_settings.device_of(values.pop("device", flags.DEVICE.default))
+        execution = flags.execution({**values, "executor": "here"} if here else values)
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
+        shown = _shown_as(data)
+        if fitted.recipe is not None and memory.is_table(data):
+            data = stack.enter_context(_as_file(memory.table(data), "the table"))
+        elif fitted.recipe is None or not _is_file(data):
+            like = _Like(fitted.data.classes or None, fitted.recipe)
+            how = {**reading, **({} if labelled else {"labelled": False})}
+            data, reading = _imported(data, place, fitted.name, fitted.dtype, like, **how), {}
+        yield Request(
+            fitted,
+            _path(data),
+            execution,
+            place / "out",
+            device,
+            reading,
+            extras,
+            shown,
+            few_here=not options,
+            warn=notes.append,
+        )
+    # Behind this function, its context, the method and what names keywords in its errors.
+    _warn_of(notes, 6)
+
+
+def _warn_of(notes: list[str], level: int = 4) -> None:
     """Warn of what a user should know about a table, at the line that predicts it."""
     for note in notes:
-        # Behind this function, the method and what names keywords in its errors.
-        warnings.warn(in_python(note, _KEYWORDS), stacklevel=4)
-
-
-def _near(
-    fitted: FittedModel, how: Execution, execution: Mapping[str, Any], rows: int
-) -> Execution:
-    """The same without a job for one slice of rows, where a user has not asked for one."""
-    is_small = fitted.about.forks_after_use and rows <= SLICE_ROWS
-    return how if execution or not is_small else replace(how, executor="here")
-
-
-def _imported_like(fitted: FittedModel, data: Any, place: Path, **options: Any) -> AnyPath:
-    """The folder of a dataset, which data for a model become in ``place``."""
-    like = _Like(fitted.data.classes or None, fitted.recipe)
-    return _imported(data, place, fitted.name, fitted.dtype, like, **options)
+        warnings.warn(in_python(note, _KEYWORDS), stacklevel=level)
 
 
 def _returned(found: Any, column: str | list[str]) -> Any:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -20,12 +21,19 @@ import pyarrow as pa
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import PREDICTION, put_if_absent
-from mapreduce.errors import DataError, GradreduceError, JobError, OutputError, UsageError
-from mapreduce.inference import outputs, predict
+from mapreduce.errors import (
+    DataError,
+    GradreduceError,
+    JobError,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+from mapreduce.inference import outputs, using
+from mapreduce.inference import predict as datasets
 from mapreduce.inference.cutting import TableFile
 from mapreduce.inference.files import PredictFile, concluded
-from mapreduce.inference.outputs import Tell
-from mapreduce.inference.predictor import NOTHING, Extras
+from mapreduce.inference.request import Request, Tell
 from mapreduce.inference.swarm import leases, worker
 from mapreduce.inference.swarm.worker import Done
 from mapreduce.inference.unit_files import UnitFiles
@@ -42,14 +50,13 @@ Made = TypeVar("Made")
 
 
 def make(
+    request: Request,
     program: UnitFiles,
-    fitted: FittedModel,
     made_from: dict[str, str],
     conclude: Callable[[], Made],
     *,
     workers: int,
     patience: float,
-    tell: Tell = lambda text: None,
 ) -> Made:
     """Make the units of a program, together with all workers that come.
 
@@ -65,7 +72,7 @@ def make(
     out = program.place
     is_new = not out.exists()
     outputs.make_folder(out)
-    is_first = _join(fitted, out, program.made_from, tell)
+    is_first = _join(request.fitted, out, program.made_from, request.tell)
     try:
         outputs.claim(out, made_from, for_swarm=True)
     except OutputError:
@@ -74,7 +81,7 @@ def make(
         raise
     try:
         if program.missing():
-            _Workers(program, workers, patience, tell).run()
+            _Workers(program, workers, patience, request.tell).run()
         found = conclude()
     except BaseException as error:
         if isinstance(error, Exception) and not out.exists():
@@ -94,35 +101,34 @@ def make(
     return found
 
 
-def predict_file(
-    fitted: FittedModel, file: TableFile, out: AnyPath, *, device: str = "cpu", **swarm: Any
-) -> tuple[int, list[str]]:
+def predict(request: Request, *, workers: int, patience: float) -> int:
+    """Predict data into a folder by workers, as :func:`make` does; returns the rows."""
+    if not request.data.exists():
+        raise MissingInputError(f"{request.data} does not exist")
+    if outputs.is_file(request.out):
+        raise UsageError(f"{request.out}: expected a folder, in which each part stays a file")
+    how: dict[str, Any] = {"workers": workers, "patience": patience}
+    return using.predict(request, partial(predict_file, **how), partial(predict_dataset, **how))
+
+
+def predict_file(request: Request, file: TableFile, **swarm: Any) -> tuple[int, list[str]]:
     """Predict a file into a folder, as :func:`make` does, which takes the other options.
 
     Returns the rows of all, and what a user should know about the file.
     """
-    made_from = outputs.made_from(fitted, file.sha256, device, file.extras)
-    digest = outputs.digest_of(made_from)
-    program = PredictFile.of(fitted, file, device, out.absolute(), digest)
+    made_from = outputs.made_from(request, file.sha256)
+    program = PredictFile.of(request, file, outputs.digest_of(made_from))
 
     def conclude() -> tuple[int, list[str]]:
         return concluded(program, file, map(program.receipt, range(len(file.parts))))
 
-    return make(program, fitted, made_from, conclude, **swarm)
+    return make(request, program, made_from, conclude, **swarm)
 
 
-def predict_dataset(
-    fitted: FittedModel,
-    data: AnyPath,
-    out: AnyPath,
-    *,
-    device: str = "cpu",
-    extras: Extras = NOTHING,
-    **swarm: Any,
-) -> int:
+def predict_dataset(request: Request, **swarm: Any) -> int:
     """Predict a dataset into a folder, as :func:`make` does; returns the rows."""
-    program, made_from = predict.begin(fitted, data, out, device=device, extras=extras)
-    return make(program, fitted, made_from, program.join, **swarm)
+    program, made_from = datasets.begin(request)
+    return make(request, program, made_from, program.join, **swarm)
 
 
 def _join(fitted: FittedModel, out: AnyPath, digest: str, tell: Tell) -> bool:

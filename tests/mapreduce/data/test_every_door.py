@@ -21,6 +21,7 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.splitting import split
 from mapreduce.errors import GradreduceError
 from mapreduce.inference import cutting, files, raw
+from mapreduce.inference.request import Request
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.tables import shuffle, summarise
@@ -275,13 +276,14 @@ def by_prediction(paths, options, runs):
     model, found = runs[options.get("header") is not False], []
     for number, path in enumerate(paths):
         given = {k: v for k, v in options.items() if k != "header"} | {"id": names_of(options)[0]}
-        file = cutting.cut(model, path, INLINE, given)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(raw, "is_read_there", lambda data, execution: True)
-            there = cutting.cut(model, path, INLINE, given)
-        assert replace(there, reading=file.reading) == file
         out = path.parent / f"predicted-{number}.parquet"
-        files.predict(model, file, out, INLINE)
+        request = Request(model, path, INLINE, out, reading=given)
+        file = cutting.cut(request)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(raw, "is_read_there", lambda request: True)
+            there = cutting.cut(request)
+        assert replace(there, reading=file.reading) == file
+        files.predict(request, file)
         found += zip(*(pq.read_table(out)[i].to_pylist() for i in (1, 2, 3)), strict=True)
     return found
 

@@ -33,6 +33,7 @@ from mapreduce.inference.importance import Permute
 from mapreduce.inference.predict import Predict
 from mapreduce.inference.predictor import NOTHING
 from mapreduce.inference.report import Tallies
+from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.runs import checkpoint
@@ -78,7 +79,7 @@ def programs(tmp_path_factory):
     data = datasets.blobs(folder / "data", (900, 700, 1300))
     run = creating.create(folder / "run", Settings("softmax", rounds=2), data.folder, None)
     driver.train(run, HERE, 1, Events())
-    of_a_model = checkpoint.fitted(run, 2), data.folder, "cpu"
+    of_a_model = Request(checkpoint.fitted(run, 2), data.folder, Execution("inline"))
     path = write_generated(folder / "table.csv", 2000)
     recipe = Recipe(label="label", id="id", weights="weight")
     (folder / "out").mkdir()
@@ -95,7 +96,8 @@ def programs(tmp_path_factory):
         patch.setattr(csv, "BLOCK_BYTES", 1 << 14)
         patch.setattr(cutting, "_PART_BYTES", 1 << 15)
         of_a_table = checkpoint.fitted(RunDir(learned.path))
-        file = cutting.cut(of_a_table, path, Execution("inline"), {})
+        request = Request(of_a_table, path, Execution("inline"), folder / "of-a-table")
+        file = cutting.cut(request)
         assert file is not None
         patch.setattr(csv, "PIECE_BYTES", 1 << 16)
         patch.setattr(shuffle, "rows_per_shard", lambda row_bytes: 500)
@@ -108,11 +110,11 @@ def programs(tmp_path_factory):
             Standardise(
                 str(data.folder), moments.sha256, str(folder / "out"), described, "float32"
             ),
-            Predict.of(*of_a_model, out=str(folder), id_name="id", made_from="", extras=NOTHING),
-            PredictFile.of(of_a_table, file, "cpu", folder / "of-a-table", "content"),
-            Tallies.of(*of_a_model),
-            GroupTallies.of(*of_a_model, codes=str(folder / "codes")),
-            Permute.of(*of_a_model, ranges=((0, 2), (2, 3)), repeats=2, seed=4),
+            Predict.of(of_a_model, out=str(folder), id_name="id", made_from="", extras=NOTHING),
+            PredictFile.of(request, file, "content"),
+            Tallies.of(of_a_model),
+            GroupTallies.of(of_a_model, codes=str(folder / "codes")),
+            Permute.of(of_a_model, ranges=((0, 2), (2, 3)), repeats=2, seed=4),
             Training.of(creating.create(folder / "begun", TWO_BLOCKS, data.folder, data.folder)),
         ]
         yield {program.name: program for program in made}

@@ -29,8 +29,9 @@ from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, Interrupted, LeaseError, OutputError, UsageError
-from mapreduce.inference import cutting, files, outputs
+from mapreduce.inference import base, cutting, files, outputs
 from mapreduce.inference.files import PredictFile
+from mapreduce.inference.request import Request
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -91,8 +92,8 @@ def model_in(run):
 def predicted(run, path, out, execution=INLINE, **given):
     """What is predicted of a file: the rows, the notes, and the tables of the parts."""
     model = model_in(run)
-    file = cutting.cut(model, path, execution, given)
-    found = files.predict(model, file, out, execution)
+    request = Request(model, path, execution, out, reading=given)
+    found = files.predict(request, cutting.cut(request))
     parts = () if out.is_file() else sorted(out.glob("part-*.parquet"))
     return *found, [pq.read_table(part) for part in parts]
 
@@ -123,7 +124,8 @@ def test_folders_whose_names_are_not_unicode(trained, tmp_path, source, out):
     there = folder / source.name
     there.write_bytes(source.read_bytes())
     model = model_in(trained / "run")
-    files.predict(model, cutting.cut(model, there, INLINE, {}), folder / out, INLINE)
+    request = Request(model, there, INLINE, folder / out)
+    files.predict(request, cutting.cut(request))
     here, there = ((root / out) for root in (tmp_path, folder))
     if here.is_dir():
         here, there = here / "part-00000.parquet", there / "part-00000.parquet"
@@ -239,8 +241,8 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
     other, out = tmp_path / "other.csv", tmp_path / "out.csv"
     pyarrow.csv.write_csv(table_of(1500, 9), other)
     model = model_in(trained / "run")
-    file = cutting.cut(model, source, INLINE, {})
-    made_from = outputs.made_from(model, file.sha256, "cpu")
+    file = cutting.cut(Request(model, source, INLINE))
+    made_from = outputs.made_from(Request(model, file.path, INLINE), file.sha256)
     with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
         (parts / "part-00000.parquet").write_bytes(b"")
         with pytest.raises(LeaseError, match=r"parts is in use by process \d+ on this machine"):
@@ -259,9 +261,8 @@ def test_hidden_parts_of_other_commands_are_named_with_what_removes_them(
 
     def predict(**given):
         told.clear()
-        files.predict(
-            model, cutting.cut(model, source, INLINE, given), out, INLINE, tell=told.append
-        )
+        request = Request(model, source, INLINE, out, reading=given, tell=told.append)
+        files.predict(request, cutting.cut(request))
 
     with monkeypatch.context() as patch:
         patch.setattr(outputs, "_join", lambda *_: 1 / 0)
@@ -314,20 +315,22 @@ def test_what_a_killed_command_of_another_machine_has_left_is_gone_on_with(
 ):
     """As a container has another name when it starts again. Its parts are whole."""
     model, out = model_in(trained / "run"), tmp_path / "out.csv"
-    file = cutting.cut(model, source, INLINE, {})
-    made_from = outputs.made_from(model, file.sha256, "cpu")
+    file = cutting.cut(Request(model, source, INLINE))
+    made_from = outputs.made_from(Request(model, file.path, INLINE), file.sha256)
     with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
-        program = PredictFile.of(model, file, "cpu", parts, outputs.digest_of(made_from))
+        program = PredictFile.of(
+            Request(model, source, INLINE, parts), file, outputs.digest_of(made_from)
+        )
         program.make(3)
         times = outputs.part_path(parts, 3).stat().st_mtime_ns
         raise Interrupted(9)
     (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(outputs, "_join", lambda *_: 1 / 0)
-        files.predict(model, file, out, INLINE)
+        files.predict(Request(model, file.path, INLINE, out), file)
     assert outputs.part_path(parts, 3).stat().st_mtime_ns == times
     (parts / "lease.json").write_text(json.dumps({**asdict(lease.myself()), **theirs}))
-    files.predict(model, file, out, INLINE)
+    files.predict(Request(model, file.path, INLINE, out), file)
     assert len(out.read_bytes().splitlines()) == 2001
     assert not parts.exists()
 
@@ -391,7 +394,7 @@ def test_features_of_many_rows_are_made_chunk_after_chunk(trained, tmp_path, sou
     """The same bits, since chunks are whole slices."""
     monkeypatch.setattr(cutting, "_PART_BYTES", 1 << 15)
     predicted(trained / "run", source, tmp_path / "a.csv")
-    monkeypatch.setattr(files, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(base, "_CHUNK_BYTES", 1)
     predicted(trained / "run", source, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
@@ -434,32 +437,32 @@ def test_a_bad_row_takes_one_line(trained, tmp_path, source, runner):
 
 def test_a_file_that_changes_meanwhile(trained, tmp_path, source, small_parts, monkeypatch):
     model = model_in(trained / "run")
-    file = cutting.cut(model, source, INLINE, {})
+    file = cutting.cut(Request(model, source, INLINE))
     text = source.read_text()
     lines = text.splitlines(keepends=True)
     source.write_text("".join([*lines[:500], *lines[501:]]))
     with pytest.raises(DataError, match=r"new.csv changed while it was read"):
-        files.predict(model, file, tmp_path / "out.csv", INLINE)
+        files.predict(Request(model, file.path, INLINE, tmp_path / "out.csv"), file)
     # Another file of the same name and size.
     (tmp_path / "moved.csv").write_text(text)
     (tmp_path / "moved.csv").rename(source)
     with pytest.raises(DataError, match=r"new.csv changed while it was read"):
-        files.predict(model, file, tmp_path / "out.csv", INLINE)
+        files.predict(Request(model, file.path, INLINE, tmp_path / "out.csv"), file)
     source.unlink()
     with pytest.raises(StorageError, match=r"cannot read .*new.csv: No such file"):
-        files.predict(model, file, tmp_path / "out.csv", INLINE)
+        files.predict(Request(model, file.path, INLINE, tmp_path / "out.csv"), file)
     # Where no stamp tells it, the number of rows does.
     for module in (cutting, reading, tables):
         monkeypatch.setattr(module, "stamp_of", lambda path: "the same")
     source.write_text(text)
-    file = cutting.cut(model, source, INLINE, {})
+    file = cutting.cut(Request(model, source, INLINE))
     lines[500] = "\n" * len(lines[500])
     source.write_text("".join(lines))
     changed = (
         r"new.csv changed while it was read: it had \d+ rows from row \d+ on, and has \d+ there"
     )
     with pytest.raises(DataError, match=changed):
-        files.predict(model, file, tmp_path / "out.csv", INLINE)
+        files.predict(Request(model, file.path, INLINE, tmp_path / "out.csv"), file)
 
 
 def test_files_of_other_filesystems(trained, tmp_path, source, root, small_parts):
@@ -651,15 +654,28 @@ def test_columns_that_are_kept_stand_as_they_are_in_the_file(trained, tmp_path, 
     assert found["note"].to_pylist() == [f"a,{row}" for row in found["row"].to_pylist()]
 
 
+def test_a_swarm_imports_what_predict_imports(trained, tmp_path, source, capsys, pinned):
+    """Rows that have ids, some of which are left out."""
+    for command, options in (("predict", ["-r", "inline"]), ("swarm", ["--workers", "1"])):
+        given = [str(trained / "dropping"), str(source), str(tmp_path / command), "--id", "key"]
+        assert main([command, *given, *options]) == 0
+        assert "rows left out, since labels or fields are missing" in capsys.readouterr().err
+    expected, found = (
+        {path.name: path.read_bytes() for path in (tmp_path / command).iterdir()}
+        for command in ("predict", "swarm")
+    )
+    assert found == expected and expected.keys() >= {"_SUCCESS", "part-00000.parquet"}
+
+
 def test_columns_that_cannot_be_kept(trained, tmp_path, source):
     model = model_in(trained / "run")
     for keep, expected in (("nope", "no such column"), ("prediction", "of this name themselves")):
         table = table_of(20, 1).rename_columns(["key", "size", "town", "prediction"])
         pyarrow.csv.write_csv(table, tmp_path / "odd.csv")
         with pytest.raises(UsageError, match=expected):
-            cutting.cut(model, tmp_path / "odd.csv", INLINE, {"keep": (keep,)})
+            cutting.cut(Request(model, tmp_path / "odd.csv", INLINE, reading={"keep": (keep,)}))
     with pytest.raises(UsageError, match="since a dataset has features alone"):
-        cutting.cut(model, tmp_path, INLINE, {"keep": ("size",)})
+        cutting.cut(Request(model, tmp_path, INLINE, reading={"keep": ("size",)}))
     predicted(trained / "run", source, tmp_path / "out")
     with pytest.raises(OutputError, match="of another model or of other data"):
         predicted(trained / "run", source, tmp_path / "out", keep=("size",))

@@ -12,6 +12,7 @@ from pyarrow.csv import write_csv
 import mapreduce
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import base, groups, metrics, raw, report
+from mapreduce.inference.request import Request
 from mapreduce.runs import checkpoint
 from mapreduce.runs.execution import Execution
 from programs import fails, succeed
@@ -190,13 +191,12 @@ def test_bad_input(trained, folder):
         (folder / "none.csv", 66, "does not exist"),
     ):
         assert text in fails(code, "evaluate", run.path, data, "--by", "town")
-    model = checkpoint.fitted(run._run)
+    request = Request(checkpoint.fitted(run._run), folder / "b.csv", Execution("inline"))
     with (
-        groups.of_file(model, folder / "b.csv", "town", {}, Execution("inline")) as found,
-        raw.imported(model, folder / "b.csv", print, Execution("inline"), labelled=True) as made,
+        groups.of_file(request, "town") as found,
+        raw.imported(request, labelled=True) as dataset,
     ):
-        base.prepare(model, made, Execution("inline"), labelled=True)
-        whole = report.report(model, made, Execution("inline"))
+        whole = report.report(dataset)
         write_csv(rows.slice(1), folder / "b.csv")
         with pytest.raises(DataError, match="changed while it was read"):
-            found.added(whole, model, made, Execution("inline"))
+            found.added(whole, dataset)

@@ -12,6 +12,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.inference import outputs
 from mapreduce.inference.predict import Predict, predict
+from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -53,7 +54,7 @@ def folder(values, tmp_path_factory):
 
 def predicted(folder, name, out, execution=INLINE, run=None):
     model = checkpoint.fitted(RunDir(run or folder / "run"))
-    assert predict(model, folder / name, out, execution) == ROWS
+    assert predict(Request(model, folder / name, execution, out)) == ROWS
     return [pq.read_table(path) for path in sorted(out.glob("part-*.parquet"))]
 
 

@@ -16,6 +16,7 @@ from mapreduce.errors import DataError
 from mapreduce.inference import base, metrics, report
 from mapreduce.inference.base import Inference
 from mapreduce.inference.evaluate import Score
+from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
@@ -316,5 +317,6 @@ def test_without_labels(folder):
     manifest = replace(data.manifest, target=None, classes=None, class_rows=None)
     (folder / "data" / "manifest.json").write_text(manifest.to_json())
     with pytest.raises(DataError, match="expected labels to compare"):
-        base.prepare(checkpoint.fitted(run), data.folder, Execution("inline"), labelled=True)
+        request = Request(checkpoint.fitted(run), data.folder, Execution("inline"))
+        request.of_dataset(data.folder, labelled=True)
     assert gradreduce("evaluate", "run", "data", cwd=folder).returncode == 65

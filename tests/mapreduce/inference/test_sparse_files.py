@@ -17,6 +17,7 @@ from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.table import Stretch
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import cutting, files
+from mapreduce.inference.request import Request
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -63,8 +64,8 @@ def model_in(run):
 def predicted(run, path, out, execution=INLINE, **given):
     """What is predicted of a file, and how many parts that are."""
     model = model_in(run)
-    file = cutting.cut(model, path, execution, given)
-    files.predict(model, file, out, execution)
+    file = cutting.cut(Request(model, path, execution, reading=given))
+    files.predict(Request(model, file.path, execution, out), file)
     parts = sorted(out.glob("part-*.parquet"))
     return pa.concat_tables(map(pq.read_table, parts)), len(parts)
 
@@ -99,7 +100,9 @@ def test_zero_based_files_and_those_of_other_numbers(trained, tmp_path, small_pa
     other.write_text("1 0:0.1 29:2\n0 2:7.123456789\n")
     found, _ = predicted(trained / "run", path, tmp_path / "a")
     assert found == predicted(trained / "run", other, tmp_path / "b", zero_based=True)[0]
-    wide = cutting.cut(model_in(trained / "run"), path, INLINE, {"dtype": "float64"})
+    wide = cutting.cut(
+        Request(model_in(trained / "run"), path, INLINE, reading={"dtype": "float64"})
+    )
     (rows,) = wide.reading.part(wide.parts[0], 0, 0)
     assert rows.features.values.tolist() == [0.1, 2.0, 7.123456789]
 
@@ -151,7 +154,8 @@ def test_runners_that_cannot(trained, tmp_path):
 def test_options_that_are_for_lines_alone(trained, tmp_path, name):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is for .*libsvm.*a.csv is"):
-        cutting.cut(model_in(trained / "run"), tmp_path / "a.csv", INLINE, {name: "float32"})
+        options = {"reading": {name: "float32"}}
+        cutting.cut(Request(model_in(trained / "run"), tmp_path / "a.csv", INLINE, **options))
 
 
 def test_a_file_that_changes_meanwhile(tmp_path):

@@ -23,6 +23,7 @@ from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
 from mapreduce.inference import cutting, files, outputs, predict as predict_module, raw
 from mapreduce.inference.files import PredictFile
 from mapreduce.inference.predict import Predict, begin, predict
+from mapreduce.inference.request import Request
 from mapreduce.inference.swarm import driver, leases
 from mapreduce.inference.swarm.leases import Lease, Leases
 from mapreduce.inference.swarm.worker import Done, main, work
@@ -48,13 +49,12 @@ def trained(tmp_path_factory):
     pyarrow.csv.write_csv(table_of(1500, 1, False), folder / "new.csv")
     with pytest.MonkeyPatch.context() as patch:
         small_parts(patch)
-        files.predict(model_in(folder), file_of(folder), folder / "expected", INLINE)
+        files.predict(request_in(folder, out=folder / "expected"), file_of(folder))
         patch.setattr(shards, "ROW_UNIT", 64)
         patch.setattr(shards, "BATCH_BYTES", 8)
         patch.setattr(shards, "SHARD_BYTES", 8)
-        place = folder / "new.csv", folder / "data"
-        raw.make(model_in(folder), *place, print, INLINE, labelled=False, given={})
-    predict(model_in(folder), folder / "data", folder / "expected-of-data", INLINE)
+        raw.make(request_in(folder), folder / "data", labelled=False)
+    predict(request_in(folder, "data", folder / "expected-of-data"))
     return folder
 
 
@@ -73,14 +73,18 @@ def model_in(folder):
     return checkpoint.fitted(RunDir(folder / "run"))
 
 
+def request_in(folder, data="new.csv", out=None, tell=lambda text: None):
+    return Request(model_in(folder), folder / data, INLINE, out or folder / "out", tell=tell)
+
+
 def file_of(folder, data="new.csv"):
-    return cutting.cut(model_in(folder), folder / data, INLINE, {})
+    return cutting.cut(request_in(folder, data))
 
 
 def swarm(trained, file, out, workers=2, patience=PATIENCE):
     told = []
-    options = {"workers": workers, "patience": patience, "tell": told.append}
-    return driver.predict_file(model_in(trained), file, out, **options), told
+    request = request_in(trained, out=out, tell=told.append)
+    return driver.predict_file(request, file, workers=workers, patience=patience), told
 
 
 def content(folder):
@@ -130,16 +134,19 @@ class OfDataset:
     expected, unit = "expected-of-data", (Predict, "_predict")
 
     def __init__(self, trained):
-        self.model, self.data = model_in(trained), trained / "data"
+        self.trained = trained
+
+    def request(self, out):
+        return request_in(self.trained, "data", out)
 
     def program(self, out):
-        program, made_from = begin(self.model, self.data, out)
+        program, made_from = begin(self.request(out))
         outputs.claim(out, made_from)
         return program
 
     def finish(self, out, workers=1):
         how = {"workers": workers, "patience": PATIENCE}
-        assert driver.predict_dataset(self.model, self.data, out, **how) == 1500
+        assert driver.predict_dataset(self.request(out), **how) == 1500
 
 
 class Herd:
@@ -176,9 +183,9 @@ class Herd:
 
 def program_of(trained, file, out):
     model = model_in(trained)
-    outputs.claim(out, outputs.made_from(model, file.sha256, "cpu"))
-    content = outputs.digest_of(outputs.made_from(model, file.sha256, "cpu"))
-    return PredictFile.of(model, file, "cpu", out, content)
+    outputs.claim(out, outputs.made_from(Request(model, file.path, INLINE), file.sha256))
+    content = outputs.digest_of(outputs.made_from(Request(model, file.path, INLINE), file.sha256))
+    return PredictFile.of(request_in(trained, out=out), file, content)
 
 
 def kills(seed, trained, work, out, folder, monkeypatch, patience=PATIENCE):
@@ -243,7 +250,7 @@ def test_a_swarm_on_a_dataset(trained, works, tmp_path, monkeypatch):
     # Whoever comes later finds it done, and so does one that ended before it had tidied up.
     outputs.piece_path(out, 3).write_bytes(b"left")
     work.finish(out)
-    predict(work.model, work.data, out, INLINE)
+    predict(work.request(out))
     assert content(out) == content(trained / work.expected)
     # As many parts at once as fit, and those that are there already.
     monkeypatch.setattr(predict_module, "_JOIN_BYTES", 10_000)
@@ -266,7 +273,7 @@ def test_predict_goes_on_with_shards_that_a_swarm_has_predicted(
     )
     asked, before = [], Predict._predict
     monkeypatch.setattr(Predict, "_predict", lambda self, at: asked.append(at) or before(self, at))
-    predict(work.model, work.data, out, INLINE)
+    predict(work.request(out))
     assert asked == [0]
     assert content(out) == content(trained / work.expected)
 
@@ -289,11 +296,11 @@ def test_pieces_of_others_and_damaged_ones_are_refused(works, tmp_path):
     program = work.program(out)
     replace(program, made_from="other").make(3)
     with pytest.raises(DataError, match=r"\.piece-00003 holds predictions of another model"):
-        predict(work.model, work.data, out, INLINE)
+        predict(work.request(out))
     piece = outputs.piece_path(out, 3)
     whole = piece.read_bytes()
     piece.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    for command in (work.finish, lambda out: predict(work.model, work.data, out, INLINE)):
+    for command in (work.finish, lambda out: predict(work.request(out))):
         with pytest.raises(DataError, match=r"\.piece-00003 is damaged.*Remove it, then run"):
             command(out)
     piece.unlink()
@@ -382,7 +389,7 @@ def test_nothing_is_left_where_no_part_could_be_predicted(trained, tmp_path):
     pyarrow.csv.write_csv(
         pa.table({**table, "x03": [*map(str, table["x03"])]}), tmp_path / "bad.csv"
     )
-    bad = cutting.cut(model_in(trained), tmp_path / "bad.csv", INLINE, {})
+    bad = cutting.cut(Request(model_in(trained), tmp_path / "bad.csv", INLINE))
     with pytest.raises(DataError, match="row 3"):
         swarm(trained, bad, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -397,7 +404,7 @@ def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file
     # One of another model keeps away.
     with pytest.raises(OutputError, match="of another model or of other data"):
         outputs.claim(out, {"model_sha256": "other"})
-    files.predict(model, file, out, INLINE)
+    files.predict(Request(model, file.path, INLINE, out), file)
     assert content(out) == content(trained / "expected")
 
 
@@ -407,7 +414,7 @@ def test_parts_of_others_are_seen(trained, file, tmp_path):
     [*other.map(LeafRange(0, 1, 2))]
     with pytest.raises(DataError, match=r"part-00001.parquet holds predictions of another model"):
         swarm(trained, file, tmp_path / "out")
-    made_from = outputs.made_from(model_in(trained), file.sha256, "cpu")
+    made_from = outputs.made_from(Request(model_in(trained), file.path, INLINE), file.sha256)
     (tmp_path / "out" / "_prediction.json").write_text("{}")
     with pytest.raises(OutputError, match="at the same time"):
         outputs.finish(tmp_path / "out", made_from)
@@ -430,11 +437,10 @@ def test_workers_that_all_end_too_early(trained, file, tmp_path, monkeypatch):
     (tmp_path / "ended.py").write_text(code)
     monkeypatch.setattr(driver.worker, "__name__", "ended")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    told, model = [], model_in(trained)
+    told = []
     with pytest.raises(GradreduceError, match="exit codes -9, -9") as caught:
-        driver.predict_file(
-            model, file, tmp_path / "out", workers=2, patience=PATIENCE, tell=told.append
-        )
+        request = request_in(trained, out=tmp_path / "out", tell=told.append)
+        driver.predict_file(request, file, workers=2, patience=PATIENCE)
     assert "0 of" in str(caught.value)
     assert sum(line.endswith("the others go on") for line in told) == 1
 
@@ -450,18 +456,11 @@ def test_commands(trained, tmp_path):
     assert said == f"{tmp_path / 'data'}: 1,500 predictions\n"
     assert content(tmp_path / "data") == content(trained / "expected-of-data")
     (sparse := tmp_path / "a.libsvm").write_text("1 1:2\n")
-    options = {"label": "label", "rounds": 1, "progress": False, "executor": "here"}
-    dropping, recipe = tmp_path / "dropping", {"missing": "drop"}
-    mapreduce.train(table_of(200, 0, False), "softmax", run=dropping, recipe=recipe, **options)
     command = ["swarm", trained / "run", trained / "new.csv"]
     for arguments, expected in (
         ((*command, tmp_path / "out.csv"), "expected a folder"),
         ((*command[:2], data, "--keep", "all", tmp_path / "no"), "--keep"),
         ((*command[:2], sparse, tmp_path / "no"), "expected a run of a model of sparse rows"),
-        (
-            ("swarm", dropping, command[2], "--id", "x00", tmp_path / "no"),
-            "expected a dataset, or a file of CSV",
-        ),
     ):
         assert expected in fails(2, *arguments)
 

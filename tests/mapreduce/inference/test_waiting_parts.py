@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.csv
@@ -14,6 +15,7 @@ from mapreduce.data.readers import csv
 from mapreduce.errors import DataError
 from mapreduce.inference import cutting, files, outputs, raw
 from mapreduce.inference.predict import predict
+from mapreduce.inference.request import Request
 from mapreduce.inference.swarm import driver
 from mapreduce.inference.swarm.worker import Done, work
 from mapreduce.runs import checkpoint
@@ -52,13 +54,16 @@ def commands(tmp_path_factory):
             *((shards, "ROW_UNIT", 64), (shards, "BATCH_BYTES", 8), (shards, "SHARD_BYTES", 8)),
         ):
             patch.setattr(module, name, value)
-        file, data = cutting.cut(model, folder / "new.csv", HERE, {}), folder / "data"
-        raw.make(model, folder / "new.csv", data, print, HERE, labelled=False, given={})
+        request = Request(model, folder / "new.csv", HERE)
+        file, of_data = cutting.cut(request), replace(request, data=folder / "data")
+        raw.make(request, of_data.data, labelled=False)
         yield {
-            ("file", "predict"): lambda out: files.predict(model, file, out, HERE),
-            ("file", "swarm"): lambda out: driver.predict_file(model, file, out, **how),
-            ("data", "predict"): lambda out: predict(model, data, out, HERE),
-            ("data", "swarm"): lambda out: driver.predict_dataset(model, data, out, **how),
+            ("file", "predict"): lambda out: files.predict(replace(request, out=out), file),
+            ("file", "swarm"): lambda out: driver.predict_file(
+                replace(request, out=out), file, **how
+            ),
+            ("data", "predict"): lambda out: predict(replace(of_data, out=out)),
+            ("data", "swarm"): lambda out: driver.predict_dataset(replace(of_data, out=out), **how),
         }
 
 

@@ -14,6 +14,7 @@ from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import UsageError
 from mapreduce.inference.predict import predict
+from mapreduce.inference.request import Request
 from mapreduce.models.context import Context
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import SparseVector
@@ -275,7 +276,9 @@ class TestRuns:
         run, params, seen = train(data, tmp_path / "run", "classes", model=model, rounds=5)
         out = tmp_path / "out"
         assert (
-            predict(checkpoint.fitted(run, 5), data / "test-classes", out, Execution("inline"))
+            predict(
+                Request(checkpoint.fitted(run, 5), data / "test-classes", Execution("inline"), out)
+            )
             == 613
         )
         table = pq.read_table(out)
@@ -294,7 +297,9 @@ class TestRuns:
         run, params, seen = train(data, tmp_path / "run", "numbers", model="linear", rounds=5)
         out = tmp_path / "out"
         assert (
-            predict(checkpoint.fitted(run, 5), data / "test-numbers", out, Execution("inline"))
+            predict(
+                Request(checkpoint.fitted(run, 5), data / "test-numbers", Execution("inline"), out)
+            )
             == 613
         )
         table = pq.read_table(out)

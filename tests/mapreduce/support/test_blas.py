@@ -12,7 +12,9 @@ import programs
 from builders import blobs_in
 from mapreduce.executors.here import Here
 from mapreduce.inference.report import Tallies
+from mapreduce.inference.request import Request
 from mapreduce.runs import checkpoint
+from mapreduce.runs.execution import Execution
 from mapreduce.support import blas
 from mapreduce.support.blas import in_one_thread, limit
 
@@ -90,7 +92,7 @@ def test_a_training_leaves_the_threads_of_its_caller(data, tmp_path, runner):
     run.predict(np.ones((2, 12), np.float32), runner=runner)
     assert threads() == 2
     opened = mapreduce.open_run(tmp_path / "run")._run
-    Here().advance(Tallies.of(checkpoint.fitted(opened), data, "cpu"))
+    Here().advance(Tallies.of(Request(checkpoint.fitted(opened), data, Execution("inline"))))
     assert threads() == 2
 
 

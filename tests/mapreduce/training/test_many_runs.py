@@ -1,6 +1,7 @@
 """Runs at one path in one process: what is kept from task to task belongs to one of them."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import datasets
 from builders import blobs_in
 from mapreduce.engine.program import _kept
+from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -81,15 +83,16 @@ def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tm
     driver.train(run, Execution("inline"), 0, Events())
     copy, fitted = tmp_path / "copy", checkpoint.fitted(run, 2)
     shutil.copytree(data / "test", copy)
-    before = report(fitted, copy, Execution("inline"))
+    request = Request(fitted, copy, Execution("inline"))
+    before = report(request)
     misses = _kept.cache_info().misses
-    assert report(fitted, copy, Execution("inline")) == before
+    assert report(request) == before
     assert _kept.cache_info().misses == misses
     shutil.rmtree(copy)
     datasets.blobs(copy, (90,), seed=2)
-    other = report(fitted, copy, Execution("inline"))
+    other = report(request)
     datasets.blobs(tmp_path / "other", (90,), seed=2)
-    assert other == report(fitted, tmp_path / "other", Execution("inline")) != before
+    assert other == report(replace(request, data=tmp_path / "other")) != before
 
 
 def test_a_run_directory_that_is_kept_sees_the_new_run(data, tmp_path):

@@ -27,6 +27,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, LeaseError, MissingInputError, OutputError
 from mapreduce.inference.predict import predict
 from mapreduce.inference.report import report
+from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, events, lease
 from mapreduce.runs.directory import RunDir
@@ -81,12 +82,13 @@ def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
     recorded = [e["completed"] for e in events.read(run.path / "events.jsonl") if "rows" in e]
     assert sorted(set(recorded)) == list(range(1, 13))
     here, there = (
-        report(checkpoint.fitted(r, 12), f / "test", Execution("inline"))
+        report(Request(checkpoint.fitted(r, 12), f / "test", Execution("inline")))
         for r, f in ((local, data), (run, folder))
     )
     assert repr(here) == repr(there)
     out = root / "predictions"
-    assert predict(checkpoint.fitted(run, 12), folder / "test", out, Execution("inline")) == 90
+    request = Request(checkpoint.fitted(run, 12), folder / "test", Execution("inline"), out)
+    assert predict(request) == 90
     assert [p.name for p in ordered(out.glob("part-*"))] == ["part-00000.parquet"]
 
 

@@ -1,0 +1,66 @@
+"""The use of a model on data, the same for commands and Python: what a request asks for."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from mapreduce.inference import (
+    cutting,
+    files,
+    groups,
+    importance,
+    outputs,
+    raw,
+    report,
+)
+from mapreduce.inference import predict as datasets
+from mapreduce.inference.cutting import TableFile
+from mapreduce.inference.metrics import Report
+from mapreduce.inference.request import Request
+
+
+def evaluate(
+    request: Request, by: str | None = None, permutations: tuple[int, int] | None = None
+) -> Report:
+    """Report on a model, on data with labels.
+
+    ``by``: A column of the file, for a report on each of its values. ``permutations``: See
+    :func:`mapreduce.inference.importance.settings`.
+    """
+    # No report has ids.
+    request = replace(request, reading={**request.reading, "id": ""})
+    with contextlib.ExitStack() as stack:
+        # Groups and permutations need more of the rows of a slice.
+        grouped, scores = None, by is None and permutations is None
+        if by is not None:
+            grouped = stack.enter_context(groups.of_file(request, by))
+            drop = (*(request.reading.get("drop") or ()), *grouped.drop)
+            request = replace(request, reading={**request.reading, "drop": drop})
+        dataset = stack.enter_context(raw.imported(request, labelled=True, scores=scores))
+        found = report.report(dataset)
+        if grouped is not None:
+            found = grouped.added(found, dataset)
+        if permutations is not None:
+            found = importance.added(found, dataset, *permutations)
+        return found
+
+
+def predict(
+    request: Request,
+    of_file: Callable[[Request, TableFile], tuple[int, list[str]]] = files.predict,
+    of_dataset: Callable[[Request], int] = datasets.predict,
+) -> int:
+    """Predict data into a folder of Parquet files, or into one file; returns the rows.
+
+    ``of_file``, ``of_dataset``: Who predicts a file that is cut, and a dataset; by default jobs.
+    """
+    # Before anything is read, which may take long.
+    outputs.is_file(request.out, request.extras.layer)
+    request = replace(request, out=request.out.absolute())
+    if file := cutting.cut(request):
+        rows, notes = of_file(request.for_rows(file.rows), file)
+        for note in notes:
+            request.warn(note)
+        return rows
+    with raw.imported(request, labelled=False) as dataset:
+        return of_dataset(dataset)
