@@ -13,6 +13,7 @@ from mapreduce.cli.common import (
     LOCATION,
     MISSING_LABEL,
     NAMES,
+    Seconds,
     add_options,
     json_option,
     moved_data_option,
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from mapreduce.inference.request import Request
     from mapreduce.models.fitted import FittedModel
 
-
-#: A day.
-_MOST_PATIENCE = 86_400
 
 _OF_TABLES = "If DATA is a file of a table"
 _READING: list[tuple[str, str, dict[str, Any]]] = [
@@ -86,20 +84,6 @@ def _named(command: Any) -> Any:
     text = "Class whose probability has a column of its own; may be repeated."
     how: dict[str, Any] = {"multiple": True, "metavar": "CLASS", "help": text}
     return click.option("--probability-of", **how)(command)
-
-
-def _patience(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    """Seconds, of which some are none."""
-    if not 0 <= value <= _MOST_PATIENCE:
-        raise click.BadParameter(f"expected 0 to {_MOST_PATIENCE} seconds, found {value:g}")
-    return value
-
-
-def _given(values: dict[str, Any], *more: tuple[str, str, dict[str, Any]]) -> dict[str, Any]:
-    """The options of :func:`_reading`, and more, taken out of all."""
-    options = (*_READING, *CSV, *more)
-    names = [flag.split("/")[0][2:].replace("-", "_") for flag, *_ in options]
-    return {name: values.pop(name) for name in names}
 
 
 #: Whose model a command uses: the folder of a run, or a file of its model.
@@ -161,8 +145,7 @@ def evaluate(
 
     permutations = permuting.settings(importance, repeats, seed)
     data = _evaluated(run, data, moved, values.pop("remote_data"))
-    reading = {"missing_label": values.pop("missing_label"), **_given(values)}
-    with _request(run, data, reading, values) as request:
+    with _request(run, data, values) as request:
         found = using.evaluate(request, by, permutations)
     if as_json:
         print_json(found.to_dict())
@@ -180,17 +163,7 @@ def evaluate(
 @_reading
 @trust_option
 @output_options
-def predict(
-    run: AnyPath,
-    data: AnyPath,
-    out: AnyPath,
-    id: str | None,
-    keep: tuple[str, ...],
-    layer: str | None,
-    probability_of: tuple[str, ...],
-    as_json: bool,
-    **values: Any,
-) -> None:
+def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: Any) -> None:
     """Predict DATA with MODEL, and write the predictions to OUT.
 
     MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
@@ -209,8 +182,7 @@ def predict(
     pin_profile(run)
     from mapreduce.inference import using
 
-    reading = {"id": id, "keep": keep, **_given(values, *_LINES)}
-    with _request(run, data, reading, values, out, layer, probability_of) as request:
+    with _request(run, data, values, out) as request:
         rows = using.predict(request)
     _say(rows, out, as_json)
 
@@ -224,8 +196,7 @@ def predict(
 )
 @click.option(
     "--patience",
-    type=float,
-    callback=_patience,
+    type=Seconds(0, 86_400),
     default=30.0,
     show_default=True,
     help="Seconds without a sign of life of a worker, after which others take its part; 0 for no "
@@ -242,10 +213,6 @@ def swarm(
     out: AnyPath,
     workers: int | None,
     patience: float,
-    id: str | None,
-    keep: tuple[str, ...],
-    layer: str | None,
-    probability_of: tuple[str, ...],
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -262,9 +229,7 @@ def swarm(
     from mapreduce.inference.swarm import driver
     from mapreduce.support.cores import available_cores
 
-    reading = {"id": id, "keep": keep, **_given(values, *_LINES)}
-    values |= {"runner": "inline"}
-    with _request(run, data, reading, values, out, layer, probability_of) as request:
+    with _request(run, data, {**values, "runner": "inline"}, out) as request:
         rows = driver.predict(request, workers=workers or available_cores(), patience=patience)
     _say(rows, out, as_json)
 
@@ -370,13 +335,7 @@ def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
 
 @contextlib.contextmanager
 def _request(
-    run: AnyPath,
-    data: AnyPath,
-    reading: dict[str, Any],
-    values: dict[str, Any],
-    out: AnyPath = Path(),
-    layer: str | None = None,
-    probability_of: tuple[str, ...] = (),
+    run: AnyPath, data: AnyPath, values: dict[str, Any], out: AnyPath = Path()
 ) -> Iterator["Request"]:
     """What a command asks of a model; signals interrupt what is done with it."""
     from mapreduce.inference.predictor import extras_of
@@ -388,17 +347,14 @@ def _request(
         if not values["quiet"]:
             echo(text, err=True)
 
+    def warn(text: str) -> None:
+        echo(f"warning: {data}: {text}", err=True)
+
+    flag_names = (flag for flag, *_ in (*_READING, *CSV, *_LINES, MISSING_LABEL))
+    names = ("id", "keep", *(flag.split("/")[0][2:].replace("-", "_") for flag in flag_names))
+    reading = {name: values.pop(name) for name in names if name in values}
+    layer, classes = values.pop("layer", None), values.pop("probability_of", ())
     fitted, device = _opened(run, values), device_of(values.pop("device"))
-    execution, extras = flags.execution(values), extras_of(fitted, layer, probability_of)
+    how = flags.execution(values), out, device, reading, extras_of(fitted, layer, classes)
     with signals.interrupting():
-        yield Request(
-            fitted,
-            data,
-            execution,
-            out,
-            device,
-            reading,
-            extras,
-            tell=tell,
-            warn=lambda text: echo(f"warning: {data}: {text}", err=True),
-        )
+        yield Request(fitted, data, *how, tell=tell, warn=warn)
