@@ -18,7 +18,7 @@ from mapreduce.support import moved, own, seeds, turns  # noqa: F401
 if TYPE_CHECKING:
     from mapreduce.checking.notebook import check as check
     from mapreduce.checking.notebook import explain as explain
-    from mapreduce.data.splitting import split as split
+    from mapreduce.data.splitting.python import split as split
     from mapreduce.launch.jobs import SubmittedJob as SubmittedJob
     from mapreduce.launch.jobs import submit as submit
     from mapreduce.launch.run import Result as Result
@@ -38,7 +38,7 @@ seeds.watch()
 __version__ = "0.1.0"
 
 _LAZY = {
-    "split": "mapreduce.data.splitting",
+    "split": "mapreduce.data.splitting.python",
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),

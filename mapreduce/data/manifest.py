@@ -307,6 +307,9 @@ def _compare(path: AnyPath, found: str, sha256: str, advice: str) -> None:
 
 
 def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:
+    if folder.suffix and found.startswith("does not exist"):
+        # As of a table's file, of whose name nobody makes a folder.
+        return MissingInputError(f"{folder} {found}")
     return MissingInputError(
         f"{folder} is not a dataset: it {found} Make a dataset with 'gradreduce data import' or "
         f"'gradreduce data digits'"

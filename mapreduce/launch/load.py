@@ -84,6 +84,11 @@ def _import(place: str, calls: compat.main_block.Calls | None, called: list[Any]
         scripts = [other.name for other in path.parent.glob("*.py")]
         hint = did_you_mean(path.name, scripts, str(path.parent / "{}"))
         raise MissingInputError(f"{place} {wrong}.{hint or ' Expected a file with a job'}")
+    if is_file and b"\0" in path.read_bytes()[:4096]:
+        raise UsageError(
+            f"{place} holds no Python: expected a file with a job, or the folder of a run, which "
+            f"'gradreduce explain' takes, too"
+        )
     try:
         if is_file:
             return compat.import_script(path, calls)

@@ -196,8 +196,8 @@ class TrainedModel:
 
         Parameters
         ----------
-        data : array, table, the file of a table, or the folder of a dataset
-            As :func:`train` takes them, without labels.
+        data : array, table, row, rows, the file of a table, or the folder of a dataset
+            As :func:`train` takes them, without labels. A row of a table is a dictionary.
         id : str, optional
             A table's column that identifies each row; ``""`` for none. Default: that of the
             training data.
@@ -269,7 +269,7 @@ class TrainedModel:
             with _pinned(fitted.numeric_profile), _interrupting(data):
                 predictor = self._near.predictor(fitted, _device(execution))
                 return near.predict(predictor, data, wanted, array)
-        keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        keep = _texts(keep)
         if is_near and memory.is_table(data):
             with _pinned(fitted.numeric_profile), _interrupting(data):
                 given = {"id": id, "keep": keep, **reading}
@@ -424,6 +424,7 @@ class Run(TrainedModel):
         fitted = described(self._run, None if data is None else _path(data))
         return export(fitted, _path(path))
 
+    @_in_python
     def plot(self, *others: "Run", against: str = "rounds") -> Any:
         """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
 
@@ -588,13 +589,13 @@ def train(
 
 
 @_in_python
-def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()) -> Run:
+def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()) -> Run:
     """The run in a folder.
 
     Parameters
     ----------
     path : path
-    trust : iterable of str
+    trust : str or iterable of str
         ``MODULE:NAME`` of one's own models and the like, which the run names and this process may
         import, as ``--trust``.
 
@@ -611,19 +612,21 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] 
     >>> open_run(run.path).model_sha256 == run.model_sha256
     True
     """
-    trusted.trust(*trust)
+    trusted.trust(*_texts(trust))
     return Run(_path(path))
 
 
 @_in_python
-def load(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()) -> TrainedModel:
+def load(
+    path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()
+) -> TrainedModel:
     """The model in a file, which ``gradreduce export`` or :meth:`Run.export` has written.
 
     Parameters
     ----------
     path : path
         Of a file ``.safetensors``, on this machine, on HDFS or S3.
-    trust : iterable of str
+    trust : str or iterable of str
         ``MODULE:NAME`` of somebody's own model or PyTorch module, which the file names and this
         process may import, as ``--trust``. No other code is imported.
 
@@ -644,7 +647,7 @@ def load(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()
     >>> bool((model.predict(X / 16) == run.predict(X / 16)).all())
     True
     """
-    trusted.trust(*trust)
+    trusted.trust(*_texts(trust))
     place = _path(path)
     if (place / "run.json").exists():
         raise UsageError(
@@ -654,7 +657,7 @@ def load(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()
     return TrainedModel(FittedModel.load(place))
 
 
-def _opened(path: str | os.PathLike[str], trust: Iterable[str]) -> TrainedModel:
+def _opened(path: str | os.PathLike[str], trust: str | Iterable[str]) -> TrainedModel:
     """The model in a file, or the run in a folder."""
     if is_file(_path(path)):
         return load(path, trust=trust)
@@ -662,7 +665,7 @@ def _opened(path: str | os.PathLike[str], trust: Iterable[str]) -> TrainedModel:
 
 
 def evaluate(
-    run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
+    run: str | os.PathLike[str], data: Any, *, trust: str | Iterable[str] = (), **options: Any
 ) -> Report:
     """:meth:`TrainedModel.evaluate` of a model's file, or of the run in a folder.
 
@@ -672,7 +675,7 @@ def evaluate(
 
 
 def predict(
-    run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
+    run: str | os.PathLike[str], data: Any, *, trust: str | Iterable[str] = (), **options: Any
 ) -> Any:
     """:meth:`TrainedModel.predict` of a model's file, or of the run in a folder.
 
@@ -899,6 +902,11 @@ def _reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
         return {}
     checked = Recipe.parse(found)
     return {name: getattr(checked, name) for name in found}
+
+
+def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One text or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _checked(given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:

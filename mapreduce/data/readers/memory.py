@@ -11,8 +11,17 @@ from mapreduce.errors import DataError, UsageError
 
 
 def is_table(data: Any) -> bool:
-    """Whether Arrow accepts it as a table: pyarrow's, or a data frame of pandas or Polars."""
-    return hasattr(data, "__arrow_c_stream__")
+    """Whether Arrow accepts it as a table: pyarrow's, or a data frame of pandas or Polars.
+
+    So is a dictionary of a row, or a list of them.
+    """
+    return hasattr(data, "__arrow_c_stream__") or bool(_dictionaries(data))
+
+
+def _dictionaries(data: Any) -> list[Any]:
+    """The rows, if they are dictionaries."""
+    rows = data if isinstance(data, list) else [data]
+    return rows if all(type(row) is dict for row in rows) else []
 
 
 def table(data: Any, weights: Any = None) -> Any:
@@ -27,7 +36,8 @@ def table(data: Any, weights: Any = None) -> Any:
     """
     if is_table(data):
         try:
-            found = pa.table(data)
+            rows = _dictionaries(data)
+            found = pa.Table.from_pylist(rows) if rows else pa.table(data)
             return pa.table([_plain(one) for one in found.columns], names=found.column_names)
         except pa.ArrowException as error:
             raise DataError(

@@ -272,3 +272,11 @@ def test_settings_of_a_later_step_are_refused_before_the_first(tmp_path):
     with pytest.raises(UsageError, match="mrjob writes a TAB between key and value"):
         mapreduce.run(Late, lines=LINES)
     assert not (tmp_path / "mapped").exists()
+
+
+def test_a_file_that_holds_no_code(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\x08" + bytes(7) + b"{}")
+    for function in (mapreduce.run, mapreduce.check):
+        with pytest.raises(UsageError, match=r"model\.safetensors holds no Python: expected a fi"):
+            function(str(path), lines=["a"])

@@ -140,3 +140,39 @@ def test_each_message_of_the_toolkit_is_spelled():
             assert name.replace("-", "_") not in api._KEYWORDS, (path, text)
         for value in re.findall(r'(?:^|[\s(])[a-z_]+=\[?"([^"]*)"', spelled):
             assert VALUES.fullmatch(value), (path, text, spelled)
+
+
+def test_splits_name_keywords(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("size,kind\n1,2\n3,4\n")
+    for options, message in (
+        ({"test": 2}, "test=2, validation=0.0: expected shares"),
+        ({"stratify": "zz"}, r"stratify=.zz.: .*a.csv has no such column"),
+        ({"stratify": "size", "group": "kind"}, "stratify and group: expected one of"),
+    ):
+        with pytest.raises(UsageError, match=f"^{message}"):
+            mapreduce.split([path], tmp_path / "out", **options)
+
+
+#: They raise nothing that names an option: what is wrong is in a job's report.
+SILENT = {"submit"}
+
+
+def public_functions():
+    """The functions of the toolkit's door, and the methods of the classes there."""
+    for name in mapreduce._LAZY:
+        found = getattr(mapreduce, name)
+        if not isinstance(found, type):
+            yield name, found
+        elif found.__module__.startswith("mapreduce.training"):
+            # Options of jobs are those of a command in Python, too.
+            members = [(one, getattr(found, one)) for one in dir(found) if one[0] != "_"]
+            yield from ((f"{name}.{one}", each) for one, each in members if callable(each))
+
+
+def test_each_public_function_has_the_words_of_python():
+    functions = dict(public_functions())
+    assert {"train", "split", "Run.resume", "TrainedModel.predict"} <= functions.keys()
+    doors = {"evaluate", "predict"}
+    bare = {name for name, one in functions.items() if not hasattr(one, "__wrapped__")}
+    assert bare - SILENT - doors == set()

@@ -342,6 +342,11 @@ class TestRun:
             run.predict(x, runner="inline")
         pq.write_table(table, "same.parquet")
         assert run.predict("same.parquet", runner="inline") == without
+        rows = table.drop_columns("label").slice(0, 3).to_pylist()
+        assert run.predict(rows).to_pylist() == without.to_pylist()[:3]
+        assert mapreduce.open_run(run.path, trust="a:b").predict(rows[0]) == without.slice(0, 1)
+        with pytest.raises(MissingInputError, match="sane.parquet does not exist. Did you mean .*"):
+            run.predict("sane.parquet")
         assert mapreduce.evaluate(run.path, table, runner="inline") == run.evaluate(
             "same.parquet", runner="inline"
         )
