@@ -345,7 +345,9 @@ class TestRun:
         rows = table.drop_columns("label").slice(0, 3).to_pylist()
         assert run.predict(rows).to_pylist() == without.to_pylist()[:3]
         assert mapreduce.open_run(run.path, trust="a:b").predict(rows[0]) == without.slice(0, 1)
-        with pytest.raises(MissingInputError, match="sane.parquet does not exist. Did you mean .*"):
+        with pytest.raises(
+            MissingInputError, match=r"sane\.parquet does not exist\. Did you mean "
+        ):
             run.predict("sane.parquet")
         assert mapreduce.evaluate(run.path, table, runner="inline") == run.evaluate(
             "same.parquet", runner="inline"
