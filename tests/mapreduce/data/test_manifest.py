@@ -160,7 +160,7 @@ def test_value_of_the_wrong_kind(load_changed, refused, place):
         elif place == ("shards", 1, "file") and value == "x":
             assert load_changed(place, value).shards[1].file == "x"
         else:
-            refused(place, value, words="")
+            refused(place, value, words=None)
 
 
 SHA256 = "0" * 64
