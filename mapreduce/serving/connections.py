@@ -13,6 +13,8 @@ from mapreduce.serving.http import error_body
 
 #: Bytes of a header, but for those that came with its first ones.
 MOST_HEADER = 64 << 10
+#: Requests of a connection that wait for the answer to another.
+MOST_PIPELINED = 128
 #: Seconds in which a connection may ask once more before it is closed.
 _LAST_SECONDS = 1.0
 
@@ -77,6 +79,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            # The parser stops, and has the connection refused.
+            raise ValueError("too many requests wait")
         self._is_in_header = False
         self._read_within(self.limits.body)
         super().on_headers_complete()

@@ -1,7 +1,6 @@
 """The application: paths, bodies and their bounds, and the errors of all, as JSON."""
 
 import asyncio
-import ctypes
 import hmac
 import json
 import re
@@ -31,9 +30,6 @@ MOST_BODY, MOST_HELD = 64 << 20, 256 << 20
 _LARGE = 1 << 18
 #: Bytes that are read of a body which is refused, so that its client sees why.
 _MOST_UNREAD = 1 << 20
-#: Seconds after which the memory of large bodies is given back.
-_TRIM_SECONDS = 0.5
-_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.I)
 _ID = re.compile(rb"[!-~]{1,128}")
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
@@ -149,7 +145,6 @@ class Application:
         self.metrics, self._token, self._is_local, self._log = metrics, token, is_local, log
         self.is_ready, self._held, self._version = True, 0, version
         self._turns: Turns | None = None
-        self._largest = 0
 
     @property
     def turns(self) -> Turns:
@@ -194,11 +189,6 @@ class Application:
             return
         finally:
             self.hold(-body.held)
-            self._largest = max(self._largest, body.held)
-            if self._largest > _LARGE and not self._held and _TRIM is not None:
-                # The allocator keeps what large bodies took.
-                self._largest = 0
-                self._loop.call_later(_TRIM_SECONDS, _TRIM, 0)
         more = [(b"content-type", reply.kind.encode()), (b"x-request-id", id), *reply.headers]
         more.append((b"content-length", b"%d" % len(reply.body)))
         if not body.is_read and headers.keys() & {b"content-length", b"transfer-encoding"}:

@@ -7,6 +7,7 @@ started.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -35,6 +36,8 @@ _DRAIN_SECONDS = 10
 #: A worker that lives no longer is not replaced at once.
 _SHORT_SECONDS = 1.0
 _BACKLOG = 1024
+#: Of glibc: arrays of so many bytes have pages of their own, which go back to the system.
+_M_MMAP_THRESHOLD, _LARGE = -3, 1 << 18
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -117,6 +120,9 @@ def _work(
 ) -> NoReturn:
     """Answer requests until a signal comes; the process ends here."""
     parents.end_with(parent)
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        # Else the allocator keeps what large bodies and answers take.
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
     log = (lambda line: os.write(1, f"{line}\n".encode())) if settings.logs else None
     application = Application(
         models,

@@ -125,13 +125,6 @@ def vanishes(client):
     return b""
 
 
-def pipelines(client):
-    """Ask 20,000 times without reading: who reads no answers is not asked for more."""
-    with contextlib.suppress(ConnectionError):
-        client.sendall(PIPELINE)
-    return b""
-
-
 HARMS = {
     "nothing": (sends(b""), is_empty),
     "half a header": (sends(b"GET /v2 HTTP/1.1\r\nHo"), is_empty),
@@ -148,7 +141,7 @@ HARMS = {
     ),
     "reads nothing": (lambda one: long_answer(one, not_at_all), is_empty),
     "reads by drops": (lambda one: long_answer(one, by_drops), is_empty),
-    "a pipeline": (pipelines, is_empty),
+    "a pipeline": (sends(PIPELINE), lambda found: found.count(b"HTTP/1.1") < 20_000),
     "brackets": (sends(body_of(b"[" * 100_000, "Connection: close")), refused(400)),
     "a bomb": (sends(body_of(BOMB, "Content-Encoding: gzip", "Connection: close")), refused(413)),
     "vanishes": (vanishes, is_empty),
@@ -188,8 +181,8 @@ def suffer(service):
 
 
 def test_no_client_harms_another(rough):
-    suffer(rough)
-    suffer(rough)
+    for _ in range(3):
+        suffer(rough)
     before = memory(rough)
     suffer(rough)
     assert memory(rough) <= 1.05 * before
@@ -207,8 +200,8 @@ def test_a_body_in_pieces_is_not_taken_for_a_header(rough):
         assert closed(client).startswith(b"HTTP/1.1 200")
 
 
-def test_a_long_pipeline_that_is_read_is_answered(rough):
-    count = 2000
+def test_a_pipeline_is_answered(rough):
+    count = 100
     with socket.create_connection((rough.host, rough.port)) as client:
         asked = PIPELINE[: count * len(PIPELINE) // 20_000]
         sender = threading.Thread(target=client.sendall, args=[asked])
