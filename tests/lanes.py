@@ -28,6 +28,7 @@ LANES = {
         "mapreduce/exercises/",
         "mapreduce/launch/",
         "mapreduce/runners/",
+        "mapreduce/serving/",
         "test_bits.py",
         "test_mnist.py",
         "test_startup.py",

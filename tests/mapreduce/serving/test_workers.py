@@ -74,12 +74,15 @@ def asking(service, is_over, expected):
     return seen
 
 
-def test_ten_reloads_lose_no_request(rough):
+@pytest.mark.parametrize(
+    ("reloads", "count"), [(2, 4), pytest.param(10, 16, marks=pytest.mark.long)]
+)
+def test_reloads_lose_no_request(rough, reloads, count):
     expected, over = answers_of(rough), threading.Event()
-    with ThreadPoolExecutor(16) as pool:
-        clients = [pool.submit(asking, rough, over.is_set, expected) for _ in range(16)]
+    with ThreadPoolExecutor(count) as pool:
+        clients = [pool.submit(asking, rough, over.is_set, expected) for _ in range(count)]
         try:
-            for number in range(1, 11):
+            for number in range(1, reloads + 1):
                 change(rough, number % 2)
                 rough.reload()
         finally:
