@@ -34,7 +34,14 @@ FOLDERS = [
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
     *("executors", "executors.gang", "tables", "inference", "inference.swarm"),
     *("strategies", "strategies.sync", "strategies.averaging"),
-    *("strategies.tournament", "strategies.downpour", "training", "launch", "serving"),
+    *(
+        "strategies.tournament",
+        "strategies.downpour",
+        "training",
+        "training.api",
+        "launch",
+        "serving",
+    ),
     *("explaining", "explaining.training", "checking", "exercises"),
     *("__init__", "parts", "testing", "cli"),
 ]

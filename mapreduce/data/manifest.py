@@ -12,7 +12,7 @@ import re
 import sys
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from reprlib import repr as shortened
 from typing import Any
 
@@ -307,7 +307,7 @@ def _compare(path: AnyPath, found: str, sha256: str, advice: str) -> None:
 
 
 def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:
-    if folder.suffix and found.startswith("does not exist"):
+    if PurePosixPath(str(folder)).suffix and found.startswith("does not exist"):
         # As of a table's file, of whose name nobody makes a folder.
         return MissingInputError(f"{folder} {found}")
     return MissingInputError(

@@ -20,7 +20,7 @@ def modules():
 
 
 def test_there_are_examples():
-    assert "mapreduce.training.api" in set(modules())
+    assert "mapreduce.training.api.training" in set(modules())
 
 
 @pytest.mark.every_case

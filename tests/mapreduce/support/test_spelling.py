@@ -11,7 +11,7 @@ from mrjob.job import MRJob
 import mapreduce
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.support.spelling import in_python
-from mapreduce.training import api
+from mapreduce.training.api.calls import KEYWORDS
 
 SPELLED = {
     "--learning-rate 0.1: expected less": "learning_rate=0.1: expected less",
@@ -134,10 +134,10 @@ def test_each_message_of_the_toolkit_is_spelled():
     found = [*messages()]
     assert len(found) > 100
     for path, text in found:
-        spelled = in_python(text, api._KEYWORDS)
+        spelled = in_python(text, KEYWORDS)
         outside = re.sub("'gradreduce [^']*'", "", spelled)
         for name in re.findall(r"(?<![\w-])--([a-z][a-z-]*)", outside):
-            assert name.replace("-", "_") not in api._KEYWORDS, (path, text)
+            assert name.replace("-", "_") not in KEYWORDS, (path, text)
         for value in re.findall(r'(?:^|[\s(])[a-z_]+=\[?"([^"]*)"', spelled):
             assert VALUES.fullmatch(value), (path, text, spelled)
 

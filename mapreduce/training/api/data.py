@@ -1,0 +1,166 @@
+"""Data that Python passes: datasets of arrays, tables, files and readers."""
+
+import contextlib
+import hashlib
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath
+from mapreduce import models
+from mapreduce.data import copying, importer
+from mapreduce.data.readers import labels, memory, opening
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.errors import DataError, UsageError
+from mapreduce.support.spelling import in_python
+from mapreduce.training.api.calls import KEYWORDS, PATHS, READING, absolute_path
+
+#: Beside a run's folder: datasets that were imported from memory, named by their digests.
+IMPORTED = ".imported"
+
+
+class Like(NamedTuple):
+    """What data for a model have to be like: classes, and the recipe of its table."""
+
+    classes: tuple[int | str, ...] | None
+    recipe: FittedRecipe | None
+
+
+def import_data(
+    data: Any,
+    place: AnyPath,
+    model: str,
+    dtype: str,
+    like: Like | None = None,
+    *,
+    weights: Any = None,
+    **given: Any,
+) -> AnyPath:
+    """The folder of a dataset, which other data become in ``place``, named by their digest."""
+    is_path, is_table = isinstance(data, PATHS), memory.is_table(data)
+    is_file = is_table_file(data)
+    for name in ("label", "id", "recipe", "missing_label", *READING):
+        if given.get(name) is not None and not (is_file or is_table):
+            raise UsageError(f"{name}: it is for tables, and the data are not a table")
+    is_folder = is_path and not is_file
+    if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
+        raise UsageError("weights: expected a column's name for a table, an array for arrays")
+    is_source = isinstance(data, importer.Source)
+    if is_folder or is_source:
+        kind = "rows of a reader" if is_source else "a dataset"
+        for name, one in {"task": given.get("task"), "weights": weights}.items():
+            if one is not None:
+                raise UsageError(f"{name}: it is for arrays and tables, and the data are {kind}")
+        return _read(data, place, like) if is_source else absolute_path(data)
+    if like is None:
+        given |= {"task": given.get("task") or _task(model), "dtype": dtype}
+    elif like.recipe is None and (is_file or is_table):
+        raise UsageError(
+            "the model was not trained on a table: expected an array, or the folder of a dataset"
+        )
+    elif like.recipe is not None and not (is_file or is_table):
+        raise UsageError(
+            "the model was trained on a table: expected a table, the file of one, or the folder of "
+            "a dataset"
+        )
+    if is_file:
+        path = absolute_path(data)
+        return _made(path, opening.format_of([path]), place, like, {**given, "weights": weights})
+    rows = memory.table(data, None if is_table else weights)
+    if not is_table:
+        is_labelled = given.get("labelled") is not False
+        if is_labelled and "y" not in rows.column_names:
+            raise DataError("the data have no labels: expected (X, y), found X alone")
+        given |= {"only": ("X",), "label": "y" if is_labelled else None, "dtype": dtype}
+        task = given.get("task")
+        if like is not None:
+            task = "regression" if like.classes is None else "classification"
+        elif is_labelled and task is None:
+            task = labels.task_of(rows["y"].combine_chunks(), Path("the data"), "y")
+        given["task"] = task if is_labelled else None
+        weights = "weights" if weights is not None else None
+        like = None if like is None else like._replace(recipe=None)
+        given["shape"] = memory.shape(data)[1:]
+    with as_file(rows, "the table" if is_table else "the data") as file:
+        return _made(file, "parquet", place, like, {**given, "weights": weights})
+
+
+def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath:
+    """The folder of a reader's rows, named by what they became."""
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        made = Path(folder, "data")
+        manifest = importer.import_rows(source, made, 0, like.classes if like else None)
+        out = place / manifest.sha256[:32]
+        if not out.exists():
+            copying.copy(made, out)
+    return out
+
+
+@contextlib.contextmanager
+def as_file(rows: Any, shown: str) -> Iterator[Path]:
+    """A Parquet file of a table in memory, which errors call what is ``shown``."""
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        file = Path(folder, "data.parquet")
+        try:
+            pq.write_table(rows, file, compression="none", use_dictionary=False)
+        except pa.ArrowException as error:
+            raise DataError(f"the table has a column that no file can hold: {error}") from error
+        try:
+            yield file
+        except (DataError, UsageError) as error:
+            # Not the name of a file that the user has never seen.
+            text = str(error).replace(str(file), shown).replace(file.name, shown)
+            raise type(error)(text) from error
+
+
+def is_table_file(data: Any) -> bool:
+    """Whether data are the file of a table."""
+    is_path = isinstance(data, PATHS)
+    return is_path and opening.is_table(absolute_path(data)) and absolute_path(data).is_file()
+
+
+def shown_as(data: Any) -> str:
+    """What errors call data; not by the name of a folder that the user has never seen."""
+    return str(data) if isinstance(data, PATHS) else "the data"
+
+
+def _task(model: str) -> str | None:
+    """What the labels are for; None for a model that learns classes or numbers, as they look."""
+    if model == "auto":
+        return None
+    kind = models.find(model)
+    if kind.for_numbers is not None:
+        return None
+    return "regression" if kind.regression else "classification"
+
+
+def _made(
+    file: AnyPath, kind: str, place: AnyPath, like: Like | None, given: Mapping[str, Any]
+) -> AnyPath:
+    """Import a file; the folder is named by the digest of all that decides the dataset."""
+    classes, fitted = like or Like(None, None)
+    recipe = opening.recipe_of(given, [file], fitted)
+    if fitted is None and recipe.labelled is False and kind != "parquet":
+        raise UsageError("the data have no labels")
+    shape = given.get("shape", ())
+    content = [asdict(recipe), classes, fitted.sha256 if fitted else None, *shape[1:]]
+    digest = hashlib.sha256(repr(content).encode())
+    with storage_errors("read", file), file.open("rb") as content_of:
+        digest.update(hashlib.file_digest(content_of, "sha256").digest())
+    out = place / digest.hexdigest()[:32]
+    if not out.exists():
+        source = opening.table([file], kind, recipe, fitted)
+        if shape:
+            source = replace(source, shape=shape)
+        with copying.made_here(out) as made:
+            importer.import_rows(source, made, 0, classes)
+        for note in source.remarks:
+            warnings.warn(in_python(note, KEYWORDS), stacklevel=2)
+    return out

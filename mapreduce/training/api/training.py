@@ -1,0 +1,168 @@
+"""``mapreduce.train``: the command of a training for Python."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hdfs_utils.paths import RemotePath, path_of
+from mapreduce.data.manifest import load as read_manifest
+from mapreduce.data.readers import memory, opening
+from mapreduce.errors import UsageError
+from mapreduce.plan import flags as plan_flags
+from mapreduce.plan import settings as plan_settings
+from mapreduce.runs import flags
+from mapreduce.runs.events import Subscriber, Warned
+from mapreduce.training import start
+from mapreduce.training.api.calls import (
+    COLUMNS,
+    PLANS,
+    TABLES,
+    absolute_path,
+    checked_options,
+    displaying,
+    naming_keywords,
+    naming_parameter,
+    quiet_mrjob,
+)
+from mapreduce.training.api.data import IMPORTED, Like, import_data, is_table_file
+from mapreduce.training.api.run import Run, new_folder
+from mapreduce.training.given import in_a_file, specification
+
+
+@naming_keywords
+def train(
+    data: Any,
+    model: Any = "auto",
+    *,
+    evaluation: Any = None,
+    run: str | os.PathLike[str] | RemotePath | None = None,
+    label: str | None = None,
+    id: str | None = None,
+    weights: Any = None,
+    task: str | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    init_from: Any = None,
+    callbacks: Iterable[Subscriber] = (),
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train a model as a chain of map/reduce rounds, as ``gradreduce train`` does.
+
+    Parameters
+    ----------
+    data : (X, y), table, Bunch, the file of a table, the folder of a dataset, or Source
+        ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
+        numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
+        that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
+        into a folder ``.imported`` beside the run, and are named by their digest. Features are
+        stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
+        Parquet file, become is inferred, as by ``gradreduce data import``. A
+        :class:`mapreduce.data.importer.Source` is what a reader of one's own returns.
+    model : str, list of Layer, function, class or torch.nn.Module
+        The same as for ``--model``. Or the layers of a network. Or what returns a
+        ``torch.nn.Module`` when it is called without arguments. Or such a module, from whose
+        parameters the training starts; a module that its class makes without arguments must have
+        the same. Tasks import it from its file.
+    evaluation
+        Data to evaluate on, like ``data``; ``eval`` is the same.
+    run : path, optional
+        Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
+    label : str, optional
+        A table's column of labels. Default: ``label``.
+    id : str, optional
+        A table's column that identifies each row.
+    weights : str or array (rows,), optional
+        How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
+    task : {"classification", "regression"}, optional
+        Whether labels are classes or numbers to be predicted. Default: what the model learns; for a
+        model that learns either, as they look: texts and up to 20 different whole numbers are
+        classes, of whatever type.
+    recipe : path or mapping, optional
+        What the columns of a table become: a TOML file, or the same as a dictionary, such as
+        ``{"missing": "mean", "na": ["?"]}``; see :class:`mapreduce.data.recipes.recipe.Recipe`.
+    init_from : Run or path, optional
+        A run, or a safetensors file, whose parameters the training starts from.
+    callbacks : iterable of callables
+        Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
+    progress : bool
+        False shows warnings only.
+    options
+        The options of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
+        ``executor``, ..., and ``mrjob_arguments``. For tables also those of a recipe: ``number``,
+        ``category`` and ``text``, lists of columns, ``drop``, ``na``, ``missing`` and so on.
+
+    Raises
+    ------
+    UsageError
+        An option is unknown, or has a wrong value.
+    DataError, MissingInputError
+        The data are malformed or missing.
+    OutputError
+        The run exists already.
+    Interrupted
+        SIGINT or SIGTERM, from ``Ctrl-C`` or the notebook's button.
+    GradreduceError
+        A task or the runner failed. :meth:`Run.resume` continues, as after an interruption.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> run = train((X / 16, y), "mlp:32", epochs=10, run=folder / "digits", progress=False)
+    >>> run.history.column_names[:3]
+    ['round', 'rows', 'loss']
+    >>> accuracy = (run.predict(X / 16) == y).mean()
+    >>> bool(accuracy > 0.9)
+    True
+    """
+    if columns := {name: options.pop(name) for name in COLUMNS & options.keys() - PLANS}:
+        if recipe is not None and not isinstance(recipe, Mapping):
+            raise UsageError(f"recipe and {', '.join(columns)}: expected all of it in the file")
+        recipe = {**(recipe or {}), **columns}
+    if "eval" in options:
+        # As the command calls it.
+        if evaluation is not None:
+            raise UsageError("eval and evaluation are one keyword: expected one of them")
+        evaluation = options.pop("eval")
+    if init_from is not None:
+        path = init_from.path if isinstance(init_from, Run) else init_from
+        with naming_parameter("init_from"):
+            options["init_from"] = str(absolute_path(path))
+    model, initial = specification(model)
+    if initial is not None and init_from is not None:
+        raise UsageError("init_from: the module has parameters to start from. Pass its class")
+    given = checked_options({"model": model, **options}, *TABLES)
+    path = absolute_path(run) if run is not None else new_folder(model)
+    values = {**start.defaults(*TABLES), **given, "run": path, "evaluation": evaluation}
+    # Check the options before any data are imported.
+    settings = plan_flags.settings(values)
+    plan_settings.trust_members(settings)
+    flags.execution(values)
+    profile = values["numeric_profile"]
+    shown = displaying(progress, callbacks, path)
+    with quiet_mrjob(profile), in_a_file(initial) as parameters, shown as (bus, display):
+        if parameters is not None:
+            values["init_from"] = parameters
+        if run is None and progress:
+            display.say(f"run {path}")
+        is_table = memory.is_table(data) or is_table_file(data)
+        optimizer = settings.decided(is_table, None).optimizer
+        dtype = plan_settings.dtype(optimizer, values["dtype"])
+        how = path.parent / IMPORTED, model, dtype
+        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
+        if recipe is not None and not isinstance(recipe, Mapping):
+            named["recipe"] = path_of(str(recipe))
+        values["data"] = import_data(data, *how, weights=weights, **named)
+        if evaluation is not None:
+            manifest = read_manifest(values["data"])
+            like = Like(manifest.classes, opening.fitted_of(values["data"], manifest))
+            with naming_parameter("evaluation"):
+                values["evaluation"] = import_data(evaluation, *how, like)
+        trained, _ = start.start(values, bus)
+        summary = trained.summary()
+        if progress and summary["hardly_trained"]:
+            display.say(summary["hardly_trained"])
+        for doubt in summary["warnings"]:
+            if doubt not in display.warned:
+                display(Warned(doubt))
+    return Run(path)
