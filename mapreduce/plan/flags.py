@@ -108,7 +108,8 @@ class _Learned:
     )
     features_from: str | None = _set(
         None,
-        "RUN:LAYER; the model learns from what that layer of the run's model gives for each row",
+        "RUN:LAYER; the model learns from what that layer of the run's model, or of the model in a "
+        "file, gives for each row",
     )
     class_weight: str | None = _set(
         None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"

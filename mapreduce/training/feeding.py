@@ -12,11 +12,14 @@ from mapreduce.inference.predictor import layer_of
 from mapreduce.models import MODELS
 from mapreduce.models.context import Context
 from mapreduce.models.fed import TRUNK
-from mapreduce.models.specification import Trunk
+from mapreduce.models.fitted import FittedModel
+from mapreduce.models.specification import Specification, Trunk
 from mapreduce.plan.fitting import check_fits
 from mapreduce.plan.settings import Settings, device_of
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.models import is_file
+from mapreduce.support.jsonfiles import build
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
     UsageError
         It names no layer of a model of the toolkit's own, or does not go with another option.
     MissingInputError
-        There is no such run, or it has no checkpoint.
+        There is no such run or file, or the run has no checkpoint.
     DataError
         The data are not made as those that the run was trained on, or its checkpoint is damaged.
     """
@@ -48,48 +51,48 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
     name, _, layer = (settings.features_from or "").rpartition(":")
     if not name or not layer or "/" in layer:
         raise UsageError(
-            f"{where}: expected RUN:LAYER, the folder of a run and the name of a layer of its "
-            f"model, such as {(settings.features_from or 'RUN').rstrip(':')}:-2 for the last but "
-            f"the one to the classes"
+            f"{where}: expected RUN:LAYER, the folder of a run or the file of its model, and the "
+            f"name of a layer, such as {(settings.features_from or 'RUN').rstrip(':')}:-2 for the "
+            f"last but the one to the classes"
         )
     _check_options(settings.decided(data.recipe is not None, data.target), where)
-    run = RunDir(path_of(name).absolute())
-    plan = run.config.plan
-    kind = MODELS.split(plan.model)[0]
-    if plan.trunk is not None:
+    place = path_of(name).absolute()
+    fitted = FittedModel.load(place) if is_file(place) else checkpoint.fitted(RunDir(place))
+    said = build(Specification, dict(fitted.options))
+    kind = MODELS.split(said.model)[0]
+    if said.trunk is not None:
         raise UsageError(
             f"{where}: the run is fed by another itself, and only one may feed one. Expected a run "
             f"that learned without --features-from"
         )
     if kind not in MODELS.builtin or kind in MODELS.carriers:
         raise UsageError(
-            f"{where}: its model is {plan.model:.60}, which is not the toolkit's own, so that the "
+            f"{where}: its model is {said.model:.60}, which is not the toolkit's own, so that the "
             f"new run could not do without its code. Expected a network of layers, such as "
             f"dense:64,relu, or mlp. Or write the outputs by 'gradreduce predict --layer' and "
             f"train on them"
         )
-    fitted = checkpoint.fitted(run)
     layer = layer_of(fitted, layer, where)
     if data.layout == "sparse":
         raise DataError(
-            f"{where}: {plan.model:.60} takes only dense rows, the training data {folder} are "
+            f"{where}: {said.model:.60} takes only dense rows, the training data {folder} are "
             f"sparse. Import the table with --layout dense"
         )
     # What it knew need not be what is learned.
     known = replace(fitted.data, classes=data.classes or ())
     check_fits(data, folder, known, where)
-    model = plan.create_model("cpu")
-    named = dict(fitted.arrays)
-    params = model.flat(named, run.path)
+    model, named = said.create("cpu"), dict(fitted.arrays)
+    params = model.flat(named, fitted.path)
     row = Batch(np.zeros((1, model.features), model.dtype), None)
     trunk = Trunk(
-        model=plan.model,
-        classes=plan.data.classes,
+        model=said.model,
+        classes=said.classes,
         layer=layer,
         outputs=model.layer_outputs(params, row, Context(), layer).shape[1],
         model_sha256=fitted.model_sha256,
     )
-    return Feeding(trunk, plan.data.shape, {TRUNK + one: named[one] for one in named})
+    shape = said.shape if model.takes_shape else None
+    return Feeding(trunk, shape, {TRUNK + one: named[one] for one in named})
 
 
 def _check_options(settings: Settings, where: str) -> None:

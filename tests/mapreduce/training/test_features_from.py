@@ -80,6 +80,13 @@ def test_the_head_learns_what_it_would_of_a_dataset_of_features(folder, tmp_path
         np.testing.assert_array_equal(run.parameters[f"trunk.{name}"], array)
 
 
+def test_the_file_of_a_model_feeds_as_its_run_does(folder, tmp_path):
+    mapreduce.open_run(folder / "trunk").export(folder / "trunk.safetensors")
+    runs = [fed(folder, tmp_path / name, source=name) for name in ("trunk", "trunk.safetensors")]
+    assert runs[0].plan == runs[1].plan
+    assert runs[0].model_sha256 == runs[1].model_sha256
+
+
 def test_one_hash_for_any_way_of_running(folder, tmp_path):
     ways = [
         {},
