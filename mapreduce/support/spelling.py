@@ -17,6 +17,8 @@ _FORM = re.compile(
     r"(?:[ =](?P<value>'[^']*'(?:\"'\"'[^']*')*"
     r"|(?![(*]|[-/]\s|--)[^\s']\S*?(?=[,.;:)?']*(?:\s|$))))?"
 )
+#: Commands that Python has a function for.
+_CALL = re.compile(r"'gradreduce (?:train|export (?P<run>[^\s']+) --to (?P<path>[^\s']+))'")
 #: Words of a sentence that come behind an option, and are no value of it.
 _WORDS = re.compile(
     "after|and|are|as|cannot|contradict|for|gives|has|have|if|in|is|needs?|no|not|of|on|or|out|"
@@ -38,6 +40,13 @@ def in_python(text: str, known: Collection[str] | None = None) -> str:
         if run := match["run"]:
             more = ", ".join(re.split(r" (?=\w+=)", in_python(match["more"].strip(), known)))
             return f"mapreduce.open_run({_text(run)}).resume({more})"
+        if call := _CALL.fullmatch(match[0]):
+            run, path = call["run"], call["path"]
+            return (
+                f"mapreduce.open_run({_text(run)}).export({_text(path)})"
+                if run
+                else "mapreduce.train"
+            )
         name = (match["name"] or match["short"] or "").replace("-", "_")
         name = _RENAMED.get(name, name)
         if not name or (known is not None and name not in known):

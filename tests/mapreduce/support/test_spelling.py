@@ -42,6 +42,10 @@ SPELLED = {
     "run: gradreduce resume /a -r hadoop --data FOLDER, or": (
         'run: mapreduce.open_run("/a").resume(runner="hadoop", data=FOLDER), or'
     ),
+    "run.json. Start one with 'gradreduce train'": "run.json. Start one with mapreduce.train",
+    "anew: 'gradreduce export RUN --to a.safetensors'": (
+        'anew: mapreduce.open_run(RUN).export("a.safetensors")'
+    ),
     # Other programs.
     "by rm -r out, or hadoop fs -rm -r 'a b'": "by rm -r out, or hadoop fs -rm -r 'a b'",
     # Python has no such function.
