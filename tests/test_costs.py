@@ -20,6 +20,11 @@ def test_a_slower_machine_has_more_time(seconds, slowness, is_over):
         assert why.startswith(f"tests/a.py::test_b[c] took {seconds:.1f} s of processor time")
 
 
+def test_what_is_slow_anyway_has_more():
+    assert not costs.over("tests/a.py::test_b", 29, 1, costs.SLOW_LIMIT)
+    assert costs.over("tests/a.py::test_b", 31, 1, costs.SLOW_LIMIT)
+
+
 def test_exempt_tests_are_there_and_may_take_any_time():
     for test, law in costs.EXEMPT.items():
         file, _, name = test.partition("::")
