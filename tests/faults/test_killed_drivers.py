@@ -81,7 +81,8 @@ QUICK = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
 
 @pytest.fixture(scope="module")
 def undisturbed(data):
-    ended = programs.succeed("train", data, *TRAIN, *QUICK, "--run", data.parent / "undisturbed")
+    here = ["--executor", "here", "--json", "--run", data.parent / "undisturbed"]
+    ended = programs.succeed("train", data, *TRAIN, *here)
     return json.loads(ended)["model_sha256"]
 
 

@@ -70,7 +70,7 @@ DIALECTS = [
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 def test_csv_is_read_as_parquet(tmp_path, monkeypatch, dialect, block):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
-    path, other = write(tmp_path, **dialect)
+    path, other = write(tmp_path, 120, **dialect)
     signs = {"delimiter": "delimiter", "quotechar": "quote"}
     fields = {signs[name]: value for name, value in dialect.items() if name in signs}
     if block == 1000:

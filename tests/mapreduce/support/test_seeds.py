@@ -35,7 +35,7 @@ def draws(work):
                 os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         os.close(theirs)
-        found.append(json.loads(os.read(ours, 1 << 10)))
+        found.append(json.loads(os.read(ours, 1 << 16)))
         os.close(ours)
     return found
 
@@ -96,29 +96,33 @@ NUMPY = {
 }
 
 
-@pytest.mark.parametrize("name", PYTHON)
-def test_a_generator_of_python(name):
-    make, is_seeded = PYTHON[name]
+def test_generators_of_python():
+    """All at once: a fork looks through all objects of this process, whatever it looks for."""
     holder = Holder()
-    holder.generators = [{"mine": make()}]
-    one, other = draws(lambda: holder.generators[0]["mine"].random())
-    assert (one == other) is is_seeded
+    holder.generators = [{name: make() for name, (make, _) in PYTHON.items()}]
+    one, other = draws(lambda: {name: mine.random() for name, mine in holder.generators[0].items()})
+    for name, (_, is_seeded) in PYTHON.items():
+        assert (one[name] == other[name]) is is_seeded, name
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("name", NUMPY)
-def test_a_generator_of_numpy(name, is_frozen):
-    make, seed = NUMPY[name]
+def test_generators_of_numpy(is_frozen):
     holder = Holder()
-    holder.generators = [{"mine": make()}]
+    holder.generators = [{name: make() for name, (make, _) in NUMPY.items()}]
+
+    def work():
+        mine = holder.generators[0].items()
+        return {name: [own.random(), own.spawn(1)[0].random()] for name, own in mine}
+
     if is_frozen:
         gc.freeze()
     try:
-        mine = holder.generators[0]["mine"]
-        pairs = zip(*draws(lambda: [mine.random(), mine.spawn(1)[0].random()]), strict=True)
-        assert [one == other for one, other in pairs] == [seed is not None] * 2
+        one, other = draws(work)
     finally:
         gc.unfreeze()
+    for name, (_, seed) in NUMPY.items():
+        equal = [mine == theirs for mine, theirs in zip(one[name], other[name], strict=True)]
+        assert equal == [seed is not None] * 2, name
 
 
 @pytest.mark.parametrize("seed", [None, 3])

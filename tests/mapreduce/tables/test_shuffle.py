@@ -34,8 +34,8 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr(csv, "PIECE_BYTES", 1 << 16)
     for module in (importer, shuffle):
-        monkeypatch.setattr(module, "rows_per_shard", lambda row_bytes: 700)
-    return write_generated(tmp_path / "table.csv", 3000)
+        monkeypatch.setattr(module, "rows_per_shard", lambda row_bytes: 350)
+    return write_generated(tmp_path / "table.csv", 1500)
 
 
 def by_jobs(path, recipe, out, execution=INLINE, like=None, classes=None):
@@ -110,7 +110,7 @@ def test_by_the_recipe_of_other_data(small, tmp_path):
     first, _ = here(small, RECIPE, tmp_path / "train")
     like = opening.fitted_of(tmp_path / "train", first)
     lines = small.read_text().splitlines()
-    odd = [line.replace('"green"', '"mauve"') for line in lines[1:1500]]
+    odd = [line.replace('"green"', '"mauve"') for line in lines[1:750]]
     (path := tmp_path / "other.csv").write_text("\n".join([lines[0], *odd, ""]))
     recipe = opening.recipe_of({}, [path], like)
     _, there = by_jobs(path, recipe, tmp_path / "a", INLINE, like, first.classes)
