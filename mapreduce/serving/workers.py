@@ -20,7 +20,6 @@ from typing import NoReturn
 
 import uvicorn
 
-from hdfs_utils.errors import StorageError
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.serving import tables
 from mapreduce.serving.connections import Connection, Limits
@@ -110,6 +109,12 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or os.getppid() != self._parent
 
 
+def _log(line: str) -> None:
+    """Write a line of the log at once; nobody has to read it."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{line}\n".encode())
+
+
 def _work(
     models: Sequence[ServedModel],
     metrics: Metrics,
@@ -123,13 +128,12 @@ def _work(
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         # Else the allocator keeps what large bodies and answers take.
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
-    log = (lambda line: os.write(1, f"{line}\n".encode())) if settings.logs else None
     application = Application(
         models,
         metrics,
         token=settings.token,
         is_local=settings.is_local,
-        log=log,
+        log=_log if settings.logs else None,
         version=settings.version,
     )
     Connection.limits = settings.limits
@@ -152,6 +156,8 @@ def _work(
         def end() -> None:
             application.is_ready, Connection.is_ending = False, True
             server.should_exit = True
+            for accepting in getattr(server, "servers", ()):
+                accepting.close()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -240,7 +246,7 @@ class Service:
             self._models = self._load()
             self._freeze()
             workers = self._generation(self._models, first)
-        except (GradreduceError, StorageError, OSError) as error:
+        except Exception as error:
             self._models = old
             self._tell(f"warning: the models are not loaded anew, and the old ones stay: {error}")
             return
@@ -268,7 +274,17 @@ class Service:
             self._tell(f"warning: worker {pid} ended with {code}. Another one takes its place")
             if time.monotonic() - began < _SHORT_SECONDS:
                 time.sleep(_SHORT_SECONDS)
-            self._workers |= self._generation(self._models, row, 1)
+            self._replace(row)
+
+    def _replace(self, row: int) -> None:
+        """Start a worker in the place of another, however often that fails."""
+        while not signal.sigpending() & {signal.SIGTERM, signal.SIGINT}:
+            try:
+                self._workers |= self._generation(self._models, row, 1)
+                return
+            except (GradreduceError, OSError) as error:
+                self._tell(f"warning: {error}")
+                time.sleep(_SHORT_SECONDS)
 
     def _generation(
         self, models: Sequence[ServedModel], first: int, count: int | None = None
