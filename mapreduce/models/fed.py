@@ -1,6 +1,5 @@
 """A model that learns from what a layer of another one gives, which stays as it is."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
@@ -120,13 +119,8 @@ class Fed(Model):
     def probabilities(self, params: Array, batch: Batch, context: Context) -> Array:
         return self.head.probabilities(*self._fed(params, batch, context))
 
-    def of_logits(self) -> Self | None:
-        head = self.head.of_logits()
-        if head is None:
-            return None
-        found = copy.copy(self)
-        vars(found).update(head=head, _fed=lambda params, batch, context: (params, batch, context))
-        return found
+    def of_logits(self) -> None:
+        """None: the head would take logits for its own rows."""
 
     def named_layers(self) -> dict[str, str]:
         """The trunk's layers up to the one that feeds the head, and the head's."""

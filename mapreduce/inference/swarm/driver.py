@@ -25,7 +25,6 @@ from mapreduce.errors import (
     DataError,
     GradreduceError,
     JobError,
-    MissingInputError,
     OutputError,
     UsageError,
 )
@@ -103,8 +102,6 @@ def make(
 
 def predict(request: Request, *, workers: int, patience: float) -> int:
     """Predict data into a folder by workers, as :func:`make` does; returns the rows."""
-    if not request.data.exists():
-        raise MissingInputError(f"{request.data} does not exist")
     if outputs.is_file(request.out):
         raise UsageError(f"{request.out}: expected a folder, in which each part stays a file")
     how: dict[str, Any] = {"workers": workers, "patience": patience}

@@ -29,16 +29,8 @@ TABLES = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
 PLANS = {option.name for table in TABLES for option in table}
 #: The options that messages name by keywords of this module.
 KEYWORDS = COLUMNS | PLANS
-KEYWORDS |= {"by", "data", "device", "evaluation", "importance", "keep", "layer", "path"}
-KEYWORDS |= {
-    "date_format",
-    "probability_of",
-    "remote_data",
-    "repeats",
-    "run",
-    "take_over",
-    "trust",
-}
+KEYWORDS |= {"by", "data", "date_format", "device", "evaluation", "importance", "keep", "layer"}
+KEYWORDS |= {"path", "probability_of", "remote_data", "repeats", "run", "take_over", "trust"}
 naming_keywords = in_words_of_python(KEYWORDS)
 #: How the file of a table is read, where that of the training data was read otherwise.
 READING = ("drop", "na", *CSV_OPTIONS)

@@ -16,6 +16,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.inference import base, raw, report, using
 from mapreduce.inference.request import Request
+from mapreduce.models.fed import Fed
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -128,12 +129,13 @@ def test_the_features_of_a_wide_table_are_nowhere(tmp_path, monkeypatch):
 
 
 def test_a_model_whose_rows_are_not_alone_is_evaluated_on_a_dataset(models, tmp_path):
-    """As those of earlier versions."""
+    """As those of earlier versions, and those that another run feeds."""
     path = written(table_of(600, 3), tmp_path / "new.csv")
     fitted = models["softmax"]
     assert fitted.about.of_logits() is not None
     old = replace(fitted, options={**fitted.options, "batch_invariant": False})
     assert old.about.of_logits() is None
+    assert Fed(models["network"].about.model, "layers.0", fitted.about.model).of_logits() is None
     request = Request(old, path, INLINE)
     with raw.imported(request, labelled=True, scores=True) as dataset:
         assert not dataset.of_logits
