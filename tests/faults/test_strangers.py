@@ -21,7 +21,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
 from programs import fails, succeed
-from quick import first_of
+from quick import cases, first_of
 
 pytestmark = pytest.mark.fault
 
@@ -131,13 +131,12 @@ EXECUTION = {
 }
 
 
-def cases(values):
+def by_field(values):
     """Fields and values, one by one."""
-    pairs = [(field, value) for field, some in values.items() for value in some]
-    return pytest.mark.parametrize(("field", "value"), pairs)
+    return cases("field, value", *((field, value) for field in values for value in values[field]))
 
 
-@cases(EXECUTION)
+@by_field(EXECUTION)
 def test_what_is_taken_of_an_execution_is_checked(run, field, value):
     change(run / "execution.json", **{field: value})
     told = fails(65, "resume", run)
@@ -342,7 +341,7 @@ RUN = {
 }
 
 
-@cases(RUN)
+@by_field(RUN)
 def test_a_hostile_plan_is_a_data_error(run, field, value):
     change(run / "run.json", **{field: value})
     with pytest.raises(DataError, match=r"run\.json is damaged"):
@@ -366,7 +365,7 @@ def test_code_that_a_plan_names_has_to_be_named_again(run, tmp_path, monkeypatch
     assert not canary.exists()
 
 
-@cases({"plan__rounds": [HUGE], "plan__model": ["mlp:1000000000"]})
+@by_field({"plan__rounds": [HUGE], "plan__model": ["mlp:1000000000"]})
 def test_every_command_refuses_a_hostile_plan(run, made, tmp_path, field, value):
     shutil.copytree(made / "ended", tmp_path / "whole")
     change(run / "run.json", **{field: value})
@@ -388,12 +387,10 @@ def test_a_name_that_no_program_gave(run):
     assert programs.gradreduce("resume", run, "-r", "inline").returncode == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        *("run.json", "result.json", "profile.json"),
-        *("checkpoints/00000002/model.safetensors", "checkpoints/00000002/optimizer.safetensors"),
-    ],
+    *("run.json", "result.json", "profile.json"),
+    *("checkpoints/00000002/model.safetensors", "checkpoints/00000002/optimizer.safetensors"),
 )
 def test_a_file_that_would_fill_the_memory(run, made, name):
     with (run / name).open("ab") as file:
