@@ -44,10 +44,10 @@ def chain(*transformations: Transformation) -> Transformation:
                 )
             updates, changed = found
             if getattr(updates, "shape", None) != params.shape:
-                found = getattr(updates, "shape", type(updates).__name__)
+                shape = getattr(updates, "shape", type(updates).__name__)
                 raise MemberError(
                     f"--optimizer: expected that update returns updates of {params.shape}, as the "
-                    f"parameters are; found {found}"
+                    f"parameters are; found {shape}"
                 )
             new_state.update(changed)
         return updates, new_state
