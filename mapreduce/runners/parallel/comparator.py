@@ -69,6 +69,10 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
                 found if is_plain else code(key)
                 for key, found, is_plain in zip(keys, codes, are_plain, strict=True)
             ]
+    elif all(parts):
+        # A line feed is in no key.
+        spaced = "\n".join(parts).encode("latin-1").hex(" ").replace(" 0a ", "!\n1")
+        codes = f"1{spaced.replace(' ', '')}!".split("\n")[: len(parts)]
     else:
         codes = [
             f"1{part.encode('latin-1').hex()}!" if part else code(key)

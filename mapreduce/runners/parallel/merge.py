@@ -14,7 +14,8 @@ import shutil
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,7 +153,7 @@ class Merger:
         for found in self._watched(ranges(segments, memory, self._sort_values)):
             if self._how.order:
                 # What they are sorted by stands before them.
-                texts = [text.partition("\t")[2] for text in found.texts]
+                texts = list(map(itemgetter(2), map(str.partition, found.texts, repeat("\t"))))
                 found = found._replace(texts=texts)
             yield found
 
