@@ -33,8 +33,9 @@ if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & {*os.environ}:
     os.environ["GRADREDUCE_TESTS_DISK"] = tempfile.gettempdir()
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         folder = _MEMORY / f"pytest-{os.getuid()}"
-        # Tests that become another user go on within.
-        folder.mkdir(mode=0o711, exist_ok=True)
+        folder.mkdir(exist_ok=True)
+        # As the one on the disk: some tests become another user.
+        folder.chmod(0o1777)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 # Test files may import mrjob before they import what makes it import on Python 3.12 and later.
