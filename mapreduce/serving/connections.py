@@ -41,7 +41,11 @@ class Connection(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._is_in_header, self._header_bytes, self._has_begun = True, 0, False
+        self._is_in_header, self._header_bytes = True, 0
+        #: Whether a request has begun, or come to its end, in the bytes that came last.
+        self._has_begun = self._has_ended = False
+        #: What the connection waits for.
+        self._phase = "header"
 
     # What comes in
 
@@ -65,11 +69,19 @@ class Connection(HttpToolsProtocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in_header and self._reading is None:
-            self._read_within(self.limits.header)
-        was_in_header, self._has_begun = self._is_in_header, False
+        was_in_header, self._has_begun, self._has_ended = self._is_in_header, False, False
         super().data_received(data)
-        if was_in_header and self._is_in_header and not self._has_begun:
+        if self._has_ended and self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        # Most requests come whole.
+        if not (self._is_in_header and self._has_ended and not self._has_begun):
+            phase = "header" if self._is_in_header else "body"
+            if self._reading is None or phase != self._phase:
+                self._phase = phase
+                self._read_within(getattr(self.limits, phase))
+        is_more = not (self._has_begun or self._has_ended)
+        if was_in_header and self._is_in_header and is_more:
             self._header_bytes += len(data)
             if self._header_bytes > MOST_HEADER and not self.transport.is_closing():
                 self._refuse(431, f"the header: expected at most {MOST_HEADER:,} bytes")
@@ -83,14 +95,11 @@ class Connection(HttpToolsProtocol):
             # The parser stops, and has the connection refused.
             raise ValueError("too many requests wait")
         self._is_in_header = False
-        self._read_within(self.limits.body)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._is_in_header = True
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        self._is_in_header = self._has_ended = True
+        self._has_begun = False
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -122,9 +131,9 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if self.is_ending:
             cycle.keep_alive = False
-        before = {*self.tasks}
-        super()._start_asgi_task(cycle, app)
-        (self._task,) = self.tasks - before
+        self._task = self.loop.create_task(cycle.run_asgi(app))
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
 
     def on_response_complete(self) -> None:
         self._task = None

@@ -5,6 +5,7 @@ goes on with its row.
 """
 
 import mmap
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,26 +30,27 @@ class Metrics:
         memory = mmap.mmap(-1, 8 * rows * (len(names) * width + 1))
         flat = np.frombuffer(memory, np.float64)
         self._all, self._waiting = flat[rows:].reshape(shape), flat[:rows]
-        self._own = self._all[0]
+        self._numbers, self._rows, self._width = memoryview(memory).cast("d"), rows, width
         self._row = 0
 
     def take(self, row: int) -> None:
         """Count in a row of the memory, in which no other process counts."""
-        self._own, self._row = self._all[row], row
-        self._waiting[row] = 0
+        self._row = row
+        self.wait(0)
 
     def count(self, name: str, status: int, seconds: float, rows: int, warnings: int) -> None:
         """Count an answer."""
-        own = self._own[self.names[name]]
-        own[_ROWS] += rows
-        own[_UNKNOWN] += warnings
-        own[_SECONDS] += seconds
-        own[3 + {2: 0, 4: 1}.get(status // 100, 2)] += 1
-        own[3 + len(_CODES) + int(np.searchsorted(_BOUNDS, seconds))] += 1
+        place = self._row * len(self.names) + self.names[name]
+        own, start = self._numbers, self._rows + place * self._width
+        own[start + _ROWS] += rows
+        own[start + _UNKNOWN] += warnings
+        own[start + _SECONDS] += seconds
+        own[start + 3 + {2: 0, 4: 1}.get(status // 100, 2)] += 1
+        own[start + 3 + len(_CODES) + bisect_left(_BOUNDS, seconds)] += 1
 
     def wait(self, rows: int) -> None:
         """Say how many rows wait now."""
-        self._waiting[self._row] = rows
+        self._numbers[self._row] = rows
 
     def text(self, models: Sequence[ServedModel]) -> str:
         """The counts of all workers, in the text format of Prometheus."""

@@ -6,6 +6,7 @@ in binary.
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,7 @@ def _input_of(column: Fitted) -> dict[str, Any]:
     return {"name": column.name, "datatype": datatype, "shape": [-1], "parameters": about}
 
 
+@lru_cache(maxsize=256)
 def _outputs(model: ServedModel) -> dict[str, tuple[str, list[int]]]:
     """Type and shape of the outputs for a row, by name."""
     numbers = _name(model.fitted.dtype)
