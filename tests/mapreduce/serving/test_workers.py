@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 import mapreduce
 from mapreduce.cli.main import main
+from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.directory import RunDir
 from programs import lives, wait_until
 from services import Service, drawn, trained
@@ -173,6 +175,10 @@ def refused(capsys, *arguments, code=2):
 def test_what_cannot_be_served_is_refused(tmp_path, capsys):
     path = drawn(tmp_path / "one.safetensors", "mlp:9", (4,), (0, 1, 2), 3)
     assert "is called one, too" in refused(capsys, path, path)
+    model = replace(FittedModel.load(path), numeric_profile="portable")
+    model.save(tmp_path / "two.safetensors")
+    said = refused(capsys, path, tmp_path / "two.safetensors")
+    assert "one numeric profile: one has native, two has portable" in said
     assert "by --no-token" in refused(capsys, path, "--host", "0.0.0.0")
     assert "does not exist" in refused(capsys, path, "--token-file", tmp_path / "nix", code=66)
     (tmp_path / "token").write_text("short")
