@@ -20,9 +20,9 @@ from mapreduce.training import creating
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    """A temporary folder, on the disk."""
-    with tempfile.TemporaryDirectory(prefix="gradreduce-bench-") as name:
+def folder(place: Path | None = None) -> Iterator[Path]:
+    """A temporary folder, by default on the disk."""
+    with tempfile.TemporaryDirectory(prefix="gradreduce-bench-", dir=place) as name:
         yield Path(name)
 
 
