@@ -38,7 +38,8 @@ def texts(column: Any, words: Sequence[str] = ()) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     is_time = pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)
-    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    column = column if column.type == pa.string() else column.cast(pa.string())
+    column = pc.utf8_trim_whitespace(column)
     if is_time:
         # The same time is the same text, whatever the unit.
         zeros = r"(?:(\.[0-9]*[1-9])0+|\.0+)([Z+-].*)?$"
@@ -52,11 +53,11 @@ def check_texts(column: Any, path: object, first: int, name: str) -> None:
 
     See :func:`numbers` for the parameters.
     """
-    if not is_text(column.type) or _is_valid(column):
+    if not is_text(column.type) or is_valid(column):
         return
     own = column.dictionary if pa.types.is_dictionary(column.type) else column
     kind = pa.large_binary() if pa.types.is_large_string(own.type) else pa.binary()
-    if not pa.types.is_string_view(own.type) and not _is_valid(own.cast(kind)):
+    if not pa.types.is_string_view(own.type) and not is_valid(own.cast(kind)):
         # Its offsets are damaged, which is another error: nothing of it can be read.
         return
     found = "a name beyond its dictionary"
@@ -64,7 +65,7 @@ def check_texts(column: Any, path: object, first: int, name: str) -> None:
     with contextlib.suppress(pa.lib.ArrowIndexError):
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        row = bisect_left(range(len(column)), True, key=lambda at: not _is_valid(column[: at + 1]))
+        row = bisect_left(range(len(column)), True, key=lambda at: not is_valid(column[: at + 1]))
         # No row may have the name that is wrong.
         if row == len(column):
             return
@@ -74,7 +75,8 @@ def check_texts(column: Any, path: object, first: int, name: str) -> None:
     raise bad_value(path, first, name, row, wrong)
 
 
-def _is_valid(column: Any) -> bool:
+def is_valid(column: Any) -> bool:
+    """Whether an Arrow array holds what its type says."""
     try:
         column.validate(full=True)
     except pa.ArrowException:
@@ -117,6 +119,8 @@ def plain_type(kind: Any) -> Any:
 
 def without_views(column: Any) -> Any:
     """An array of :func:`plain_type`."""
+    if not pa.types.is_dictionary(column.type) and not pa.types.is_string_view(column.type):
+        return column
     if pa.types.is_dictionary(column.type):
         names = without_views(column.dictionary)
         return pa.DictionaryArray.from_arrays(column.indices, names)

@@ -54,7 +54,7 @@ class Writer:
             self._rest.append(pa.table([rows, ids], schema=SCHEMA))
             self._write(least=_GROUP_ROWS)
             self._hashes.add(_hashes(ids))
-        if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
+        if _kind_of(ids) == "text":
             self._kind = "text"
 
     def __exit__(self, *error: object) -> None:
@@ -90,16 +90,34 @@ class Writer:
                 group.filter(pa.array(np.isin(_hashes(group["id"].combine_chunks()), doubtful)))
                 for group in groups
             )
-        counts = pc.value_counts(table["id"])
-        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
-        if len(repeated):
-            name = repeated[0]["values"].as_py()
-            rows = table["row"].filter(pc.equal(table["id"], name))[:2].to_pylist()
-            raise DataError(
-                f"{files}: the id {name!r} is that of rows {rows[0] + 1} and {rows[1] + 1}: "
-                f"expected an id for each row. Name another column with --id, or --id '' for none: "
-                f"predictions have the rows' numbers anyway"
-            )
+        _refuse_repeated(table["row"], table["id"], files)
+
+
+def kind_of_all(ids: Any, shown: str) -> str:
+    """The kind of the ids of a whole table, texts (n,), as :class:`ListedIds` has it.
+
+    Raises DataError (two rows have one id), in which the table is ``shown``.
+    """
+    _refuse_repeated(pa.array(np.arange(len(ids))), ids, shown)
+    return _kind_of(ids)
+
+
+def _kind_of(ids: Any) -> str:
+    are = pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py()
+    return "integer" if are else "text"
+
+
+def _refuse_repeated(rows: Any, ids: Any, files: str) -> None:
+    counts = pc.value_counts(ids)
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(repeated):
+        name = repeated[0]["values"].as_py()
+        two = rows.filter(pc.equal(ids, name))[:2].to_pylist()
+        raise DataError(
+            f"{files}: the id {name!r} is that of rows {two[0] + 1} and {two[1] + 1}: expected an "
+            f"id for each row. Name another column with --id, or --id '' for none: predictions "
+            f"have the rows' numbers anyway"
+        )
 
 
 class _Runs:

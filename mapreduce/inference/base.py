@@ -124,6 +124,8 @@ def in_batches(
             except BadRowError as error:
                 row = int(rows.numbers[start + at + error.row]) + 1
                 raise MemberError(f"{error}, for row {row} of {shown}") from error
+    if len(found) == 1:
+        return found[0]
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
@@ -131,6 +133,4 @@ def _part_of(block: Any, rows: slice) -> Any:
     """Some rows of a block, or of sparse rows."""
     if not isinstance(block, Block):
         return block[rows]
-    length = rows.stop - rows.start
-    texts = {name: column.slice(rows.start, length) for name, column in block.texts.items()}
-    return Block(block.numbers[rows], texts)
+    return Block(block.numbers[rows], {name: column[rows] for name, column in block.texts.items()})

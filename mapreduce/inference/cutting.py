@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath, RemotePath, size_of, stamp_of
 from mapreduce.data import fields, ids
@@ -139,8 +141,7 @@ def _cut(request: Request) -> TableFile | None:
         # Tasks need not decide again.
         recipe = replace(recipe, header=table.has_names)
     has_ids = recipe.id in table.names
-    drops = any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
-    if has_ids and drops:
+    if has_ids and _drops(recipe, like):
         return None
     recipe, keep = _keeping(table, recipe, like, given, request.extras)
     reading = Reading(table, recipe, like, keep=keep)
@@ -158,22 +159,54 @@ def _cut(request: Request) -> TableFile | None:
 def in_memory(
     fitted: FittedModel, rows: Any, given: Mapping[str, Any], extras: Extras, shown: str
 ) -> TableFile | None:
-    """A table of this process as a file of one part; None if it has ids, or no recipe reads it.
+    """A table of this process as a file of one part; None if it must be imported instead.
 
-    See :func:`cut`; ``shown`` is what errors call it.
+    See :func:`cut`; ``shown`` is what errors call it. What is asked of a table, and how it is read,
+    serves the model's next table of the same columns.
     """
-    if (like := fitted.recipe) is None:
-        return None
-    table = MemoryTable(rows, shown)
-    _, recipe = opening.request(table.paths, {**given, "labelled": False}, like, "parquet")
-    recipe = fit_names(table, recipe, like)
-    if recipe.id in table.names:
+    asked, known = (repr(given), extras, shown), _known.get(fitted)
+    if known is None or known[0] != asked or not known[1].equals(rows.schema):
+        _known[fitted] = known = asked, rows.schema, _like(fitted, rows, given, extras, shown)
+    if (file := known[2]) is None:
         return None
     if not len(rows):
         raise DataError(f"{shown}: expected at least one row, found none")
+    reading, kind = file.reading, ""
+    assert isinstance(reading, Reading) and isinstance(reading.table, MemoryTable)
+    table = reading.table.over(rows)
+    reading = reading.over(table)
+    if (name := reading.roles.id) is not None:
+        column = [table.parse(leaf, {}, [name])[name] for leaf in table.leaves()]
+        texts = fields.ids_of(pa.chunked_array(column), table.paths[0], 0, name)
+        kind = ids.kind_of_all(texts, shown)
+    return replace(file, reading=reading, parts=(Stretch(0, 0, 1, len(rows)),), ids=kind)
+
+
+#: Of each model, what was asked of its last table in memory, that table's schema, and the table
+#: without its rows.
+_known: WeakKeyDictionary[FittedModel, tuple[Any, Any, Any]] = WeakKeyDictionary()
+
+
+def _like(
+    fitted: FittedModel, rows: Any, given: Mapping[str, Any], extras: Extras, shown: str
+) -> TableFile | None:
+    """A table like one in memory, without rows; None if no recipe reads it, or rows with ids are
+    left out.
+    """
+    if (like := fitted.recipe) is None:
+        return None
+    table = MemoryTable(rows.schema.empty_table(), shown)
+    _, recipe = opening.request(table.paths, {**given, "labelled": False}, like, "parquet")
+    recipe = fit_names(table, recipe, like)
+    if recipe.id in table.names and _drops(recipe, like):
+        return None
     recipe, keep = _keeping(table, recipe, like, given, extras)
-    part = Stretch(0, 0, 1, len(rows))
-    return TableFile(Reading(table, recipe, like, keep=keep), (part,), "", keep, extras, "")
+    return TableFile(Reading(table, recipe, like, keep=keep), (), "", keep, extras, "")
+
+
+def _drops(recipe: Recipe, like: FittedRecipe) -> bool:
+    """Whether rows with missing fields are left out."""
+    return any(recipe.missing_rule(column.name) == "drop" for column in like.columns)
 
 
 def _keeping(

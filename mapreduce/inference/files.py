@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -143,22 +143,13 @@ class PredictFile(UnitFiles, TableProgram):
             return Lines(path_of(self.files[0]), build(Form, json.loads(self.recipe)))
         return Reading(self.table, self.given, self._like, keep=self.keep)
 
-    def tables(self, number: int, reading: Reading | Lines) -> Iterator[Any]:
-        """The predictions of a part, a table of each of its blocks.
-
-        ``reading``: Of the file; it counts what a user should know about the part.
-        """
-        before = sum(part.rows for part in self.parts[:number])
-        finished = reading.finish()
-        for rows in reading.part(self.parts[number], before, before):
-            yield self._predicted(rows, finished)
-
     def _write(self, number: int, path: Path) -> None:
         self.check_unchanged(0)
-        reading = self._reading()
+        reading, before = self._reading(), sum(part.rows for part in self.parts[:number])
+        tables = _Tables(self._predictor, self.extras, self.ids, self.id_name, self.shown[0])
         with contextlib.ExitStack() as stack:
             writer: Any = None
-            for table in _grouped(self.tables(number, reading)):
+            for table in _grouped(tables.of_part(reading, self.parts[number], before)):
                 with storage_errors("write", path):
                     if writer is None:
                         sink = stack.enter_context(ipc.written(path))
@@ -172,23 +163,47 @@ class PredictFile(UnitFiles, TableProgram):
             outputs.seal(file)
         self.check_unchanged(0)
 
-    def _predicted(self, rows: Rows, finished: Finished) -> Any:
+
+class _Tables(NamedTuple):
+    """Makes tables of predictions of the rows of a table; see :class:`PredictFile` for the others.
+
+    ``shown``: What errors call the table.
+    """
+
+    predictor: Predictor
+    extras: Extras
+    ids: str
+    id_name: str
+    shown: str
+
+    def of_part(self, reading: Reading | Lines, part: Stretch, before: int) -> Iterator[Any]:
+        """The predictions of a part, behind so many rows, a table of each of its blocks.
+
+        ``reading``: Of the file; it counts what a user should know about the part.
+        """
+        finished = reading.finish()
+        for rows in reading.part(part, before, before):
+            yield self._of(rows, finished)
+
+    def _of(self, rows: Rows, finished: Finished) -> Any:
         """The table of some rows, in the order of their numbers."""
         assert rows.numbers is not None, "readings tell them"
         if not len(rows.numbers):
             assert isinstance(rows.features, Block), "of lines none comes without rows"
             # For the names and types of the columns.
-            return self._predicted(_any_row(rows, rows.features), finished).slice(0, 0)
-        numbers, places = rows.numbers, np.argsort(rows.numbers)
-        predict = partial(self._predictor.predict, layer=self.extras.layer)
-        found = in_batches(predict, rows, finished, self.shown[0])
-        arrays = {name: array[places] for name, array in found.items()}
-        named = {"row": numbers[places]}
+            return self._of(_any_row(rows, rows.features), finished).slice(0, 0)
+        predict = partial(self.predictor.predict, layer=self.extras.layer)
+        arrays, numbers = in_batches(predict, rows, finished, self.shown), rows.numbers
+        columns = dict(rows.kept)
         if self.ids:
             kind = pa.int64() if self.ids == "integer" else pa.string()
-            named[self.id_name] = rows.ids.take(pa.array(places)).cast(kind)
-        named |= {name: column.take(pa.array(places)) for name, column in rows.kept.items()}
-        return table_of(self._predictor.fitted.data.classes, named, arrays, self.extras)
+            columns = {self.id_name: rows.ids.cast(kind), **columns}
+        if (np.diff(numbers) < 0).any():
+            places = np.argsort(numbers)
+            numbers, arrays = numbers[places], {n: each[places] for n, each in arrays.items()}
+            columns = {name: column.take(pa.array(places)) for name, column in columns.items()}
+        first = {"row": numbers, **columns}
+        return table_of(self.predictor.fitted.data.classes, first, arrays, self.extras)
 
 
 @contextlib.contextmanager
@@ -230,27 +245,14 @@ def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]
 
     Returns the table of predictions, and what a user should know about the file.
     """
-    program = PredictFile(
-        files=(),
-        shown=tuple(map(str, file.reading.table.paths)),
-        stamps=(),
-        format=file.reading.table.format,
-        recipe="",
-        token="",
-        model=ModelPlace("", 0, ""),
-        device="cpu",
-        parts=file.parts,
-        ids=file.ids,
-        keep=file.keep,
-        extras=file.extras,
-        out="",
-        id_name=outputs.id_name(file.reading.recipe.id, file.extras),
-        made_from="",
-    )
-    # What it would load itself.
-    vars(program)["_predictor"] = predictor
-    found = [table for at in range(len(file.parts)) for table in program.tables(at, file.reading)]
-    return pa.concat_tables(found), file.notes()
+    (shown,), name = file.reading.table.paths, file.reading.recipe.id
+    id_name, before = outputs.id_name(name, file.extras), 0
+    tables = _Tables(predictor, file.extras, file.ids, id_name, str(shown))
+    found: list[Any] = []
+    for part in file.parts:
+        found += tables.of_part(file.reading, part, before)
+        before += part.rows
+    return found[0] if len(found) == 1 else pa.concat_tables(found), file.notes()
 
 
 def predict(request: Request, file: TableFile) -> tuple[int, list[str]]:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ def table_of(
     found: dict[str, Any] = {**first, **predicted}
     metadata = {}
     if "probabilities" in predicted:
-        classes, values = pa.array(names), predicted["probabilities"]
+        (classes, metadata[CLASSES]), values = _classes(names), predicted["probabilities"]
         best = values.argmax(axis=1)
         if "label" in predicted:
             found["label"] = classes.take(pa.array(predicted["label"]))
@@ -106,10 +107,15 @@ def table_of(
         for name, column in zip(extras.classes, extras.columns, strict=True):
             found[column] = values[:, names.index(name)]
         found["probabilities"] = _lists(found.pop("probabilities"))
-        metadata[CLASSES] = json.dumps(names, ensure_ascii=False)
     if "features" in predicted:
         found["features"] = _lists(found.pop("features"))
     return pa.table(found, metadata=metadata)
+
+
+@lru_cache(maxsize=8)
+def _classes(names: tuple[int | str, ...]) -> tuple[Any, str]:
+    """The classes as an array, and as JSON."""
+    return pa.array(names), json.dumps(names, ensure_ascii=False)
 
 
 def plain(table: Any) -> Any:
@@ -130,6 +136,9 @@ def extras_of(
 
     Raises UsageError (there is no such layer, or class).
     """
+    classes = [*classes]
+    if layer is None and not classes:
+        return NOTHING
     known = {str(name): name for name in fitted.data.classes}
     has = ", ".join([*known][:_MOST_LISTED]) + ", ..." * (len(known) > _MOST_LISTED)
     for name in (wanted := [str(one) for one in classes]):

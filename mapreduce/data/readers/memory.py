@@ -36,8 +36,10 @@ def table(data: Any, weights: Any = None) -> Any:
     """
     if is_table(data):
         try:
-            rows = _dictionaries(data)
+            rows = None if isinstance(data, pa.Table) else _dictionaries(data)
             found = pa.Table.from_pylist(rows) if rows else pa.table(data)
+            if found.schema.metadata is None and all(map(_is_as_in_a_file, found.schema)):
+                return found
             return pa.table([_plain(one) for one in found.columns], names=found.column_names)
         except pa.ArrowException as error:
             raise DataError(
@@ -101,6 +103,12 @@ def table(data: Any, weights: Any = None) -> Any:
         except (pa.ArrowException, TypeError) as error:
             raise DataError(f"{name}: expected numbers or texts: {error}") from error
     return pa.table(columns)
+
+
+def _is_as_in_a_file(field: Any) -> bool:
+    """Whether :func:`_plain` would leave a column, and all that a schema says of it, as it is."""
+    is_plain: bool = plain_type(field.type) == field.type
+    return is_plain and field.nullable and field.metadata is None
 
 
 def _plain(column: Any) -> Any:

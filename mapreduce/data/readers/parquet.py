@@ -1,6 +1,7 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
 import base64
+import copy
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -272,21 +273,26 @@ def _types(path: AnyPath, schema: Any, written: Any) -> dict[str, Any]:
 
 
 class MemoryTable(ParquetTable):
-    """A ``pyarrow.Table``, as its Parquet file would be, which errors call what is ``shown``.
-
-    It has no ids: rows are predicted from it, and nothing is written.
-    """
+    """A ``pyarrow.Table``, as its Parquet file would be, which errors call what is ``shown``."""
 
     def __init__(self, rows: Any, shown: str) -> None:
         self._rows, path = rows, Path(shown)
         types = _types(path, rows.schema, rows.schema)
         self._describe([path], [Footer(rows.schema, None, types, 1, len(rows))])
 
+    def over(self, rows: Any) -> Self:
+        """The same table with other rows of the same schema."""
+        found = copy.copy(self)
+        found._rows = rows
+        return found
+
     def _batches(
         self, names: Sequence[str], rows: int, stretch: Stretch | None = None
     ) -> Iterator[Leaf]:
         first = 0
-        table = self._rows.select(self._own(names)).rename_columns(list(names))
+        table = self._rows
+        if table.schema.names != names or self._new:
+            table = table.select(self._own(names)).rename_columns(list(names))
         for batch in table.to_batches(max_chunksize=rows):
             if len(batch):
                 yield Leaf(self.paths[0], not first, batch, None if first else 0, first=first)

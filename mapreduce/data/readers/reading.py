@@ -1,6 +1,7 @@
 """The rows of a table for the importer and for predictions, and the recipe that they give."""
 
 import contextlib
+import copy
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.classes import Tally, tallied
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
+from mapreduce.data.readers.plain import PlainReader
 from mapreduce.data.readers.reader import Piece, Reader, expected, label_kind, read_all
 from mapreduce.data.readers.roles import Roles, find, fit_names, roles
 from mapreduce.data.readers.survey import Survey, Wrong
@@ -101,8 +103,23 @@ class Reading:
             found, self._total = known
         is_fixed = like is not None or self._total is not None
         self._reader = Reader(table, recipe, self.roles, found, fixed=is_fixed, detailed=detailed)
+        self._plain: PlainReader | None = None
+        if like is not None and self.roles.label is None and not recipe.na:
+            self._plain = PlainReader.of(table, like)
         self.remarks: list[str] = []
         self._ids: list[str] = []
+        self.forget()
+
+    def over(self, table: Table) -> "Reading":
+        """The same reading of another table with the same columns."""
+        found = copy.copy(self)
+        found.table, found._reader = table, replace(self._reader, table=table)
+        found.remarks, found._ids = [], []
+        found.forget()
+        return found
+
+    def forget(self) -> None:
+        """Count from nothing again what a user should know."""
         #: How many fields of a column are for each kind of note; rows that are dropped have none.
         self.counts: dict[str, dict[str, int]] = {kind: {} for kind in _COUNTS}
 
@@ -232,7 +249,7 @@ class Reading:
         wanted.
         """
         starts, kinds, label = np.array([leaf.starts]), self.kinds, self.roles.label
-        self.counts = {kind: {} for kind in _COUNTS}
+        self.forget()
         try:
             piece = self._reader.read(leaf)
         except Misread as error:
@@ -303,6 +320,10 @@ class Reading:
 
         See :meth:`part` for ``first`` and ``total``. Raises DataError (a field cannot be used).
         """
+        if self._plain is not None and (block := self._plain.block(leaf)) is not None:
+            others = self.table.parse(leaf, {}, [name for name in self.roles[:3] if name])
+            plain = Piece(len(leaf.content), None, block, others, None, {}, {})
+            return self._rows(leaf, plain, first, total), plain.rows
         try:
             piece = self._reader.read(leaf)
         except BadField as error:

@@ -127,6 +127,16 @@ class FittedRecipe:
         return {name: place for place, name in enumerate(self.numbers)}
 
     @cached_property
+    def levels(self) -> dict[str, dict[str, int]]:
+        """The places of the levels of each category."""
+        kind = "category"
+        categories = {each.name: each.levels for each in self.columns if each.kind == kind}
+        return {
+            name: {level: place for place, level in enumerate(levels)}
+            for name, levels in categories.items()
+        }
+
+    @cached_property
     def features(self) -> tuple[str, ...] | None:
         """Names of all features; None if they are hashed together, or too many."""
         if self.recipe.hash_bits is not None or self.width > MOST_NAMES:
@@ -247,7 +257,7 @@ class FittedRecipe:
                 np.add.at(out, where, values)
             else:
                 used = where >= 0
-                out[at[used], where[used]] = np.broadcast_to(values, rows)[used]
+                out[at[used], where[used]] = values if isinstance(values, float) else values[used]
         return out
 
     @cached_property
@@ -285,11 +295,12 @@ class FittedRecipe:
         for start, column in zip(self._starts, self.columns, strict=False):
             if column.is_text:
                 texts = block.texts[column.name]
-                if isinstance(column.fill, str):
+                is_known = isinstance(texts, np.ndarray)
+                if isinstance(column.fill, str) and not is_known:
                     texts = pc.fill_null(texts, column.fill)
                 yield _text_entries(column, texts, start)
                 missing = None
-                if column.indicator:
+                if column.indicator and not is_known:
                     missing = pc.is_null(texts).to_numpy(zero_copy_only=False)
             else:
                 values = block.numbers[:, numbers]
@@ -397,6 +408,9 @@ def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
 
 
 def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
+    if isinstance(texts, np.ndarray):
+        # Places of categories: none is missing.
+        return texts + start, 1.0
     encoded = texts.dictionary_encode()
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
     if column.kind == "category":
