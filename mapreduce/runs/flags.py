@@ -254,6 +254,14 @@ def _alone(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "runner": "inline", "workers": 1}
 
 
+def is_open(values: Mapping[str, Any]) -> bool:
+    """Whether nobody has said how the rounds are run."""
+    free = {*_ALONE} - {"executor"}
+    others = [option for option in (*RUNNER, *EXECUTION) if option.name not in free]
+    given = (values[each.name] for each in others if values[each.name] != each.default)
+    return not values.get("mrjob_arguments") and all(value in (None, "auto") for value in given)
+
+
 def _staged(values: dict[str, Any], runner: Traits) -> dict[str, Any]:
     """The values for tasks that have stages of the model, of which nothing is tried."""
     stages, workers = values["stages"], values["workers"]

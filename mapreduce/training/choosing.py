@@ -17,7 +17,7 @@ from mapreduce.plan import strategies
 from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training.tuning import Tuner, Way, Work, ways
+from mapreduce.training.tuning import Tuner, Way, Work, shown, ways
 
 #: Of runners whose jobs take longer to start, in seconds, the first choice is told at once.
 _SOON = 1.0
@@ -64,11 +64,17 @@ class Chooser:
     ``given``: What the user has chosen; ``given.auto`` names what not. ``context``: The driver's
     own, with compiled kernels. ``can_gang``: Whether the rounds are the toolkit's own: a gang does
     not call the methods of somebody's own job. ``emit``: Receives the events of what was tried and
-    chosen.
+    chosen. ``stays``: Whether rounds that no job ends sooner may be run in this process, from the
+    first one on.
     """
 
     def __init__(
-        self, given: Execution, context: TaskContext, can_gang: bool, emit: Callable[[Event], None]
+        self,
+        given: Execution,
+        context: TaskContext,
+        can_gang: bool,
+        emit: Callable[[Event], None],
+        stays: bool = False,
     ) -> None:
         self._given, self._context, self._emit = given, context, emit
         self._traits = given.traits
@@ -79,6 +85,18 @@ class Chooser:
             self._at_once = min(self._traits.tasks_at_once(), self._traits.most_workers)
             is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
             self._choose_from(can_gang and is_free)
+            is_own = bool(context.plan.sources) or not can_gang
+            if stays and is_free and not is_own and context.model.forks_after_gradient:
+                self._stay()
+
+    def _stay(self) -> None:
+        """Run all rounds in this process, if that is known to end sooner."""
+        rounds = self._context.plan.rounds
+        if (seconds := self._tuner.alone(rounds)) is not None:
+            self._given = replace(self._given, runner="inline", executor="here", auto=())
+            self._ways = []
+            why = f"about {shown(seconds)} in all; no job would end sooner"
+            self._emit(ExecutionChosen(0, "this process", why))
 
     def _choose_from(self, can_gang: bool) -> None:
         given, plan = self._given, self._context.plan

@@ -48,6 +48,7 @@ def train(
     take_over: bool = False,
     job_class: type[Job] | None = None,
     moved: Moved | None = None,
+    stays: bool = False,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -64,6 +65,8 @@ def train(
         The job whose steps are the rounds; by default the executor's own.
     moved : Moved, optional
         Where data lie now; the run keeps that.
+    stays : bool
+        Whether a run that begins may be trained in this process, if nobody has said how.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def train(
             lease.note(run.path, application)
             events.emit(JobSubmitted(application))
 
-        driver = Driver(run, execution, keep, events, job_class)
+        driver = Driver(run, execution, keep, events, job_class, stays)
         with applications.told_to(str(run.path), submitted, driver.teller.warn):
             return driver.run()
 
@@ -117,8 +120,9 @@ class Driver:
         keep: int,
         events: Events,
         job_class: type[Job] | None = None,
+        stays: bool = False,
     ) -> None:
-        self._run = run
+        self._run, self._stays = run, stays
         self._plan = run.config.plan
         self._model = self._plan.about
         self._optimizer = self._plan.transformation
@@ -144,7 +148,8 @@ class Driver:
             context.warm_up()
         self.teller.doubt(doubts.contract(context))
         doubts.step(context)
-        return Chooser(self._given, context, self._job_class is None, self._events.emit)
+        is_own = self._job_class is not None
+        return Chooser(self._given, context, not is_own, self._events.emit, self._stays)
 
     def run(self) -> RunEnded:
         """Train to the end."""

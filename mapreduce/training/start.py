@@ -18,12 +18,18 @@ from mapreduce.training import creating, driver
 
 
 def start(
-    values: Mapping[str, Any], events: Events, job_class: type[Job] | None = None
+    values: Mapping[str, Any],
+    events: Events,
+    job_class: type[Job] | None = None,
+    *,
+    stays: bool = False,
 ) -> tuple[RunDir, RunEnded]:
     """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
 
     ``values`` holds all options of a plan and of its execution, and the paths ``run``, ``data`` and
     ``evaluation``, which may be None. The steps of ``job_class`` are the rounds, if it is given.
+    With ``stays`` a training that no job would end sooner is run in this process, if nobody has
+    said how.
     """
     settings, execution = plan_flags.settings(values), flags.execution(values)
     flags.trust_executor(values)
@@ -34,8 +40,9 @@ def start(
         values["evaluation"],
         numeric_profile=values["numeric_profile"],
     )
+    how: dict[str, Any] = {"job_class": job_class, "stays": stays and flags.is_open(values)}
     try:
-        return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
+        return run, driver.train(run, execution, values["keep"], events, **how)
     except Exception as error:
         # The same call must work once the data, the user's own code or the ticket are repaired. A
         # task's error has its cause's code.

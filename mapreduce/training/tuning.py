@@ -141,6 +141,14 @@ class Tuner:
         # What has slowed another way down may be over after a while.
         return best, replace(steady, seconds=self._patience, worth=_WORTH * self._costs.job)
 
+    def alone(self, left: int) -> float | None:
+        """Seconds of the rounds in this process, if no job would end them sooner; None if unknown,
+        or if one would.
+        """
+        found = left * (self._work.gradients + self._work.evaluation)
+        job = self._costs.job + min(self._cost(way, left) for way in self._ways)
+        return found if 0 < found <= job else None
+
     def _cost(self, way: Way, left: int) -> float:
         start = 0.0 if self.measured else self._costs.worker * way.workers
         # Of equal ways, the smaller.

@@ -104,6 +104,22 @@ def test_no_room_for_a_gang_is_a_chain(data, expected, tmp_path, monkeypatch):
     assert chosen.way == "chain of 1 worker"
 
 
+@pytest.mark.parametrize(
+    ("options", "is_here"),
+    [({}, True), ({"threads": 2}, True), ({"workers": 1}, False), ({"executor": "chain"}, False)],
+)
+def test_a_small_fit_in_python_takes_this_process(data, expected, tmp_path, options, is_here):
+    how = {"batch_size": 96, "slice_rows": 12, "rounds": 8, "progress": False, **options}
+    run = mapreduce.train(data, "mlp:9", run=tmp_path / "run", **how)
+    assert run.model_sha256 == expected
+    told = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    ways = [event["way"] for event in told if event["event"] == "ExecutionChosen"]
+    assert (ways == ["this process"]) == is_here
+    # Whoever resumes it is as free as before.
+    recorded = json.loads((tmp_path / "run" / "execution.json").read_text())
+    assert {"executor": "auto", "workers": "auto", **options}.items() <= recorded.items()
+
+
 def test_what_a_gradient_takes_is_not_asked_of_a_broken_model(data, tmp_path, monkeypatch):
     run = creating.create(tmp_path / "run", SETTINGS, data, None)
     context = driver.Training.kept(run, "test").context

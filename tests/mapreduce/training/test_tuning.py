@@ -52,6 +52,9 @@ def choices(cores=2, auto=AUTO, pinned=PINNED, can_gang=True, is_here=True):
     return ways(pinned, auto, cores, can_gang, is_here)
 
 
+WAYS = choices()
+
+
 @pytest.mark.parametrize("error", [0.1, 0.5, 1.0, 2.0, 10.0])
 @pytest.mark.parametrize("work", [1e-4, 1e-3, 3e-3, 2e-2, 0.3])
 @pytest.mark.parametrize("seconds", [0.3, 4.0, 60.0])
@@ -100,6 +103,14 @@ def test_one_core_has_one_way():
     assert only == Way("gang", 1)
     tuner = Tuner([only], COSTS, 1, Work(1.0, 0.0, 4, 4000))
     assert tuner.choose(100) == (only, Limit())
+
+
+@pytest.mark.parametrize(("work", "rounds"), [(1e-4, 100), (0.3, 100), (1e-4, 10**6), (0.0, 1)])
+def test_in_this_process_if_no_job_would_end_sooner(work, rounds):
+    tuner = Tuner(choices(), COSTS, 2, Work(work, 0.0, 8, 8000))
+    job = min(COSTS.job + COSTS.worker * way.workers + rounds * machine(work)(way) for way in WAYS)
+    expected = work * rounds if 0 < work * rounds < job else None
+    assert tuner.alone(rounds) == expected
 
 
 def test_ways_that_a_user_has_pinned_are_the_only_ones():
