@@ -7,14 +7,10 @@ way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch
 
 import contextlib
 import json
-import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from itertools import repeat
 from json.encoder import encode_basestring_ascii as quote
-from operator import itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mapreduce import compat
 
@@ -60,11 +56,22 @@ _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
 
 def is_json(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` is that of mrjob's JSON by the standard library."""
+    return _codes_as(function, StandardJSONProtocol)
+
+
+def is_pickle(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` is that of mrjob's pickles."""
+    return _codes_as(function, PickleProtocol)
+
+
+def is_repr(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` is that of mrjob's literals of Python."""
+    return _codes_as(function, ReprProtocol)
+
+
+def _codes_as(function: Callable[..., Any], kind: Any) -> bool:
     protocol: Any = type(getattr(function, "__self__", None))
-    return is_keyed(function) and (
-        (protocol._loads, protocol._dumps)
-        == (StandardJSONProtocol._loads, StandardJSONProtocol._dumps)
-    )
+    return is_keyed(function) and (protocol._loads, protocol._dumps) == (kind._loads, kind._dumps)
 
 
 def is_keyed(function: Callable[..., Any]) -> bool:
@@ -78,13 +85,6 @@ def is_keyed(function: Callable[..., Any]) -> bool:
     )
 
 
-def is_pickle(function: Callable[..., Any]) -> bool:
-    """Whether a ``read`` or ``write`` is that of mrjob's pickles."""
-    protocol: Any = type(getattr(function, "__self__", None))
-    theirs = PickleProtocol._loads, PickleProtocol._dumps
-    return is_keyed(function) and (protocol._loads, protocol._dumps) == theirs
-
-
 def is_text(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` is that of mrjob's text with a TAB between."""
     return getattr(function, "__func__", None) in (TextProtocol.read, TextProtocol.write)
@@ -96,7 +96,7 @@ _decoder: Any = json.JSONDecoder()
 _pieces_of = _encoder.c_make_encoder and _encoder.c_make_encoder(
     None, json.JSONEncoder().default, quote, None, ": ", ", ", False, False, True
 )
-_scan = _decoder.scan_once
+scan = _decoder.scan_once
 
 
 def to_json(value: Any) -> str:
@@ -111,7 +111,7 @@ def from_json(raw: bytes) -> Any:
     """The result of ``json.loads`` for UTF-8, or its error."""
     text = raw.decode()
     try:
-        value, end = _scan(text, 0)
+        value, end = scan(text, 0)
     except (StopIteration, ValueError):
         return json.loads(text)
     return value if end == len(text) else json.loads(text)
@@ -127,7 +127,7 @@ def line_writer(write: Write) -> Write:
         )
     if not is_json(write):
         return lambda key, value: write(key, value) + b"\n"
-    code = _JSON_KINDS.get
+    code = JSON_KINDS.get
 
     # Its name says to what explains errors that a pair could not be written.
     def write_line(key: Any, value: Any) -> bytes:
@@ -137,62 +137,7 @@ def line_writer(write: Write) -> Write:
 
 
 #: What codes strings and integers as JSON.
-_JSON_KINDS: dict[type, Callable[[Any], str]] = {str: quote, int: int.__repr__}
-
-
-class Coder(NamedTuple):
-    """How a protocol codes objects: those of some types, all others, and many codes as texts."""
-
-    kinds: dict[type, Callable[[Any], Any]]
-    dumps: Callable[[Any], Any]
-    texts: Callable[[list[Any]], list[str]]
-
-
-def coder(write: Write) -> Coder | None:
-    """How to write many keys and values, with the bytes of ``write``; None if only by lines."""
-    if is_json(write):
-        return Coder(_JSON_KINDS, to_json, lambda texts: texts)
-    # Strings wait as themselves.
-    return Coder({str: str}, pickle.dumps, _pickled) if is_pickle(write) else None
-
-
-def _escaped(pickles: list[bytes]) -> list[str]:
-    """Pickles as mrjob's protocol writes them."""
-    texts = list(map(bytes.decode, pickles, repeat("latin-1")))
-    found = "\u0100".join(texts).encode("unicode_escape").decode().split(_BETWEEN)
-    if len(found) == len(texts):
-        return found
-    return [text.encode("unicode_escape").decode() for text in texts]
-
-
-def _pickled(codes: list[Any]) -> list[str]:
-    if set(map(type, codes)) == {str}:
-        return pickled_strings(codes)
-    return _escaped([pickle.dumps(code) if type(code) is str else code for code in codes])
-
-
-#: What surrounds ASCII strings of one length in their escaped pickles.
-_around: dict[int, tuple[str, str]] = {}
-
-
-def pickled_strings(keys: list[str]) -> list[str]:
-    """The pickles of strings as mrjob's protocol writes them."""
-    joined, lengths = "".join(keys), list(map(len, keys))
-    is_plain = joined.isascii() and joined.isprintable() and "\\" not in joined
-    if not is_plain or max(lengths, default=0) >= _LONG_KEY:
-        return _escaped(list(map(pickle.dumps, keys)))
-    for length in set(lengths).difference(_around):
-        text = pickled("~" * length)
-        end = text.rfind("~") + 1 or len(text)
-        _around[length] = text[: end - length], text[end:]
-    around = list(map(_around.__getitem__, lengths))
-    parts = zip(map(itemgetter(0), around), keys, map(itemgetter(1), around), strict=True)
-    return list(map("".join, parts))
-
-
-def pickled(key: Any) -> str:
-    """A pickle as mrjob's protocol writes it."""
-    return _escaped([pickle.dumps(key)])[0]
+JSON_KINDS: dict[type, Callable[[Any], str]] = {str: quote, int: int.__repr__}
 
 
 def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -245,76 +190,6 @@ class Decoder(dict[bytes, Any]):
         if len(raw) <= _SHORT and len(self) < REMEMBERED and type(value) in (int, float, str):
             self[raw] = value
         return value
-
-
-def fast_decoder(read: Read) -> Callable[[list[str]], list[Any] | None]:
-    """A function that decodes many keys or values, whose characters stand for bytes, at once.
-
-    It gives the same objects as the protocol, or None for what has to be decoded one by one.
-    """
-    loads = getattr(type(getattr(read, "__self__", None)), "_loads", None)
-    if is_json(read):
-        return _scanned
-    if loads is PickleProtocol._loads:
-        return _unpickled
-    if is_text(read):
-        return _decoded
-    return _literals if loads is ReprProtocol._loads else lambda texts: None
-
-
-def _scanned(texts: list[str]) -> list[Any] | None:
-    if not "".join(texts).isascii():
-        return None
-    try:
-        found = list(map(_scan, texts, repeat(0)))
-    except (ValueError, RecursionError):
-        return None
-    # One that ends early is no JSON, or has spaces around it.
-    ends = list(map(itemgetter(1), found))
-    return list(map(itemgetter(0), found)) if ends == list(map(len, texts)) else None
-
-
-def _decoded(texts: list[str]) -> list[Any] | None:
-    joined = "\n".join(texts)
-    return texts if joined.isascii() else joined.encode("latin-1").decode().split("\n")
-
-
-#: What Python's literals have that JSON has not, or otherwise; one pair of brackets is let through.
-_NOT_FLAT = re.compile(r"""(?m)(?<!^)[(]|[)](?!$)|["\\]|null|true|false|NaN|Infinity""")
-
-
-def _literals(texts: list[str]) -> list[Any] | None:
-    joined = "\n".join(texts)
-    if _NOT_FLAT.search(joined):
-        return None
-    found = _scanned(joined.translate(_TO_JSON).split("\n"))
-    if found is None or not ("(" in joined or ")" in joined):
-        return found
-    flat = [
-        tuple(one) if text[0] + text[-1] == "()" and len(one) != 1 else one
-        for text, one in zip(texts, found, strict=True)
-    ]
-    # Others have brackets that are no tuple's, or of two kinds.
-    tuples = sum(map(isinstance, flat, repeat(tuple)))
-    return flat if tuples == joined.count("(") == joined.count(")") else None
-
-
-_TO_JSON = str.maketrans("'()", '"[]')
-
-#: Keys with so many characters are pickled one by one.
-_LONG_KEY = 256
-
-#: How pickles are parted while many are escaped together: they have no such character.
-_BETWEEN = "\\u0100"
-
-
-def _unpickled(texts: list[str]) -> list[Any] | None:
-    # An error comes again, where its record is known.
-    with contextlib.suppress(Exception):
-        found = _BETWEEN.join(texts).encode("latin-1").decode("unicode_escape").split("\u0100")
-        if len(found) == len(texts):
-            return list(map(pickle.loads, map(str.encode, found, repeat("latin-1"))))
-    return None
 
 
 def pair_of(item: Any) -> tuple[Any, Any] | None:

@@ -9,29 +9,25 @@ Pairs wait until a quarter of ``--memory``, which the workers share, is full.
 """
 
 import marshal
-import pickle
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
 from operator import add, itemgetter, ne
-from types import NoneType
 from typing import Any
 
 from mapreduce.batches.pairs import (
-    Coder,
     Write,
     encode_columns,
     from_json,
     is_columns,
-    pickled,
-    pickled_strings,
     to_json,
 )
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
+from mapreduce.runners.parallel.coders import Coder, NotCoded, ordered
 
 #: Pairs between two looks at the memory.
 _CHUNK = 1 << 10
@@ -89,14 +85,6 @@ class _Home:
         self.lists.clear()
 
 
-def _as_pickle(value: Any) -> tuple[bytes]:
-    return (pickle.dumps(value),)
-
-
-#: What is the same after pickling, and is part of no other object.
-_SAME: dict[type, Callable[[Any], Any]] = dict.fromkeys((int, float, bool, NoneType), PLAIN[bool])
-
-
 class Gathered:
     """Pairs by key, in their order; keys are equal if their JSON is: 1, 1.0 and True are three.
 
@@ -106,10 +94,6 @@ class Gathered:
     ``write``: Of mrjob's JSON protocol by the standard library. ``columns``: Takes pairs of
     columns, which are not gathered; without it they are, row by row.
     """
-
-    _sort_values = False
-    _plain, _mutable = PLAIN, MUTABLE
-    _quoted, _int_text = staticmethod(quoted), staticmethod(int.__repr__)
 
     def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
         self._write = write
@@ -140,8 +124,7 @@ class Gathered:
         add_text, add_to_text = texts.keys.append, texts.values.append
         # Nothing is known while there are rows.
         known_string, known_text = strings.lists.get, texts.lists.get
-        dumps, int_text, one = marshal.dumps, self._int_text, 1
-        plain, mutable = self._plain, self._mutable
+        dumps, int_text, one = marshal.dumps, int.__repr__, 1
         used, most = 0, limit - self._bytes
         for pair in pairs:
             try:
@@ -162,8 +145,8 @@ class Gathered:
                 used += _FLOAT_BYTES
             elif value is not None and not (kind is int and -_LONG < value < _LONG):
                 try:
-                    value = plain[kind](value)
-                    if kind in mutable:
+                    value = PLAIN[kind](value)
+                    if kind in MUTABLE:
                         value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
                     (self._columns if is_columns(key) else self._add_by_text)(key, value)
@@ -231,15 +214,12 @@ class Gathered:
             if is_columns(key):
                 self._columns(key, value)
                 return
-            text = self._text_of(key)
+            text = quote(key) if type(key) is str else to_json(key)
         except (TypeError, ValueError, RecursionError):
             # Its error.
             self._write(key, None)
             raise
         self.add_text(text, value)
-
-    def _text_of(self, key: Any) -> str:
-        return quote(key) if type(key) is str else to_json(key)
 
     def _add_by_text(self, key: Any, value: Any) -> None:
         """Take in what only the protocol can write: its JSON is read again."""
@@ -269,17 +249,8 @@ class Gathered:
             [[*(home.keys if rows else home.lists)] for home in self._homes],
             [home.values if rows else home.lists.values() for home in self._homes],
         )
-        texts, values = [*self._quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
-        by: Sequence[Any] = texts
-        if self._sort_values and rows:
-            # What is before a TAB would come between a key and longer ones.
-            raw = "".join(texts).encode("latin-1")
-            by = list(map(add, texts, values))
-            if len(raw.translate(None, _BEFORE_TAB)) < len(raw):
-                by = list(zip(texts, values, strict=True))
-        elif self._sort_values:
-            deque(map(list.sort, values), 0)
-        texts, values = in_order(texts, values, by)
+        texts, values = [*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
+        texts, values = self._in_order(texts, values)
         for home in self._homes:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
@@ -287,33 +258,13 @@ class Gathered:
         self._in_rows = rows and len(set(texts[:_LOOK])) > _NEW * len(texts[:_LOOK])
         return texts, values, rows
 
+    def _in_order(self, texts: list[str], values: list[Any]) -> tuple[list[str], list[Any]]:
+        return in_order(texts, values)
+
     def take_groups(self) -> tuple[list[str], list[list[Any]]]:
         """As :meth:`take`, always with lists."""
         texts, values, rows = self.take()
         return grouped(texts, values) if rows else (texts, values)
-
-
-class GatheredPickles(Gathered):
-    """The same of pickles: keys are equal if these are; most values wait as theirs, in a tuple."""
-
-    _plain, _mutable = {**_SAME, **dict.fromkeys((*MUTABLE, str), _as_pickle)}, MUTABLE | {str}
-    _quoted, _int_text = staticmethod(pickled_strings), staticmethod(pickled)
-
-    def _text_of(self, key: Any) -> str:
-        return pickled(key)
-
-    def _add_by_text(self, key: Any, value: Any) -> None:
-        if is_columns(key):
-            lines = encode_columns(self._write, key, value).to_pylist()
-            protocol: Any = self._write
-            self._add(map(protocol.__self__.read, map(bytes.rstrip, lines)), sys.maxsize)
-            return
-        waiting = marshal.dumps(_as_pickle(value), MARSHAL)
-        self._bytes += sys.getsizeof(waiting)
-        if type(key) is str and key.isascii():
-            self._strings.add(key, waiting)
-        else:
-            self._texts.add(pickled(key), waiting)
 
 
 class GatheredLines(Gathered):
@@ -346,6 +297,18 @@ class GatheredLines(Gathered):
         if some:
             self._add_lines(some)
         return False
+
+    def _in_order(self, texts: list[str], values: list[Any]) -> tuple[list[str], list[Any]]:
+        if not self._sort_values:
+            return in_order(texts, values)
+        if not self._in_rows:
+            deque(map(list.sort, values), 0)
+            return in_order(texts, values)
+        # What is before a TAB would come between a key and longer ones.
+        raw = "".join(texts).encode("latin-1")
+        if len(raw.translate(None, _BEFORE_TAB)) < len(raw):
+            return in_order(texts, values, list(zip(texts, values, strict=True)))
+        return in_order(texts, values, list(map(add, texts, values)))
 
     def _add_lines(self, lines: list[bytes]) -> None:
         self._add_texts(b"".join(lines)[:-1].decode("latin-1").split("\n"))
@@ -381,25 +344,34 @@ class GatheredTexts(GatheredLines):
         keys: list[Any] = []
         values: list[Any] = []
         used, most = 0, min(_TOGETHER, limit // 16)
-        kinds, dumps, _ = self._coder
-        string, coder_of = kinds.get(str, dumps), kinds.get
+        kinds, dumps, *_ = self._coder
+        string, kind_of = kinds.get(str, dumps), kinds.get
         for pair in items:
-            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            if type(key) is str:
-                name = string(key)
-            elif is_columns(key):
+            try:
+                key, value = pair
+            except (TypeError, ValueError):
+                as_pair(pair)
+                raise
+            if type(pair) is not tuple:
+                refuse(pair)
+            try:
+                name = string(key) if type(key) is str else self._key(key)
+                code = kind_of(type(value), dumps)(value)
+            except NotCoded:
                 self._add_codes(keys, values)
-                self._add_lines(encode_columns(self._write, key, value).to_pylist())
-                keys, values, used = [], [], 0
-                if self._bytes >= limit:
-                    return True
-                continue
+                keys, values, used = [], [], most
+                if is_columns(key):
+                    self._add_columns(key, value)
+                else:
+                    self._add_lines([self._write(key, value) + b"\n"])
+            except (TypeError, ValueError, RecursionError):
+                # Its error.
+                self._write(key, value)
+                raise
             else:
-                name = coder_of(type(key), dumps)(key)
-            code = coder_of(type(value), dumps)(value)
-            keys.append(name)
-            values.append(code)
-            used += len(name) + len(code) + _TEXT_BYTES
+                keys.append(name)
+                values.append(code)
+                used += len(name) + len(code) + _TEXT_BYTES
             if used >= most:
                 self._add_codes(keys, values)
                 keys, values, used = [], [], 0
@@ -408,13 +380,41 @@ class GatheredTexts(GatheredLines):
         self._add_codes(keys, values)
         return False
 
+    def _key(self, key: Any) -> bytes:
+        if is_columns(key):
+            raise NotCoded
+        return self._coder.key(key)
+
+    def _add_columns(self, keys: Any, values: Any) -> None:
+        lines = encode_columns(self._write, keys, values).to_pylist()
+        if self._coder.texts is not ordered:
+            self._add_lines(lines)
+            return
+        protocol: Any = getattr(self._write, "__self__", None)
+        self.fill(map(protocol.read, map(bytes.rstrip, lines)), sys.maxsize)
+
     def _add_codes(self, keys: list[Any], values: list[Any]) -> None:
-        keys, values = map(self._coder.texts, (keys, values))
-        values = list(map("\t".__add__, values))
-        if self._fields > 1:
-            self._add_texts(list(map(add, keys, values)))
+        if not keys:
+            return
+        strings = [key for key in keys if type(key) is str]
+        codes = self._coder.strings(strings)
+        if len(strings) < len(keys):
+            each = iter(codes)
+            codes = [next(each) if type(key) is str else key.decode("latin-1") for key in keys]
+        values = self._coder.texts(values)
+        lines = map("{}\t{}".format, codes, values)
+        if self._coder.is_open:
+            joined = "\n".join(chain(codes, values))
+            if joined.count("\n") >= 2 * len(keys) or "\t" in "".join(codes):
+                self._add_texts("\n".join(lines).split("\n"))
+                return
+        if self._fields == 1:
+            self._add_rows(codes, list(map("\t".__add__, values)))
+        elif "\t" in "".join(values):
+            self._add_texts(list(lines))
         else:
-            self._add_rows(keys, values)
+            # No line has more fields than two.
+            self._add_rows(list(lines), [""] * len(keys))
 
 
 def in_order(
@@ -429,9 +429,16 @@ def in_order(
 
 def divided(lines: list[str]) -> tuple[list[str], list[str]]:
     """What is before the first TAB of each line, and the rest."""
+    joined = "\n".join(lines)
+    if joined.count("\t") == len(lines) == joined.count("\n") + 1:
+        parts = joined.replace("\t", "\n\t").split("\n")
+        keys, rests = parts[::2], parts[1::2]
+        # One line may have none, and another one two.
+        if "\n".join(rests).count("\n\t") == len(rests) - 1 and rests[0].startswith("\t"):
+            return keys, rests
     heads = list(map(str.partition, lines, repeat("\t")))
-    rests = map(add, map(itemgetter(1), heads), map(itemgetter(2), heads))
-    return list(map(itemgetter(0), heads)), list(rests)
+    tails = map(add, map(itemgetter(1), heads), map(itemgetter(2), heads))
+    return list(map(itemgetter(0), heads)), list(tails)
 
 
 def grouped(texts: list[str], values: list[Any]) -> tuple[list[str], list[list[Any]]]:

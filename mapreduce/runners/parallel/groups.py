@@ -1,18 +1,16 @@
 """Groups of a combiner or reducer, as its method takes them, and where it is among them."""
 
-import contextlib
-import pickle
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate, chain, compress, groupby, islice, repeat
-from operator import eq, itemgetter, length_hint, not_
+from operator import add, eq, itemgetter, length_hint, not_
 from typing import Any
 
 from mapreduce.batches.pairs import (
     Decoder,
     Read,
-    fast_decoder,
     from_json,
     is_json,
     is_text,
@@ -20,6 +18,7 @@ from mapreduce.batches.pairs import (
 )
 from mapreduce.job.calls import Pair
 from mapreduce.runners.parallel.codec import decoded as decoded_json
+from mapreduce.runners.parallel.coders import fast_decoder, load_ordered, unordered
 from mapreduce.runners.parallel.gathered import cut, divided, grouped, key_of
 from mapreduce.runners.parallel.merge import Range
 from mapreduce.support.records import shown
@@ -127,12 +126,18 @@ class Groups:
             deque(values, 0)
 
     def of_lines(
-        self, ranges: Iterable[Range], read: Read, is_ours: bool = False, fields: int = 1
+        self,
+        ranges: Iterable[Range],
+        read: Read,
+        is_ours: bool = False,
+        fields: int = 1,
+        is_ordered: bool = False,
     ) -> Iterator[Group]:
         """Groups of lines, by a protocol that codes key and value each by itself, or as text.
 
         ``is_ours``: Whether all lines are of mrjob's JSON, as a task has written it. ``fields``:
-        Those of the ranges' keys; the protocol's key is the first.
+        Those of the ranges' keys; the protocol's key is the first. ``is_ordered``: Whether values
+        are ordered pickles.
         """
         protocol: Any = getattr(read, "__self__", None)
         are_texts = is_text(read)
@@ -142,7 +147,9 @@ class Groups:
 
         def values_of(rests: Iterable[str]) -> Iterator[Any]:
             for rest in rests:
-                if not rest:
+                if is_ordered:
+                    yield load_ordered(rest)
+                elif not rest:
                     # There is no TAB: the protocol has its own value, or error.
                     self._unread = (self._text() or "").encode("latin-1")
                     _, value = read(self._unread)
@@ -151,15 +158,17 @@ class Groups:
                 else:
                     yield decode(rest[1:].rstrip("\r").encode("latin-1"))
 
+        def decode_values(rests: list[str]) -> list[Any] | None:
+            if is_ordered:
+                return unordered(rests)
+            return decode_all(list(map(itemgetter(slice(1, None)), rests))) if all(rests) else None
+
         def decoded(found: Range) -> Iterator[Range]:
             for texts, lists in _parts(found):
                 joined = "".join(chain(texts, *lists)) if are_texts else ""
                 if fields > 1 or not joined.isascii() or "\r" in joined:
                     texts, lists = _by_first_field(texts, lists, are_texts)
-                rests = list(chain.from_iterable(lists))
-                values = (
-                    decode_all(list(map(itemgetter(slice(1, None)), rests))) if all(rests) else None
-                )
+                values = decode_values(list(chain.from_iterable(lists)))
                 if values is None:
                     for text, some in zip(texts, lists, strict=True):
                         yield Range([text], [values_of(some)], is_streamed=True)
@@ -176,31 +185,6 @@ class Groups:
         for self._key in texts:
             keys.append(loads(self._key.encode("latin-1")))
         return keys
-
-    def of_pickles(self, ranges: Iterable[Range], read: Read) -> Iterator[Group]:
-        """Groups of pairs that were gathered by their pickles."""
-        protocol: Any = getattr(read, "__self__", None)
-
-        def unpickled(found: Range) -> Iterator[Range]:
-            texts, lists, is_streamed = found
-            values = None
-            if not is_streamed:
-                with contextlib.suppress(Exception):
-                    waiting = list(chain.from_iterable(lists))
-                    values = list(
-                        map(pickle.loads, chain.from_iterable(waiting))
-                        if set(map(type, waiting)) == {tuple}
-                        else map(_loaded, waiting)
-                    )
-            if values is not None:
-                yield Range(texts, list(cut(values, list(accumulate(map(len, lists))))))
-                return
-            # One by one: of an error, the key is known.
-            for text, some in zip(texts, lists, strict=True):
-                yield Range([text], [map(_loaded, some)], is_streamed=True)
-
-        keys_of = partial(self._keys_of, fast_decoder(read), protocol._loads)
-        return self.of(chain.from_iterable(map(unpickled, ranges)), keys_of)
 
     def pairs(self, lines: Iterable[bytes], read: Read) -> Iterator[Pair]:
         """Pairs of sorted lines."""
@@ -224,11 +208,6 @@ class Groups:
         self._key = None
 
 
-def _loaded(value: Any) -> Any:
-    """The object of a value that may wait as its pickle."""
-    return pickle.loads(*value) if type(value) is tuple else value  # noqa: S301
-
-
 def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:
     """Keys with their lists, or parts of one that is streamed, as are decoded together."""
     start = used = 0
@@ -244,19 +223,22 @@ def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:
         if part:
             yield texts, [part]
         return
-    for stop, values in enumerate(lists, 1):
-        used += sum(map(len, values))
-        if used > _TOGETHER:
-            yield texts[start:stop], lists[start:stop]
-            start, used = stop, 0
-    yield texts[start:], lists[start:]
+    ends = list(accumulate(map(len, lists)))
+    sizes = list(accumulate(map(len, chain.from_iterable(lists)), initial=0))
+    while start < len(lists):
+        before = sizes[ends[start - 1] if start else 0]
+        values = bisect_right(sizes, before + _TOGETHER) - 1
+        stop = max(start + 1, bisect_right(ends, values))
+        yield texts[start:stop], lists[start:stop]
+        start = stop
 
 
 def _by_first_field(
     texts: list[str], lists: list[list[str]], are_texts: bool
 ) -> tuple[list[str], list[list[str]]]:
     """Lines by what is before their first TAB; if they are texts, all as UTF-8."""
-    lines = [text + value for text, values in zip(texts, lists, strict=True) for value in values]
+    each = chain.from_iterable(map(repeat, texts, map(len, lists)))
+    lines = list(map(add, each, chain.from_iterable(lists)))
     if are_texts:
         lines = list(map(_utf8, map(str.rstrip, lines, repeat("\r"))))
     return grouped(*divided(lines))

@@ -16,7 +16,6 @@ from mrjob.protocol import TextValueProtocol
 from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
 from mapreduce.batches.pairs import (
     Read,
-    coder,
     decode_lines,
     is_json,
     is_keyed,
@@ -27,12 +26,12 @@ from mapreduce.batches.pairs import (
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
+from mapreduce.runners.parallel.coders import coder
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.gathered import (
     Gathered,
     GatheredLines,
-    GatheredPickles,
     GatheredTexts,
 )
 from mapreduce.runners.parallel.groups import Groups, lines_of
@@ -145,8 +144,7 @@ class Task:
         if spec["frames"]:
             return self._map_frames(job, read, write)
         pairs = iter(self._watched(mapped(job, self._step, self._input(job, read))))
-        objects = spec["objects"] and self._is_plain(job, "reducer", write, is_json, is_pickle)
-        writer = self._writer(write, objects)
+        writer = self._writer(write, job)
         if spec["combiner"]:
             self._combine(job, pairs, writer, write)
         else:
@@ -215,7 +213,8 @@ class Task:
         output.close()
         return output.result
 
-    def _writer(self, write: Any, objects: bool = False) -> Writer:
+    def _writer(self, write: Any, job: Any = None) -> Writer:
+        """What takes the output; of a map task, ``job`` is what will take it."""
         spec, target = self._spec, Target(*self._spec["target"])
         if spec["kind"] != "map" or not spec["partitions"]:
             return LineWriter(target, write, Partitioning(1), _OUTPUT_BYTES)
@@ -223,25 +222,24 @@ class Task:
         if not spec["columns"]:
             return LineWriter(target, write, how, size)
         output = SegmentWriter(target, how.partitions)
-        if objects:
-            kind = Gathered if is_json(write) else GatheredPickles
-            return ColumnWriter(output, how, kind(write), size)
-        if codes := coder(write):
+        if job and self._exchanges(job, write, is_json) and not spec["sort_values"]:
+            return ColumnWriter(output, how, Gathered(write), size)
+        if codes := job and coder(write, self._exchanges(job, write, is_pickle)):
             texts = GatheredTexts(write, codes, spec["sort_values"], how.key_fields)
             return ColumnWriter(output, how, texts, size)
         gathered = GatheredLines(how.key_fields, spec["sort_values"])
         return ColumnWriter(output, how, gathered, size, write)
 
-    def _is_plain(self, job: Any, mrc: str, write: Any, *kinds: Callable[[Any], bool]) -> bool:
-        """Whether a combiner or reducer takes the objects that would come of mrjob's protocols.
+    def _exchanges(self, job: Any, write: Any, kind: Callable[[Any], bool]) -> bool:
+        """Whether mapper and reducer exchange what is no line, as a kind of protocols allows."""
+        return self._spec["objects"] and self._is_plain(job, "reducer", write, kind)
 
-        ``kinds``: Of the protocols; JSON if there is none.
-        """
+    def _is_plain(self, job: Any, mrc: str, write: Any, kind: Callable[[Any], bool]) -> bool:
+        """Whether a combiner or reducer takes the objects that would come of mrjob's protocols."""
         read, _ = job.pick_protocols(self._step, mrc)
         if getattr(job._get_step(self._step, object), f"{mrc}_batch", None):
             return False
-        is_plain = any(kind(write) and kind(read) for kind in kinds or (is_json,))
-        return is_plain and not is_overridden(type(job), mrc) and not self._spec["sort_values"]
+        return kind(write) and kind(read) and not is_overridden(type(job), mrc)
 
     def _combine(self, job: Any, pairs: Iterator[Pair], writer: Writer, write: Any) -> None:
         """Gather a mapper's pairs by key, and combine them before they are written."""
@@ -250,8 +248,8 @@ class Task:
             writer.write_pairs([(keys, values)])
 
         limit, more, first = self._spec["buffer_bytes"], True, True
-        is_plain = self._is_plain(job, "combiner", write)
         sort_values = self._spec["sort_values"]
+        is_plain = not sort_values and self._is_plain(job, "combiner", write, is_json)
         gathered: Any = Gathered(write, beside) if is_plain else GatheredLines(1, sort_values)
         items: Any = pairs if is_plain else write_lines(write, pairs, beside)
         while more:
@@ -318,13 +316,13 @@ class Task:
             pairs = self._groups.pairs(chain.from_iterable(lists), read)
             return self._apply_to_pairs(job, "reducer", pairs)
         found = self._ranges(segments)
+        is_ordered = False
         if spec["objects"]:
             _, written = job.pick_protocols(self._step, "mapper")
-            if self._is_plain(job, "reducer", written):
+            if self._exchanges(job, written, is_json) and not spec["sort_values"]:
                 return call(job, "reducer", self._step, self._groups.of(found, decoded))
-            if self._is_plain(job, "reducer", written, is_pickle):
-                return call(job, "reducer", self._step, self._groups.of_pickles(found, read))
-        return self._apply(job, "reducer", found, read)
+            is_ordered = self._exchanges(job, written, is_pickle)
+        return self._apply(job, "reducer", found, read, is_ordered)
 
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
@@ -343,14 +341,17 @@ class Task:
             return None
         return "lines" if self._spec["sort_values"] else "keys"
 
-    def _apply(self, job: Any, mrc: str, found: Iterable[Range], read: Read) -> Iterator[Pair]:
-        """Pairs that a combiner or reducer makes of groups of lines."""
+    def _apply(
+        self, job: Any, mrc: str, found: Iterable[Range], read: Read, is_ordered: bool = False
+    ) -> Iterator[Pair]:
+        """Pairs that a combiner or reducer makes of groups of lines, or of ordered pickles."""
         if (is_keyed(read) or is_text(read)) and not is_overridden(type(job), mrc):
             fields = 1 if mrc == "combiner" else self._how.key_fields
             # A step without a mapper has no protocols of one.
             is_ours = self._spec["objects"] and is_json(read)
             is_ours = is_ours and is_json(job.pick_protocols(self._step, "mapper")[1])
-            return call(job, mrc, self._step, self._groups.of_lines(found, read, is_ours, fields))
+            groups = self._groups.of_lines(found, read, is_ours, fields, is_ordered)
+            return call(job, mrc, self._step, groups)
         return self._apply_to_pairs(job, mrc, self._groups.pairs(lines_of(found), read))
 
     def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:

@@ -14,7 +14,6 @@ from mapreduce.batches import pairs
 from mapreduce.batches.pairs import (
     Decoder,
     arrow_layout,
-    coder,
     decode_lines,
     encode_columns,
     is_columns,
@@ -366,19 +365,6 @@ class TestOnePair:
         protocol = mrjob_protocol.TextProtocol()
         write = line_writer(protocol.write)
         assert [write(*pair) for pair in pairs] == [protocol.write(*pair) + b"\n" for pair in pairs]
-
-    @given(st.lists(KEYS | st.sampled_from(["\\u0100", "\u0100", "\t\n"])))
-    @example([])
-    @example([""])
-    @pytest.mark.parametrize("protocol", [JSON, mrjob_protocol.PickleProtocol()])
-    def test_coder(self, protocol, values):
-        codes = coder(protocol.write)
-        found = codes.texts([codes.kinds.get(type(value), codes.dumps)(value) for value in values])
-        assert [text.encode("latin-1") for text in found] == list(map(protocol._dumps, values))
-
-    @pytest.mark.parametrize("kind", [Compact, Shouting, mrjob_protocol.TextProtocol])
-    def test_other_protocols_have_no_coder(self, kind):
-        assert coder(kind().write) is None
 
     def test_line_writer_fails_like_the_protocol(self):
         with pytest.raises(TypeError, match="not JSON serializable"):

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import marshal
+import pickle
 import sys
 from collections import defaultdict
 from itertools import groupby, islice
@@ -23,7 +24,7 @@ from mrjob.protocol import (
 from odd_values import odd
 
 from hdfs_utils.errors import StorageError
-from mapreduce.batches.pairs import coder, is_json, pickled_strings
+from mapreduce.batches.pairs import is_json
 from mapreduce.runners.parallel import columns, gathered, groups as groups_module, merge
 from mapreduce.runners.parallel.codec import (
     MARSHAL,
@@ -31,13 +32,20 @@ from mapreduce.runners.parallel.codec import (
     kept,
     packed as packed_values,
     unpacked,
+    write_lines,
+)
+from mapreduce.runners.parallel.coders import (
+    coder,
+    load_ordered,
+    ordered,
+    pickled_strings,
+    unordered,
 )
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import (
     Gathered,
     GatheredLines,
-    GatheredPickles,
     GatheredTexts,
     key_of,
 )
@@ -215,8 +223,8 @@ def change(value):
 def packed(folder, pairs, how=Partitioning(1), limit=1 << 18, write=STANDARD):  # noqa: B008
     """The segments of some pairs, of the one partition or of each."""
     output = SegmentWriter(Target(str(folder / "out")), how.partitions)
-    kind = Gathered if is_json(write) else GatheredPickles
-    writer = ColumnWriter(output, how, kind(write), limit)
+    home = Gathered(write) if is_json(write) else GatheredTexts(write, coder(write, True), False)
+    writer = ColumnWriter(output, how, home, limit)
     try:
         writer.write_pairs(iter(pairs))
     finally:
@@ -271,7 +279,9 @@ def test_groups_are_those_of_mrjobs_lines(
             assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
             assert all(hash_partition(key.encode(), 2) == number for key, _ in of_part)
             for key, values in of_part:
-                found[key] += map(exactly, map(groups_module._loaded, values))
+                found[key] += map(
+                    exactly, values if is_json(protocol.write) else map(load_ordered, values)
+                )
     assert found == expected
 
 
@@ -288,7 +298,7 @@ def test_a_pickle_gives_back_what_a_value_shares_and_no_more(tmp_path):
     pairs = [("a", [name, name]), ("a", name), ("a", (name,)), ("a", {name: 1})]
     segments = packed(tmp_path, pairs, write=PickleProtocol().write)
     parts = ranges(segments, 1 << 20, False)
-    groups = Groups().of_pickles(parts, PickleProtocol().read)
+    groups = Groups().of_lines(parts, PickleProtocol().read, is_ordered=True)
     (((first, second), *others),) = [list(values) for _, values in groups]
     assert first is second
     strings = [first, others[0], *others[1], *others[2]]
@@ -323,17 +333,85 @@ def test_values_of_lines_are_as_mrjob_reads_them(
         output = SegmentWriter(Target(str(tmp_path_factory.mktemp("out") / "out")), 1)
         write = protocol().write
         home, lines_by = GatheredLines(fields, sort_values), write
-        if has_texts and (codes := coder(write)):
+        if has_texts and (codes := coder(write, fields == 1)):
             home, lines_by = GatheredTexts(write, codes, sort_values, fields), None
         writer = ColumnWriter(output, Partitioning(1), home, limit, lines_by)
         writer.write_pairs(line[-1] for line in lines)
         writer.close()
         found = ranges(output.segments[0], memory, sort_values)
-        groups = Groups().of_lines(found, protocol().read, fields=fields)
+        is_ordered = lines_by is None and protocol is PickleProtocol
+        groups = Groups().of_lines(found, protocol().read, fields=fields, is_ordered=is_ordered)
         values = [exactly(value) for _, values in groups for value in values]
     # Sorts are stable.
     lines.sort(key=itemgetter(0, 1) if sort_values or fields > 1 else itemgetter(0))
     assert values == [value for _, _, value, _ in lines]
+
+
+odd_texts = st.text("aé\t\n\r\x01\\\"'*)ÿ\ud800", max_size=3)
+objects = (
+    odd_texts | st.integers(-1, 11) | st.none() | st.lists(odd_texts | st.floats(), max_size=2)
+)
+
+
+@pytest.mark.parametrize("kind", [StandardJSONProtocol, PickleProtocol, ReprProtocol, TextProtocol])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "ab", "a\x01", "a\tb", "", 1, None]) | objects, objects)
+    ),
+    st.sampled_from([1, 2, 3]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_pairs_without_lines_come_as_their_lines(kind, pairs, fields, sort_values, in_rows):
+    write = kind().write
+    is_ordered = kind is PickleProtocol
+    fields = 1 if is_ordered else fields
+    with contextlib.suppress(TypeError, ValueError, AttributeError):  # not all is text
+        list(map(write, *zip(*pairs, strict=True)))
+        pairs = pairs * 3
+    errors, found = [], []
+    lines = GatheredLines(fields, sort_values)
+    texts = GatheredTexts(write, coder(write, is_ordered), sort_values, fields)
+    for home in (texts, lines):
+        source = iter(pairs)
+        items = source if home is texts else write_lines(write, source)
+        with mock.patch.object(gathered, "_LOOK", 0 if in_rows else 1 << 14):
+            try:
+                home.fill(items, 1 << 20)
+                errors.append(None)
+            except (TypeError, ValueError, AttributeError) as error:
+                errors.append((type(error), str(error), len(list(source))))
+        found.append(home.take_groups())
+    assert errors[0] == errors[1]
+    if is_ordered:
+        found[0][1][:] = [[f"\t{_escaped(value)}" for value in values] for values in found[0][1]]
+    if errors[0] is None:
+        assert found[0] == found[1]
+
+
+def _escaped(text):
+    return PickleProtocol()._dumps(load_ordered(text)).decode()
+
+
+def test_other_protocols_have_no_coder():
+    class Shouting(ReprProtocol):
+        def _dumps(self, value):
+            return super()._dumps(value).upper()
+
+    assert coder(Shouting().write) is None
+    # Where others take their lines.
+    assert coder(PickleProtocol().write) is None
+
+
+@given(st.lists(objects))
+def test_ordered_pickles_sort_as_their_lines(values):
+    lines = [PickleProtocol()._dumps(value) for value in values]
+    texts = ordered([v if type(v) is str else pickle.dumps(v) for v in values])
+    by_text = sorted(range(len(values)), key=texts.__getitem__)
+    assert by_text == sorted(range(len(values)), key=lines.__getitem__)
+    assert [exactly(v) for v in unordered(list(map("\t".__add__, texts)))] == [
+        *map(exactly, values)
+    ]
 
 
 texts_of_lines = st.lists(
