@@ -5,7 +5,9 @@ import pytest
 
 import mapreduce
 
-triton = pytest.importorskip("tritonclient.http", reason="needs tritonclient[http]")
+triton = pytest.importorskip(
+    "tritonclient.http", reason="needs Triton's client: pip install 'gradreduce[triton]'"
+)
 
 
 @pytest.fixture
