@@ -32,8 +32,12 @@ _MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
 if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & {*os.environ}:
     os.environ["GRADREDUCE_TESTS_DISK"] = tempfile.gettempdir()
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
-        folder = _MEMORY / f"pytest-{os.getuid()}"
-        folder.mkdir(exist_ok=True)
+        # What an earlier session has left, as the folders of tests that failed, goes now.
+        for left in _MEMORY.glob(f"pytest-{os.getuid()}-*"):
+            if not Path("/proc", left.name.rpartition("-")[2]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        folder = _MEMORY / f"pytest-{os.getuid()}-{os.getpid()}"
+        folder.mkdir()
         # As the one on the disk: some tests become another user.
         folder.chmod(0o1777)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
