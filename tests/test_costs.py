@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
-import pytest
-
 import costs
+from quick import cases
 
 TESTS = Path(__file__).parent
 
 
-@pytest.mark.parametrize(
-    ("seconds", "slowness", "is_over"),
-    [(7.4, 1, False), (7.6, 1, True), (14, 2, False), (16, 2, True), (7.6, 0.2, True)],
+@cases(
+    "seconds, slowness, is_over",
+    (7.4, 1, False),
+    (7.6, 1, True),
+    (14, 2, False),
+    (16, 2, True),
+    (7.6, 0.2, True),
 )
 def test_a_slower_machine_has_more_time(seconds, slowness, is_over):
     why = costs.over("tests/a.py::test_b[c]", seconds, slowness)

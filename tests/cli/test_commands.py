@@ -312,8 +312,7 @@ def test_missing_and_wrong_inputs(data, run, tmp_path, refused):
     assert "is not a run" in refused(66, "resume", tmp_path)
     assert "is not a run" in refused(66, "evaluate", tmp_path, data / "test")
     # Its client starts a Java machine.
-    said = fails(74, "evaluate", "hdfs://127.0.0.1:1/run", data / "test")
-    assert "does not answer" in said
+    assert "does not answer" in fails(74, "evaluate", "hdfs://127.0.0.1:1/run", data / "test")
     assert "does not exist" in refused(66, "evaluate", run, tmp_path / "no")
     assert "already contains a run" in refused(73, "train", data / "train", "--run", run)
     assert "exists and is not a run" in refused(73, "train", data / "train", "--run", data)

@@ -182,8 +182,7 @@ def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
         ["train", data / "train", "--run", small_disk / "run"],
         ["data", "digits", small_disk / "digits"],
     ):
-        said = fails(73, *command)
-        assert "Read-only file system" in said
+        assert "Read-only file system" in fails(73, *command)
 
 
 # Damaged files of the run

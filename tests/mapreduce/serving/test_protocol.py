@@ -14,6 +14,7 @@ import pytest
 import mapreduce
 from mapreduce.inference.predictor import CLASSES
 from mapreduce.serving import http, tables
+from quick import cases
 
 KINDS, CONV, TABLE = (f"/v2/models/{name}/infer" for name in ("kinds", "conv", "table-0"))
 ROW = {"x": 0.5, "town": "Ulm", "ok": True, "day": "2024-05-06"}
@@ -68,8 +69,7 @@ def test_stored_numbers_are_scaled(service):
     expected = model.predict(scaled, probabilities=True).ravel().tolist()
     for values, kind in ((rows, "UINT8"), (scaled, "FP32")):
         body = tensor(kind, [3, 144], values.ravel().tolist())
-        found = np.array(probabilities(service.ask(CONV, body)), np.float32)
-        assert found.tolist() == expected
+        assert np.array(probabilities(service.ask(CONV, body)), np.float32).tolist() == expected
     body = tensor("UINT8", [1, 130], [1] * 130)
     assert "not known" in told(service.ask("/v2/models/mlp/infer", body), 400)["error"]
 
@@ -119,90 +119,85 @@ def test_a_row_that_would_be_left_out_is_named(service):
 
 @pytest.mark.parametrize("rows", [3, 200])
 def test_many_rows_are_read_beside_the_loop(service, rows):
-    found = told(service.ask(KINDS, {"rows": [ROW] * rows}))
-    assert found["outputs"][1]["shape"] == [rows, 2]
+    assert told(service.ask(KINDS, {"rows": [ROW] * rows}))["outputs"][1]["shape"] == [rows, 2]
     wrong = {"rows": [ROW] * (rows - 1) + [{**ROW, "x": "word"}]}
     assert f"row {rows}, column x" in told(service.ask(KINDS, wrong), 400)["error"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "said"),
-    [
-        (KINDS, b"", "not JSON"),
-        (KINDS, b"[" * 100_000, "depth"),
-        (KINDS, b'{"rows": [{"x": NaN}]}', "not JSON"),
-        (KINDS, b'{"rows": [{"x": 1e400}]}', "infinity"),
-        (KINDS, b'{"rows": [{"town": "\\ud800"}]}', "surrogate"),
-        (KINDS, [], "an object, found []"),
-        (KINDS, {}, "inputs"),
-        (KINDS, {"rows": []}, "at least one row"),
-        (KINDS, {"rows": [3]}, "a list of objects"),
-        (KINDS, {"rows": [ROW, {**ROW, "z": 1}]}, "row 2: expected the same names"),
-        (KINDS, {"rows": [{**ROW, "z": 1}]}, "extra: z"),
-        (KINDS, {"rows": [{"x": 1}]}, "missing: town, ok, day"),
-        (KINDS, {"rows": [{**ROW, "x": True}]}, "column x: expected numbers"),
-        (KINDS, {"rows": [{**ROW, "x": 1e308 * 10}]}, "not JSON"),
-        (KINDS, {"rows": [{**ROW, "x": [1]}]}, "row 1, column x: expected a number, a text"),
-        (KINDS, {"rows": [{**ROW, "town": {}}]}, "column town"),
-        (
-            KINDS,
-            {"rows": [{**ROW, "town": 1}, ROW]},
-            "row 2, column town: expected numbers, found 'Ulm'",
-        ),
-        (KINDS, {"rows": [{**ROW, "ok": "perhaps"}]}, "column ok"),
-        (KINDS, {"rows": [{**ROW, "day": "tomorrow"}]}, "column day"),
-        (KINDS, {"rows": [ROW], "id": 3}, "id: expected a text"),
-        (KINDS, {"rows": [ROW], "outputs": [{"name": "x"}]}, "outputs[0]"),
-        (KINDS, {"rows": [ROW], "parameters": 3}, "parameters"),
-        (CONV, {"rows": [ROW]}, "not trained on a table"),
-        (CONV, tensor("FP32", [1, 144], [1e39] * 144), "feature 1: expected a finite number"),
-        (CONV, tensor("UINT8", [1, 144], [256] * 144), "0 to 255"),
-        (CONV, tensor("INT64", [1, 144], [2**63] * 144), "as INT64 has them"),
-        (CONV, tensor("INT8", [1, 144], [1.5] * 144), "elements that are INT8"),
-        (CONV, tensor("FP32", [1, 144], [True] * 144), "elements that are FP32, found True"),
-        (CONV, tensor("FP32", [1, 144], [None] * 144), "numbers"),
-        (CONV, tensor("BYTES", [1, 144], ["a"] * 144), "numbers"),
-        (CONV, tensor("FP33", [1, 144], [1] * 144), "datatype"),
-        (CONV, tensor([], [1, 144], [1] * 144), "datatype"),
-        (CONV, tensor("FP32", [-1, 144], [1] * 144), "shape"),
-        (CONV, tensor("FP32", [1.5, 144], [1] * 144), "shape"),
-        (CONV, tensor("FP32", [True, 144], [1] * 144), "shape"),
-        (CONV, tensor("FP32", [], []), "shape"),
-        (CONV, tensor("FP32", [0, 144], []), "at least one row"),
-        (CONV, tensor("FP32", [9, *[2**31 - 1] * 9], [1]), "elements for the shape"),
-        (CONV, tensor("FP32", [1, 143], [1] * 143), "[rows, 144] or [rows, 1, 12, 12]"),
-        (CONV, tensor("FP32", [2, 144], [[1] * 143, [1] * 145]), "lists of the lengths"),
-        (CONV, tensor("FP32", [2, 144], [[1] * 144, "a" * 144]), "lists of the lengths"),
-        (CONV, tensor("FP32", [1, 144], 3), "a list"),
-        (CONV, tensor("FP32", [1, 144], [1], parameters={"binary_data_size": -1}), "0 to 0"),
-        (CONV, tensor("FP32", [1, 144], [1], parameters={"shared_memory_region": 1}), "offered"),
-        ("/v2/models/lstm/infer", tensor("FP32", [1, 7, 5], [1] * 35), "[rows, 6, 5]"),
-        ("/v2/models/embedding/infer", tensor("INT32", [1, 5], [9] * 5), "is 9.0"),
-        (TABLE, {"inputs": tensor("FP64", [2], [1, 2])["inputs"] * 2}, "each name once"),
-    ],
+@cases(
+    "path, body, said",
+    (KINDS, b"", "not JSON"),
+    (KINDS, b"[" * 100_000, "depth"),
+    (KINDS, b'{"rows": [{"x": NaN}]}', "not JSON"),
+    (KINDS, b'{"rows": [{"x": 1e400}]}', "infinity"),
+    (KINDS, b'{"rows": [{"town": "\\ud800"}]}', "surrogate"),
+    (KINDS, [], "an object, found []"),
+    (KINDS, {}, "inputs"),
+    (KINDS, {"rows": []}, "at least one row"),
+    (KINDS, {"rows": [3]}, "a list of objects"),
+    (KINDS, {"rows": [ROW, {**ROW, "z": 1}]}, "row 2: expected the same names"),
+    (KINDS, {"rows": [{**ROW, "z": 1}]}, "extra: z"),
+    (KINDS, {"rows": [{"x": 1}]}, "missing: town, ok, day"),
+    (KINDS, {"rows": [{**ROW, "x": True}]}, "column x: expected numbers"),
+    (KINDS, {"rows": [{**ROW, "x": 1e308 * 10}]}, "not JSON"),
+    (KINDS, {"rows": [{**ROW, "x": [1]}]}, "row 1, column x: expected a number, a text"),
+    (KINDS, {"rows": [{**ROW, "town": {}}]}, "column town"),
+    (
+        KINDS,
+        {"rows": [{**ROW, "town": 1}, ROW]},
+        "row 2, column town: expected numbers, found 'Ulm'",
+    ),
+    (KINDS, {"rows": [{**ROW, "ok": "perhaps"}]}, "column ok"),
+    (KINDS, {"rows": [{**ROW, "day": "tomorrow"}]}, "column day"),
+    (KINDS, {"rows": [ROW], "id": 3}, "id: expected a text"),
+    (KINDS, {"rows": [ROW], "outputs": [{"name": "x"}]}, "outputs[0]"),
+    (KINDS, {"rows": [ROW], "parameters": 3}, "parameters"),
+    (CONV, {"rows": [ROW]}, "not trained on a table"),
+    (CONV, tensor("FP32", [1, 144], [1e39] * 144), "feature 1: expected a finite number"),
+    (CONV, tensor("UINT8", [1, 144], [256] * 144), "0 to 255"),
+    (CONV, tensor("INT64", [1, 144], [2**63] * 144), "as INT64 has them"),
+    (CONV, tensor("INT8", [1, 144], [1.5] * 144), "elements that are INT8"),
+    (CONV, tensor("FP32", [1, 144], [True] * 144), "elements that are FP32, found True"),
+    (CONV, tensor("FP32", [1, 144], [None] * 144), "numbers"),
+    (CONV, tensor("BYTES", [1, 144], ["a"] * 144), "numbers"),
+    (CONV, tensor("FP33", [1, 144], [1] * 144), "datatype"),
+    (CONV, tensor([], [1, 144], [1] * 144), "datatype"),
+    (CONV, tensor("FP32", [-1, 144], [1] * 144), "shape"),
+    (CONV, tensor("FP32", [1.5, 144], [1] * 144), "shape"),
+    (CONV, tensor("FP32", [True, 144], [1] * 144), "shape"),
+    (CONV, tensor("FP32", [], []), "shape"),
+    (CONV, tensor("FP32", [0, 144], []), "at least one row"),
+    (CONV, tensor("FP32", [9, *[2**31 - 1] * 9], [1]), "elements for the shape"),
+    (CONV, tensor("FP32", [1, 143], [1] * 143), "[rows, 144] or [rows, 1, 12, 12]"),
+    (CONV, tensor("FP32", [2, 144], [[1] * 143, [1] * 145]), "lists of the lengths"),
+    (CONV, tensor("FP32", [2, 144], [[1] * 144, "a" * 144]), "lists of the lengths"),
+    (CONV, tensor("FP32", [1, 144], 3), "a list"),
+    (CONV, tensor("FP32", [1, 144], [1], parameters={"binary_data_size": -1}), "0 to 0"),
+    (CONV, tensor("FP32", [1, 144], [1], parameters={"shared_memory_region": 1}), "offered"),
+    ("/v2/models/lstm/infer", tensor("FP32", [1, 7, 5], [1] * 35), "[rows, 6, 5]"),
+    ("/v2/models/embedding/infer", tensor("INT32", [1, 5], [9] * 5), "is 9.0"),
+    (TABLE, {"inputs": tensor("FP64", [2], [1, 2])["inputs"] * 2}, "each name once"),
 )
 def test_bad_requests_are_refused(service, path, body, said):
     assert said in told(service.ask(path, body), 400)["error"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "status", "said"),
-    [
-        ({"Inference_Header_Content_Length": 3}, b"{}", 400, "at most the 2 bytes"),
-        ({"Inference_Header_Content_Length": "+2"}, b"{}", 400, "found '+2'"),
-        ({"Inference_Header_Content_Length": 2}, b"{}more", 400, "inputs"),
-        ({"Content_Encoding": "br"}, b"{}", 415, "gzip or deflate"),
-        ({"Content_Encoding": "gzip"}, b"{}", 400, "unpacked"),
-        ({"Content_Encoding": "gzip"}, gzip.compress(b"{}", mtime=0)[:-1], 400, "all of it"),
-        ({"Content_Encoding": "gzip"}, gzip.compress(b"{}", mtime=0) * 2, 400, "one stream"),
-        ({"Content_Encoding": "deflate"}, zlib.compress(b" " * (1 << 24)), 413, "1,048,576"),
-        ({}, b" " * ((1 << 20) + 1), 413, "in binary"),
-        ({"Content_Type": "text/csv"}, b"", 400, "the file is empty"),
-        ({"Content_Type": "text/csv"}, b"a,b\n1,2\n", 400, "missing: x, town, ok, day"),
-        ({"Content_Type": ARROW}, b"abc", 400, "no Arrow stream"),
-        ({"Content_Type": ARROW}, stream(pa.table({"x": [1.0]}))[:-40], 400, "no Arrow stream"),
-        ({"Host": "evil.example"}, b"{}", 403, "--host"),
-    ],
+@cases(
+    "headers, body, status, said",
+    ({"Inference_Header_Content_Length": 3}, b"{}", 400, "at most the 2 bytes"),
+    ({"Inference_Header_Content_Length": "+2"}, b"{}", 400, "found '+2'"),
+    ({"Inference_Header_Content_Length": 2}, b"{}more", 400, "inputs"),
+    ({"Content_Encoding": "br"}, b"{}", 415, "gzip or deflate"),
+    ({"Content_Encoding": "gzip"}, b"{}", 400, "unpacked"),
+    ({"Content_Encoding": "gzip"}, gzip.compress(b"{}", mtime=0)[:-1], 400, "all of it"),
+    ({"Content_Encoding": "gzip"}, gzip.compress(b"{}", mtime=0) * 2, 400, "one stream"),
+    ({"Content_Encoding": "deflate"}, zlib.compress(b" " * (1 << 24)), 413, "1,048,576"),
+    ({}, b" " * ((1 << 20) + 1), 413, "in binary"),
+    ({"Content_Type": "text/csv"}, b"", 400, "the file is empty"),
+    ({"Content_Type": "text/csv"}, b"a,b\n1,2\n", 400, "missing: x, town, ok, day"),
+    ({"Content_Type": ARROW}, b"abc", 400, "no Arrow stream"),
+    ({"Content_Type": ARROW}, stream(pa.table({"x": [1.0]}))[:-40], 400, "no Arrow stream"),
+    ({"Host": "evil.example"}, b"{}", 403, "--host"),
 )
 def test_bad_bodies_are_refused(service, headers, body, status, said):
     assert said in told(service.ask(KINDS, body, **headers), status)["error"]
@@ -215,13 +210,10 @@ def test_streams_that_waste_memory_are_refused(service):
     names = pa.table({"x": pa.array(["a"] * 9).dictionary_encode()})
     dictionary = stream(names, options=options)
     for body in (packed, dictionary):
-        found = told(service.ask(KINDS, body, Content_Type=ARROW), 400)["error"]
-        assert "not compressed" in found
+        assert "not compressed" in told(service.ask(KINDS, body, Content_Type=ARROW), 400)["error"]
     nothing = pa.table({"x": pa.nulls(tables.MOST_ROWS + 1)})
-    assert (
-        "at most 100,000"
-        in told(service.ask(KINDS, stream(nothing), Content_Type=ARROW), 413)["error"]
-    )
+    said = told(service.ask(KINDS, stream(nothing), Content_Type=ARROW), 413)["error"]
+    assert "at most 100,000" in said
 
 
 def test_unknown_places_are_named(service):

@@ -151,8 +151,7 @@ class TestTrust:
         canary = tmp_path / "canary"
         (planted / "mine.py").write_text(f"open({str(canary)!r}, 'w')\n")
         for command in commands(run, tmp_path / "out"):
-            said = fails(2, *command, cwd=planted)
-            assert "--trust mine:" in said
+            assert "--trust mine:" in fails(2, *command, cwd=planted)
         for command in (["runs", "show", run], ["runs", "list", run.parent]):
             assert "mine:Mine:1,2" in programs.succeed(*command, cwd=planted)
         assert not canary.exists()

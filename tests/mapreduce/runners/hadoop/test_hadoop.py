@@ -753,7 +753,7 @@ if "DEBUG" in os.environ.get("HADOOP_ROOT_LOGGER", ""):
 sys.exit("Streaming Command Failed!")
 """
         arguments = [
-            *(sys.executable, "-c", program, "-D", "a.b=1", "-D", "mapreduce.job.reduces=four"),
+            *(sys.executable, "-c", program, "-D", "a.b=1", "-D", "mapreduce.job.reduces=four")
         ]
         client = Client(yarn, "tag", "step 1 of 1", arguments, os.environ)
         outcome = client.run(Program(arguments, os.environ))
