@@ -9,6 +9,7 @@ import naive
 from arrays import assert_sums, differences, normal
 from devices import SIMULATED
 from kernels import dispatch
+from quick import cases, pairwise
 
 pytestmark = pytest.mark.every_case
 
@@ -193,10 +194,7 @@ class TestScaleShift:
             z.reshape(-1)[4] = math.nan
         return z.astype(dtype), scale.astype(dtype) if scaled else None, shift.astype(dtype)
 
-    @pytest.mark.parametrize("relu", [False, True])
-    @pytest.mark.parametrize("scaled", [False, True])
-    @pytest.mark.parametrize("pool", [1, 2, 3])
-    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    @cases("shape, pool, scaled, relu", *pairwise(SHAPES, (1, 2, 3), (True, False), (True, False)))
     def test_against_naive(self, kernel, dtype, shape, pool, scaled, relu):
         z, scale, shift = self.operands(shape, dtype, scaled)
         rows, height, width, channels = shape

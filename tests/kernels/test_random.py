@@ -8,6 +8,7 @@ import pytest
 import naive
 from arrays import normal
 from kernels import dispatch
+from quick import cases, pairwise
 
 pytestmark = pytest.mark.every_case
 
@@ -31,11 +32,10 @@ class TestUniform:
 
 
 class TestDropout:
-    @pytest.mark.parametrize("shape", SHAPES)
-    @pytest.mark.parametrize(("key", "row"), PLACES)
-    @pytest.mark.parametrize("rate", [0, 0.25, 1 / 3, 0.9])
-    def test_against_naive(self, kernel, dtype, key, row, rate, shape):
+    @cases("shape, place, rate", *pairwise(SHAPES, PLACES, [0, 0.25, 1 / 3, 0.9]))
+    def test_against_naive(self, kernel, dtype, shape, place, rate):
         x, out = normal(1, shape, dtype), np.full(shape, np.nan, dtype)
+        key, row = place
         assert kernel("dropout")(x, key, row, rate, out) is out
         assert out.tobytes() == naive.dropout(x, key, row, rate).tobytes()
         assert kernel("dropout")(x, key, row, rate, x) is x
@@ -50,9 +50,8 @@ class TestDropout:
         assert (equal[0, 1] > 0, above[0, 1]) == (True, 0)
 
     def test_nan_is_seen_where_it_is_kept(self, kernel, dtype):
-        out = kernel("dropout")(
-            np.full((1, 60), np.nan, dtype), 1, 0, 0.5, np.empty((1, 60), dtype)
-        )
+        x, out = np.full((1, 60), np.nan, dtype), np.empty((1, 60), dtype)
+        out = kernel("dropout")(x, 1, 0, 0.5, out)
         kept = naive.dropout(np.ones((1, 60), dtype), 1, 0, 0.5) != 0
         assert np.array_equal(np.isnan(out), kept)
         assert not out[~kept].any()

@@ -104,14 +104,6 @@ class TestFormats:
                 writer.write_table(part)
         assert read_all(path)[0].equals(TABLE)
 
-    def test_csv_with_quoted_line_feeds(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("mapreduce.data.readers.csv.BLOCK_BYTES", 64)
-        rows = [(f'say "{n}",\n\nthen\n' if n % 3 else f"n{n}", n) for n in range(50)]
-        table = pa.table({"text": [row[0] for row in rows], "n": [row[1] for row in rows]})
-        path = tmp_path / "t.csv"
-        csv.write_csv(table, path)
-        assert read_all(path)[0].equals(table)
-
     def test_csv_of_a_header_alone(self, write):
         assert read_all(write("a,b\n", "t.csv")) == (None, 1)
 

@@ -174,11 +174,6 @@ def test_files_of_other_columns(write, first, second):
     assert caught.value.exit_code == 65
 
 
-def test_files_may_have_their_columns_in_another_order(write):
-    paths = [write("x,y,label\n1,2,a\n", "one.csv"), write("label,y,x\nb,3,4\n", "two.csv")]
-    assert decode(paths) == ([[1, 2], [4, 3]], ["a", "b"])
-
-
 def test_header_only_in_a_later_file(write):
     paths = [write("1,2\n3,4\n", "one.csv"), write("x,label\n1,2\n", "two.csv")]
     with pytest.raises(DataError, match=r"one\.csv, two\.csv, column 1: 3 of its 4 .*: 'x'"):
