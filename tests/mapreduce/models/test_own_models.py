@@ -1,5 +1,7 @@
 """Models of one's own that break the contract: what a training says before its first round."""
 
+import sys
+
 import pytest
 
 import datasets
@@ -165,10 +167,12 @@ class Mistaken(Squares):
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
+def data(tmp_path, monkeypatch, forgotten):
     (tmp_path / "own_squares.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
-    return datasets.blobs(tmp_path / "data").folder
+    yield datasets.blobs(tmp_path / "data").folder
+    # Its file goes with the folder.
+    sys.modules.pop("own_squares", None)
 
 
 PLAN = "--rounds", 3, "-r", "inline", "-q"
