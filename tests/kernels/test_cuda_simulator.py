@@ -18,11 +18,11 @@ TESTS = Path(__file__).parents[1]
 #: Suites, and how many tests of each there are at least. Images in float64 are left to test-long.
 LEAST = {
     "kernels/test_kernels.py": 200,
-    "kernels/test_images.py": 110,
+    "kernels/test_images.py": 55,
     "kernels/test_activations.py": 80,
     "kernels/test_cuda.py": 90,
     "kernels/test_linear.py": 50,
-    "kernels/test_random.py": 250,
+    "kernels/test_random.py": 85,
     "kernels/test_refused.py": 60,
     "kernels/test_sparse.py": 6,
     "mapreduce/models/test_networks_on_cuda.py": 6,
