@@ -228,7 +228,12 @@ def more(updates, state, params, step):
 
 def made(update):
     init = lambda params: {"mean": np.zeros_like(params)}
-    return elementwise(lambda given: [Transformation(init, update)])
+
+    def later(updates, state, params, step):
+        # The first step is tried before the training.
+        return update(updates, state, params, step) if step else (updates, state)
+
+    return elementwise(lambda given: [Transformation(init, later)])
 
 wide, lost, more = map(made, (wide, lost, more))
 """
