@@ -89,6 +89,17 @@ def refused(answer):
     return lambda code, *arguments: answer(code, *arguments).err
 
 
+@pytest.fixture(autouse=True)
+def _modules_of_removed_files(request):
+    """Forget the modules in the temporary folder of a test, which goes when the test passes."""
+    yield
+    if "tmp_path" in request.fixturenames:
+        folder = f"{request.getfixturevalue('tmp_path')}{os.sep}"
+        for name, module in [*sys.modules.items()]:
+            if str(getattr(module, "__file__", None)).startswith(folder):
+                del sys.modules[name]
+
+
 @pytest.fixture
 def forgotten(monkeypatch):
     """What a test trusts is forgotten when it ends."""

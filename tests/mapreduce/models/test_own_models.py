@@ -1,7 +1,5 @@
 """Models of one's own that break the contract: what a training says before its first round."""
 
-import sys
-
 import pytest
 
 import datasets
@@ -170,9 +168,7 @@ class Mistaken(Squares):
 def data(tmp_path, monkeypatch, forgotten):
     (tmp_path / "own_squares.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
-    yield datasets.blobs(tmp_path / "data").folder
-    # Its file goes with the folder.
-    sys.modules.pop("own_squares", None)
+    return datasets.blobs(tmp_path / "data").folder
 
 
 PLAN = "--rounds", 3, "-r", "inline", "-q"
