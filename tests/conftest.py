@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import contextlib
 import logging
 import os
 import secrets
@@ -59,6 +60,17 @@ def _no_silence():
     for name in ("mrjob", "mrjob.inline"):
         logging.getLogger(name).setLevel(logging.NOTSET)
     os.environ.pop(kernels.QUIET, None)
+
+
+@pytest.fixture(autouse=True)
+def _no_large_files(request):
+    """Removes what would fill the memory in which temporary files are; modules are imported on."""
+    yield
+    for folder, _, names in os.walk(request.node.funcargs.get("tmp_path", "")):
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_size > 1 << 20:
+                    path.unlink()
 
 
 @pytest.fixture
