@@ -101,18 +101,6 @@ def refused(answer):
     return lambda code, *arguments: answer(code, *arguments).err
 
 
-@pytest.fixture(autouse=True)
-def _modules_of_removed_files(request):
-    """Forget the modules in the temporary folder of a test, which goes when the test passes."""
-    has_folder = "tmp_path" in request.fixturenames
-    folder = f"{request.getfixturevalue('tmp_path')}{os.sep}" if has_folder else None
-    yield
-    if folder is not None:
-        for name, module in [*sys.modules.items()]:
-            if str(getattr(module, "__file__", None)).startswith(folder):
-                del sys.modules[name]
-
-
 @pytest.fixture
 def forgotten(monkeypatch):
     """What a test trusts is forgotten when it ends."""

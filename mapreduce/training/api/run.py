@@ -213,10 +213,11 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable
 
     Examples
     --------
+    >>> import mapreduce
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> run = train((X / 16, y), rounds=2, run=folder / "short", progress=False)
-    >>> open_run(run.path).model_sha256 == run.model_sha256
+    >>> run = mapreduce.train((X / 16, y), rounds=2, run=folder / "short", progress=False)
+    >>> mapreduce.open_run(run.path).model_sha256 == run.model_sha256
     True
     """
     trusted.trust(*texts(trust))

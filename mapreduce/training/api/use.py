@@ -281,11 +281,12 @@ def load(
 
     Examples
     --------
+    >>> import mapreduce
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> run = train((X / 16, y), rounds=2, run=folder / "for-a-file", progress=False)
+    >>> run = mapreduce.train((X / 16, y), rounds=2, run=folder / "for-a-file", progress=False)
     >>> arrays = run.export(folder / "digits.safetensors")
-    >>> model = load(folder / "digits.safetensors")
+    >>> model = mapreduce.load(folder / "digits.safetensors")
     >>> bool((model.predict(X / 16) == run.predict(X / 16)).all())
     True
     """
