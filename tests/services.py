@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from dataclasses import asdict
+from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,23 @@ ARRAYS = {
 TABLES = {f"table-{number}": spec for number, spec in enumerate(TRAINED)}
 #: What predicts numbers.
 NUMERIC = ("linear",)
+
+
+def kinds_of(rows, seed):
+    """A table with a column of each kind."""
+    chance = np.random.default_rng(seed)
+    x = chance.normal(size=rows)
+    days = [date(2024, 1, 1) + timedelta(int(day)) for day in chance.integers(0, 300, rows)]
+    return pa.table(
+        {
+            "x": x,
+            "town": chance.choice(["Ulm", "NA", "Graz"], rows),
+            "ok": chance.random(rows) < 0.5,
+            "day": pa.array(days),
+            "key": [f"k{row}" for row in range(rows)],
+            "label": np.where(x > 0, "yes", "no"),
+        }
+    )
 
 
 class Service:

@@ -33,6 +33,7 @@ from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.reduction.message import Message
 from mapreduce.runs.models import ModelPlace, place_of
 from mapreduce.support.jsonfiles import build
+from mapreduce.support.words import count
 from mapreduce.tables.tables import TableProgram, described_by
 
 #: Bytes of a row group of predictions in memory.
@@ -243,7 +244,8 @@ def _any_row(rows: Rows, block: Block) -> Rows:
 def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]:
     """Predict a file in this process, by a model that is loaded; nothing is written.
 
-    Returns the table of predictions, and what a user should know about the file.
+    Returns the table of predictions, and what a user should know about the file. Raises DataError
+    (no row is left).
     """
     (shown,), name = file.reading.table.paths, file.reading.recipe.id
     id_name, before = outputs.id_name(name, file.extras), 0
@@ -252,7 +254,10 @@ def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]
     for part in file.parts:
         found += tables.of_part(file.reading, part, before)
         before += part.rows
-    return found[0] if len(found) == 1 else pa.concat_tables(found), file.notes()
+    predicted = found[0] if len(found) == 1 else pa.concat_tables(found)
+    if not len(predicted):
+        raise none_left(str(shown), file)
+    return predicted, file.notes()
 
 
 def predict(request: Request, file: TableFile) -> tuple[int, list[str]]:
@@ -286,5 +291,13 @@ def concluded(
     if not rows:
         for number in range(len(file.parts)):
             program.path(number).unlink(missing_ok=True)
-        raise DataError(f"{program.shown[0]}: expected at least one row, found none")
+        raise none_left(program.shown[0], file)
     return rows, file.notes()
+
+
+def none_left(shown: str, file: TableFile) -> DataError:
+    """The error for a file of which no row has a prediction."""
+    return DataError(
+        f"{shown}: expected a row without missing fields, found none in {count(file.rows, 'row')}. "
+        f"The training data left rows with missing fields out, and so the model has no answer"
+    )

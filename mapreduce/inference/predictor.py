@@ -125,8 +125,10 @@ def plain(table: Any) -> Any:
 
 
 def _lists(values: Array) -> Any:
-    """A column of lists, of an array (rows, n)."""
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    """A column of lists, of an array (rows, n), of the type that Parquet files give back."""
+    content = pa.array(values.reshape(-1))
+    kind = pa.list_(pa.field("element", content.type), values.shape[1])
+    return pa.FixedSizeListArray.from_arrays(content, type=kind)
 
 
 def extras_of(

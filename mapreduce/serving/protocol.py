@@ -273,7 +273,8 @@ def _rows_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Rows:
     for name, (where, shape, kind, values) in tensors.items():
         if shape[1:] not in ([], [1]):
             refuse(f"{where}, shape", "[rows] or [rows, 1], a tensor for each column", shape)
-        lengths[name], columns[name] = shape[0], values.tolist() if kind == "BOOL" else values
+        is_array = kind == "BOOL" and not isinstance(values, list)
+        lengths[name], columns[name] = shape[0], values.tolist() if is_array else values
     if len({*lengths.values()}) > 1:
         refuse("inputs", "tensors of the same length", lengths)
     lists = {name: values for name, values in columns.items() if isinstance(values, list)}

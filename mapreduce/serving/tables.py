@@ -185,7 +185,12 @@ def answer_file(
             pq.write_table(_arrow_table(body), path, compression="none", use_dictionary=False)
         try:
             file = cutting.cut(Request(model.fitted, path, Execution(runner="inline")))
-            assert file is not None, "the model has a recipe, and files of this machine are cut"
+            if file is None:
+                refuse(
+                    "the file",
+                    "no column of ids, since the training data left rows with missing fields out. "
+                    "Send the file without that column, or rows as JSON",
+                )
             check_count(file.rows)
             found, notes = files.predict_here(predictor, file)
         except (DataError, UsageError) as error:

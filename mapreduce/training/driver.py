@@ -173,7 +173,9 @@ class Driver:
                     position = self.advance(position)
             except Interrupted:
                 with signals.deferred():
-                    self._save_checkpoint(self._run.latest_round() or position)
+                    position = self._run.latest_round() or position
+                    self._save_checkpoint(position)
+                    self.teller.rounds(position)
                 raise
             return self._end(position)
 

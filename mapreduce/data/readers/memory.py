@@ -19,9 +19,20 @@ def is_table(data: Any) -> bool:
 
 
 def _dictionaries(data: Any) -> list[Any]:
-    """The rows, if they are dictionaries."""
+    """The rows, if they are dictionaries. Raises DataError (they have other names)."""
     rows = data if isinstance(data, list) else [data]
-    return rows if all(type(row) is dict for row in rows) else []
+    if not all(type(row) is dict for row in rows):
+        return []
+    for number, row in enumerate(rows, 1):
+        # Arrow would take the names of the first row alone.
+        if odd := row.keys() ^ rows[0].keys():
+            name = next(iter(odd))
+            where = "too many" if name in row else "missing"
+            raise DataError(
+                f"row {number}: expected the names of row 1, found {name!r:.60} {where}. Give all "
+                f"rows the same names, and None to a field that is missing"
+            )
+    return rows
 
 
 def table(data: Any, weights: Any = None) -> Any:

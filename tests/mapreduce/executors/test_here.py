@@ -7,9 +7,10 @@ import pytest
 
 import mapreduce
 from builders import CHAIN, HERE, blobs_in, create, left_by, stopped, trained
-from mapreduce.errors import UsageError
+from mapreduce.errors import Interrupted, UsageError
+from mapreduce.executors import here
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import flags
+from mapreduce.runs import checkpoint, flags
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.training import driver, start
 from quick import cases
@@ -119,3 +120,20 @@ def test_a_training_that_diverges_keeps_the_round_before(data, tmp_path):
             driver.train(run, executor, 0, Events())
         seen.append(run.latest_round().completed)
     assert seen[0] == seen[1] > 0
+
+
+def test_an_interrupted_training_tells_of_all_rounds_of_its_checkpoint(data, tmp_path, monkeypatch):
+    compute, rounds, events = here.run_round, [], Events()
+
+    def interrupted(program, state, completed):
+        if completed == 5:
+            raise Interrupted(2)
+        return compute(program, state, completed)
+
+    events.subscribe(lambda event: rounds.append(getattr(event, "completed", None)))
+    monkeypatch.setattr(here, "run_round", interrupted)
+    run = create(tmp_path / "run", data / "train", Settings(model="mlp:9", rounds=9))
+    with pytest.raises(Interrupted):
+        driver.train(run, HERE, 0, events)
+    assert checkpoint.saved(run) == [5]
+    assert [*range(1, 6)] == sorted({*rounds} - {None, 0})

@@ -113,3 +113,15 @@ def test_each_table_is_looked_at(model):
         with pytest.warns(UserWarning, match="1 of the fields are none of the names"):
             model.predict(table.set_column(5, "colour", pa.array(["mauve", "red"])), id="")
     assert model.predict(table, id="") == first
+
+
+def test_dictionaries_have_the_same_names(model):
+    rows = rows_of(3, 4).to_pylist()
+    expected = model.predict(rows_of(3, 4), id="")
+    assert model.predict(rows, id="") == expected
+    for odd, message in (
+        ({**rows[1], "z": 1}, "row 2: expected the names of row 1, found 'z' too many"),
+        ({name: rows[1][name] for name in rows[1] if name != "x"}, "row 2: .* 'x' missing. Give"),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.predict([rows[0], odd, rows[2]], id="")

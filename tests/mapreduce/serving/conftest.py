@@ -1,30 +1,11 @@
 """A service that tests share."""
 
 import shutil
-from datetime import date, timedelta
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from services import Service, all_models, drawn, trained
-
-
-def kinds_of(rows, seed):
-    """A table with a column of each kind."""
-    chance = np.random.default_rng(seed)
-    x = chance.normal(size=rows)
-    days = [date(2024, 1, 1) + timedelta(int(day)) for day in chance.integers(0, 300, rows)]
-    return pa.table(
-        {
-            "x": x,
-            "town": chance.choice(["Ulm", "NA", "Graz"], rows),
-            "ok": chance.random(rows) < 0.5,
-            "day": pa.array(days),
-            "key": [f"k{row}" for row in range(rows)],
-            "label": np.where(x > 0, "yes", "no"),
-        }
-    )
+from services import Service, all_models, drawn, kinds_of, trained
 
 
 @pytest.fixture(scope="session")

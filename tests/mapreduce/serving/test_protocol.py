@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import mapreduce
-from mapreduce.inference.predictor import CLASSES
+from mapreduce.inference.predictor import CLASSES, Predictor
 from mapreduce.serving import http, tables
+from mapreduce.serving.model import load
+from mapreduce.serving.refusals import Refused
 from quick import cases
+from services import kinds_of, trained
 
 KINDS, CONV, TABLE = (f"/v2/models/{name}/infer" for name in ("kinds", "conv", "table-0"))
 ROW = {"x": 0.5, "town": "Ulm", "ok": True, "day": "2024-05-06"}
@@ -97,6 +100,9 @@ def test_files_have_their_ids(service):
     assert found.column_names == ["row", "key", "prediction", "probability", "probabilities"]
     assert json.loads(found.schema.metadata[CLASSES]) == ["no", "yes"]
     assert "column town: 1 of the fields" in json.loads(headers["gradreduce-warnings"])[0]
+    model = mapreduce.open_run(service.folder / "kinds")
+    with pytest.warns(UserWarning, match="column town"):
+        assert found.schema.equals(model.predict(table).schema)
     sink = io.BytesIO()
     pyarrow.csv.write_csv(table, sink)
     _, headers, body = service.ask(KINDS, sink.getvalue(), Content_Type="text/csv")
@@ -251,3 +257,35 @@ def test_answers_have_ids_lines_and_counts(service):
     assert next(float(r.split()[1]) for r in rows if '"kinds"' in r) >= 7
     run = mapreduce.open_run(service.folder / "kinds")
     assert f'version="4",sha256="{run.model_sha256}"' in counts
+
+
+def test_a_file_without_an_answer(service, tmp_path):
+    rows = pa.table({"x": [None, None], **{n: [ROW[n]] * 2 for n in ("town", "ok", "day")}})
+    rows = rows.set_column(0, "x", pa.nulls(2, pa.float64()))
+    answer = service.ask("/v2/models/dropping/infer", stream(rows), Content_Type=ARROW)
+    assert "without missing fields, found none in 2 rows" in told(answer, 400)["error"]
+    table = kinds_of(90, 1)
+    table = table.set_column(0, "x", pa.array([None, *table["x"].to_pylist()[1:]], pa.float64()))
+    with pytest.warns(UserWarning, match="left out"):
+        run = trained(table, tmp_path / "both", id="key", missing="drop")
+    model = load(run)
+    file = stream(table.drop_columns("label"))
+    with pytest.raises(Refused, match="the file: expected no column of ids"):
+        tables.answer_file(Predictor(model.fitted), model, file, ARROW, ARROW)
+
+
+def test_nulls_among_booleans(service):
+    columns = {
+        "x": [1.0, 2.0],
+        "town": ["Ulm", "Graz"],
+        "ok": [True, None],
+        "day": [ROW["day"]] * 2,
+    }
+    kinds = dict(zip(columns, ("FP64", "BYTES", "BOOL", "BYTES"), strict=True))
+    tensors = [
+        {"name": name, "shape": [2], "datatype": kinds[name], "data": values}
+        for name, values in columns.items()
+    ]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    found, expected = service.ask(KINDS, {"inputs": tensors}), service.ask(KINDS, {"rows": rows})
+    assert told(found)["outputs"] == told(expected)["outputs"]
