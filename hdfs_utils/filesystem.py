@@ -229,7 +229,7 @@ def name_nodes(authority: str) -> list[str]:
         return re.split(r"[\s,]+", site.get(key, ""))
 
     if authority not in names("dfs.nameservices"):
-        return [authority if ":" in authority else f"{authority}:8020"]
+        return [authority if ":" in authority else f"{authority}:{NAME_NODE_PORT}"]
     ends = (f"{authority}.{name}" for name in names(f"dfs.ha.namenodes.{authority}"))
     found = (site.get(f"dfs.namenode.rpc-address.{end}") for end in ends)
     return [address for address in found if address]
@@ -295,6 +295,8 @@ def _take_own(authority: str) -> None:
         running.enter()
 
 
+#: The port of a name node, where a URI names none.
+NAME_NODE_PORT = 8020
 #: Options of hdfs-native, unless Hadoop's configuration says otherwise.
 _HDFS_OPTIONS = {
     "dfs.client.failover.max.attempts": str(NAME_NODE_ATTEMPTS),
@@ -324,7 +326,13 @@ def _hdfs(root: str, authority: str) -> Storage:
     options = {name: value for name, value in _HDFS_OPTIONS.items() if name not in configured}
     host, _, port = authority.partition(":")
     scheme = root.partition("://")[0]
-    handler = native.handler(scheme, host, int(port) if port else None, options)
+    try:
+        handler = native.handler(scheme, host, int(port) if port else None, options)
+    except RuntimeError:
+        if port or scheme != "hdfs":
+            raise
+        # As for Hadoop, a name that its configuration does not know is that of a host.
+        handler = native.handler(scheme, host, NAME_NODE_PORT, options)
     client = handler.fs.client
 
     def make_private(path: str) -> None:

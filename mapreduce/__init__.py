@@ -51,10 +51,12 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name == "errors":
+        return import_module("mapreduce.errors")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

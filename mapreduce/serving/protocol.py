@@ -188,7 +188,7 @@ def _tensors(inputs: Any, binary: memoryview) -> Iterator[tuple[str, _Tensor]]:
         if type(shape) is not list or not shape:
             refuse(f"{where}, shape", "a list of lengths", shape)
         if not all(type(length) is int and 0 <= length < 1 << 31 for length in shape):
-            refuse(f"{where}, shape", "whole lengths from 0 on", shape)
+            refuse(f"{where}, shape", "whole lengths from 0 to 2147483647", shape)
         if kind != "BYTES" and (type(kind) is not str or kind not in DTYPES):
             refuse(f"{where}, datatype", f"BYTES, {', '.join(DTYPES)}", kind)
         tables.check_count(shape[0])

@@ -128,6 +128,9 @@ def _column(name: str, kind: str, values: Sequence[Any]) -> Any:
     found = {_JSON.get(one, "others") for one in {*map(type, values)} - {type(None)}}
     if len(found) > 1 or "others" in found:
         first = _JSON.get(next(type(value) for value in values if value is not None))
+        if kind:
+            # As the training data had them, whatever comes first.
+            first = {"number": "numbers", "boolean": "booleans"}.get(kind, "texts")
         for row, value in enumerate(values, 1):
             if value is not None and (first is None or _JSON.get(type(value)) != first):
                 refuse(f"row {row}, {where}", first or "a number, a text or a boolean", value)

@@ -8,6 +8,7 @@ started.
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import signal
@@ -84,9 +85,12 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if found is not None:
             found.close()
+        is_taken = error.errno == errno.EADDRINUSE
+        cure = (
+            "another port, or 0 for one that is free" if is_taken else "an address of this machine"
+        )
         raise UsageError(
-            f"--host {host} --port {port}: nobody can listen there: {error.strerror}. Name another "
-            f"port, or 0 for one that is free"
+            f"--host {host} --port {port}: nobody can listen there: {error.strerror}. Name {cure}"
         ) from error
     found.setblocking(False)
     return found

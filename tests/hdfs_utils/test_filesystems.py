@@ -373,6 +373,16 @@ def test_nothing_answers(scheme):
         path_of(f"{scheme}://127.0.0.1:1/x").exists()
 
 
+def test_a_host_without_a_port_has_the_usual_one(monkeypatch):
+    asked = []
+    monkeypatch.setattr(filesystem, "NAME_NODE_PORT", 1)
+    handler = native.handler
+    monkeypatch.setattr(native, "handler", lambda *of: asked.append(of[:3]) or handler(*of))
+    with pytest.raises(StorageError, match="Connection refused"):
+        path_of("hdfs://127.0.0.3/x").exists()
+    assert asked == [("hdfs", "127.0.0.3", None), ("hdfs", "127.0.0.3", 1)]
+
+
 @cases(
     "uri, container, asked",
     ("hdfs://a.b/x", None, [("a.b", 8020)]),

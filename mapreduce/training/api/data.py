@@ -67,8 +67,8 @@ def import_data(
         )
     elif like.recipe is not None and not (is_file or is_table):
         raise UsageError(
-            "the model was trained on a table: expected a table, the file of one, or the folder of "
-            "a dataset"
+            "the model was trained on a table: expected a table, a dictionary for a row or a list "
+            "of them, the file of a table, or the folder of a dataset"
         )
     if is_file:
         path = absolute_path(data)
