@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import replace
 from mapreduce.errors import LeftOutWarning
+from mapreduce.support import signals
 from mapreduce.support.jsonfiles import checked
 
 
@@ -264,15 +265,17 @@ class JsonLines:
         """Write the events that have not been written yet."""
         if not self._waiting:
             return
-        if isinstance(self._path, RemotePath):
-            replace(self._path, self._written + self._waiting)
-            self._written += self._waiting
-        else:
-            # Links are not followed.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            with os.fdopen(os.open(self._path, flags, 0o666), "ab") as file:
-                file.write(self._waiting)
-        self._waiting, self._at = b"", time.monotonic()
+        # What is written waits no longer, also if a signal comes.
+        with signals.deferred():
+            if isinstance(self._path, RemotePath):
+                replace(self._path, self._written + self._waiting)
+                self._written += self._waiting
+            else:
+                # Links are not followed.
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+                with os.fdopen(os.open(self._path, flags, 0o666), "ab") as file:
+                    file.write(self._waiting)
+            self._waiting, self._at = b"", time.monotonic()
 
 
 def _content(path: AnyPath) -> bytes:

@@ -82,12 +82,13 @@ class Teller:
         first = position.completed - len(position.history) + 1
         for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
             if completed > self.completed:
+                # Before: nobody is told twice if a signal comes now.
+                self.completed = completed
                 mean = float(loss / weight) if weight else 0.0
                 self._events.emit(RoundCompleted(completed, int(rows), mean, float(weight)))
                 event = self._strategy.event(self._plan, completed, np.array(notes))
                 if event is not None:
                     self._events.emit(event)
-                self.completed = completed
 
     def news(self, completed: int, blocks: int) -> None:
         """Tell of the rounds up to one that was published, unless it is gone."""

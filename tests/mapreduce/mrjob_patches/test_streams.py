@@ -11,7 +11,6 @@ from mrjob import inline
 import mapreduce
 from hdfs_utils.errors import StorageError
 from mapreduce.job import Job
-from quick import cases
 
 
 class Passing(Job):
@@ -80,10 +79,13 @@ class LogsWarm(Logs):
 
 
 @pytest.mark.every_case
-@cases(
-    "kind, runner",
-    *((kind, runner) for kind in (Logs, LogsWarm) for runner in ("inline", "parallel")),
-    pytest.param(Logs, "local", marks=pytest.mark.slow),
+# Tasks have this file as their script, and no helpers of tests.
+@pytest.mark.parametrize(
+    ("kind", "runner"),
+    [
+        *((kind, runner) for kind in (Logs, LogsWarm) for runner in ("inline", "parallel")),
+        pytest.param(Logs, "local", marks=pytest.mark.slow),
+    ],
 )
 def test_the_standard_error_of_tasks(kind, runner, tmp_path, monkeypatch):
     handler = logging.handlers.BufferingHandler(100)

@@ -1,15 +1,18 @@
 """The log of a training: every damage of a line is told, and none changes what is read."""
 
 import json
+import os
 import random
+import signal
 import warnings
 
 import pytest
 
 from builders import damages
-from mapreduce.errors import LeftOutWarning
+from mapreduce.errors import Interrupted, LeftOutWarning
 from mapreduce.runs import events
 from mapreduce.runs.events import Evaluated, JsonLines, RoundCompleted, RunStarted
+from mapreduce.support import signals
 from quick import cases
 
 
@@ -49,3 +52,28 @@ def test_a_line_of_an_earlier_version_has_the_fields_of_its_event(log, old, new)
     with pytest.warns(LeftOutWarning, match="1 of 5 lines are not events, and are left out"):
         found = events.read(log)
     assert [event.get("completed") for event in found] == [0, 1, 3, 3]
+
+
+def test_a_signal_while_events_are_written_writes_none_twice(tmp_path, monkeypatch):
+    fdopen = os.fdopen
+
+    class Interrupting:
+        """A file during whose closing a signal comes."""
+
+        def __init__(self, *arguments):
+            self._file = fdopen(*arguments)
+
+        def __enter__(self):
+            return self._file
+
+        def __exit__(self, *error):
+            self._file.close()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(events.os, "fdopen", Interrupting)
+    write = JsonLines(tmp_path / "events.jsonl")
+    with pytest.raises(Interrupted), signals.interrupting():
+        write(RoundCompleted(1, 2, 0.5, 2.0))
+    monkeypatch.setattr(events.os, "fdopen", fdopen)
+    write.close()
+    assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 1

@@ -19,7 +19,6 @@ from mapreduce.runners.parallel.gathered import GatheredLines, key_of
 from mapreduce.runners.parallel.merge import ranges
 from mapreduce.runners.parallel.partition import Partitioning, configured
 from mapreduce.runners.parallel.segments import SegmentWriter, Target
-from quick import cases
 
 COMPARATOR = "mapreduce.job.output.key.comparator.class"
 KEY_FIELD = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator"
@@ -135,7 +134,11 @@ class Latest(Job):
         yield key, list(values)
 
 
-@cases("runner", "parallel", pytest.param("hadoop", marks=[pytest.mark.cluster, pytest.mark.slow]))
+# Tasks have this file as their script, and no helpers of tests.
+@pytest.mark.parametrize(
+    "runner",
+    ["parallel", pytest.param("hadoop", marks=[pytest.mark.cluster, pytest.mark.slow])],
+)
 def test_values_can_be_sorted_in_another_way(runner):
     lines = ["a 9", "b 1", "a 10", "b 20", "a 1"] * 2
     given = arguments_of("-k1,1 -k2,2nr", {})
@@ -212,14 +215,16 @@ def test_numbers_are_compared_as_java_does(texts):
                 assert codes[a] < codes[b]
 
 
-@cases(
-    "settings, said",
-    ({COMPARATOR: "com.example.Mine"}, "com.example.Mine is a Java class"),
-    ({COMPARATOR: KEY_FIELD, OPTIONS: "-k1,1n -f"}, "found '-f'"),
-    ({COMPARATOR: KEY_FIELD, OPTIONS: "-k1,1 -rn"}, "found '-rn'"),
-    ({COMPARATOR: KEY_FIELD, OPTIONS: "-k0"}, "found '-k0'"),
-    ({"stream.map.output.field.separator": ","}, "mrjob writes a TAB"),
-    ({"stream.num.map.output.key.fields": "some"}, "expected a number"),
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({COMPARATOR: "com.example.Mine"}, "com.example.Mine is a Java class"),
+        ({COMPARATOR: KEY_FIELD, OPTIONS: "-k1,1n -f"}, "found '-f'"),
+        ({COMPARATOR: KEY_FIELD, OPTIONS: "-k1,1 -rn"}, "found '-rn'"),
+        ({COMPARATOR: KEY_FIELD, OPTIONS: "-k0"}, "found '-k0'"),
+        ({"stream.map.output.field.separator": ","}, "mrjob writes a TAB"),
+        ({"stream.num.map.output.key.fields": "some"}, "expected a number"),
+    ],
 )
 def test_what_only_java_can_do_is_refused_by_its_name(settings, said):
     with pytest.raises(UsageError, match=said):
