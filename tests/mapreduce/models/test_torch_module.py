@@ -363,14 +363,14 @@ def test_code_is_imported_only_if_it_is_named(monkeypatch):
         make("plain")
 
 
-def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch):
+def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch, answer):
     options = {"rounds": 2, "progress": False, "runner": "inline", "run": tmp_path / "run"}
     run = mapreduce.train(data, "torch:torch_networks:Tied", **options)
     run.export(tmp_path / "a.safetensors")
     expected, digest = run.predict(data), run.model_sha256
     report = run.evaluate(data)
     trusted = "--trust", "torch_networks:Tied", "-q"
-    succeed("predict", tmp_path / "run", data, tmp_path / "by_run", *trusted)
+    answer(0, "predict", tmp_path / "run", data, tmp_path / "by_run", "-r", "inline", *trusted)
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     with pytest.raises(UntrustedError, match=r"trust=\[.torch_networks:Tied"):
@@ -382,12 +382,12 @@ def test_a_file_of_a_module_predicts_without_the_run(data, tmp_path, monkeypatch
     # The second names of tied parameters go along.
     model.export(tmp_path / "b.safetensors")
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
-    part = "part-00000.parquet"
-    for command in ("predict", "swarm"):
-        succeed(command, tmp_path / "a.safetensors", data, tmp_path / command, *trusted)
-        by_run = (tmp_path / "by_run" / part).read_bytes()
-        assert (tmp_path / command / part).read_bytes() == by_run
-    printed = succeed("evaluate", tmp_path / "a.safetensors", data, "--json", *trusted)
+    part, file = "part-00000.parquet", tmp_path / "a.safetensors"
+    answer(0, "predict", file, data, tmp_path / "predict", "-r", "inline", *trusted)
+    succeed("swarm", file, data, tmp_path / "swarm", "--workers", 1, *trusted)
+    for out in ("predict", "swarm"):
+        assert (tmp_path / out / part).read_bytes() == (tmp_path / "by_run" / part).read_bytes()
+    printed = answer(0, "evaluate", file, data, "--json", "-r", "inline", *trusted).out
     assert json.loads(printed)["accuracy"] == report.accuracy
 
 
