@@ -15,7 +15,7 @@ from mapreduce.runs.events import read as read_events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.support import numeric
+from mapreduce.support import numeric, signals
 
 #: First rounds that may all be skipped until the loss has the right scale: it is halved in each.
 _USUALLY_SKIPPED = 16
@@ -82,13 +82,18 @@ class Teller:
         first = position.completed - len(position.history) + 1
         for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
             if completed > self.completed:
-                # Before: nobody is told twice if a signal comes now.
-                self.completed = completed
-                mean = float(loss / weight) if weight else 0.0
-                self._events.emit(RoundCompleted(completed, int(rows), mean, float(weight)))
-                event = self._strategy.event(self._plan, completed, np.array(notes))
-                if event is not None:
-                    self._events.emit(event)
+                # Each is told once, also if a signal comes now.
+                with signals.deferred():
+                    self._tell_round(completed, int(rows), float(weight), float(loss), notes)
+                    self.completed = completed
+
+    def _tell_round(
+        self, completed: int, rows: int, weight: float, loss: float, notes: Sequence[float]
+    ) -> None:
+        self._events.emit(RoundCompleted(completed, rows, loss / weight if weight else 0.0, weight))
+        event = self._strategy.event(self._plan, completed, np.array(notes))
+        if event is not None:
+            self._events.emit(event)
 
     def news(self, completed: int, blocks: int) -> None:
         """Tell of the rounds up to one that was published, unless it is gone."""

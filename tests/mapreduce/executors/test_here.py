@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import pytest
 
@@ -11,7 +12,7 @@ from mapreduce.errors import Interrupted, UsageError
 from mapreduce.executors import here
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, flags
-from mapreduce.runs.events import Evaluated, Events, RoundCompleted
+from mapreduce.runs.events import Evaluated, Events, RoundCompleted, read
 from mapreduce.training import driver, start
 from quick import cases
 
@@ -137,3 +138,21 @@ def test_an_interrupted_training_tells_of_all_rounds_of_its_checkpoint(data, tmp
         driver.train(run, HERE, 0, events)
     assert checkpoint.saved(run) == [5]
     assert [*range(1, 6)] == sorted({*rounds} - {None, 0})
+
+
+def test_a_signal_while_rounds_are_told_leaves_none_out(data, tmp_path):
+    """The signal comes before the log of the run has the round."""
+    rounds, events = [], Events()
+
+    def listen(event):
+        if isinstance(event, RoundCompleted):
+            rounds.append(event.completed)
+            if rounds == [1, 2]:
+                signal.raise_signal(signal.SIGINT)
+
+    events.subscribe(listen)
+    run = create(tmp_path / "run", data / "train", Settings(model="mlp:9", rounds=9))
+    with pytest.raises(Interrupted):
+        driver.train(run, HERE, 0, events)
+    told = [event["completed"] for event in read(run.path / "events.jsonl") if "rows" in event]
+    assert told == rounds == [*range(1, 10)]
