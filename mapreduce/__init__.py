@@ -56,7 +56,9 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     if name == "errors":
-        return import_module("mapreduce.errors")
+        import mapreduce.errors as errors
+
+        return errors
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

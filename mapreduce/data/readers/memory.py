@@ -19,12 +19,14 @@ def is_table(data: Any) -> bool:
 
 
 def _dictionaries(data: Any) -> list[Any]:
-    """The rows, if they are dictionaries. Raises DataError (they have other names)."""
+    """The rows, if they are dictionaries."""
     rows = data if isinstance(data, list) else [data]
-    if not all(type(row) is dict for row in rows):
-        return []
+    return rows if all(type(row) is dict for row in rows) else []
+
+
+def _check_names(rows: list[Any]) -> None:
+    """Raise a DataError for dictionaries of other names: Arrow would take those of the first."""
     for number, row in enumerate(rows, 1):
-        # Arrow would take the names of the first row alone.
         if odd := row.keys() ^ rows[0].keys():
             name = next(iter(odd))
             where = "too many" if name in row else "missing"
@@ -32,7 +34,6 @@ def _dictionaries(data: Any) -> list[Any]:
                 f"row {number}: expected the names of row 1, found {name!r:.60} {where}. Give all "
                 f"rows the same names, and None to a field that is missing"
             )
-    return rows
 
 
 def table(data: Any, weights: Any = None) -> Any:
@@ -47,7 +48,8 @@ def table(data: Any, weights: Any = None) -> Any:
     """
     if is_table(data):
         try:
-            rows = None if isinstance(data, pa.Table) else _dictionaries(data)
+            rows = [] if isinstance(data, pa.Table) else _dictionaries(data)
+            _check_names(rows)
             found = pa.Table.from_pylist(rows) if rows else pa.table(data)
             if found.schema.metadata is None and all(map(_is_as_in_a_file, found.schema)):
                 return found
