@@ -57,13 +57,24 @@ KERNELS = {
     "murmur3": "text",
     "record_ends": "records",
     "augment": "augment",
+    "eigh": "symmetric",
+    "cholesky_solve": "symmetric",
+    "extremes": "fixed_point",
+    "to_grid": "fixed_point",
+    "gram_parts": "fixed_point",
+    "nearest": "fixed_point",
+    "add_rows": "fixed_point",
+    "row_chances": "fixed_point",
 }
 
 DEVICES = ("cpu", "cuda")
 
 #: Modules of kernels that have no twin on other devices. The first three read bytes that come from
 #: a file or a pipe, so that copying them would take longer than the work.
-HOST_ONLY = ("wire", "text", "records", "augment", "layer_norm", "embedding", "recurrent")
+HOST_ONLY = (
+    *("wire", "text", "records", "augment", "layer_norm", "embedding", "recurrent"),
+    *("symmetric", "fixed_point"),
+)
 
 
 def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:

@@ -72,6 +72,10 @@ def calls():
         "add_hashes": (b"", *text, np.zeros(2, np.uint64)),
         "murmur3": (*text, 0),
         "augment": (images, np.zeros(2, bool), np.zeros((2, 2), np.int64), images.copy()),
+        "cholesky_solve": (np.eye(3), double),
+        "to_grid": (flat, double, double.copy()),
+        "nearest": (np.ones((2, 3)), np.ones((4, 3))),
+        "add_rows": (flat, words(0, 1), double, double.copy(), np.zeros((4, 3), np.int64)),
     }
 
 
@@ -81,11 +85,13 @@ FREE = {
     *{("softmax_cross_entropy", 0, 1), ("score", 0, 1), ("channel_moments", 0, 0)},
     *{("global_average", 0, 1), ("global_average", 0, 2), ("embed", 1, 0)},
     *{("global_average_backward", 1, 1), ("global_average_backward", 1, 2)},
+    *{("to_grid", 0, 0), ("nearest", 0, 0), ("nearest", 1, 0), ("add_rows", 4, 0)},
     *{("embed_gradient", 2, 0), ("hash_partitions", 0, 0), ("murmur3", 0, 0)},
 }
 #: What BLAS refuses by itself, and kernels of one array.
 LEFT_OUT = {"affine", "affine_gradient", "affine_input_gradient", "relu_backward", "softmax"}
 LEFT_OUT |= {"sigmoid", "uniform", "first_non_finite", "WordCounter", "record_ends"}
+LEFT_OUT |= {"eigh", "extremes", "gram_parts", "row_chances"}
 
 
 def called(kernel, name, changes):
