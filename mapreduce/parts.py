@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
     from mapreduce.engine.program import Layout, Phase, Program, built
     from mapreduce.engine.state import InFolder, InMemory, State
-    from mapreduce.engine.sums import Monoid, Sum
+    from mapreduce.engine.sums import ExactSum, Monoid, Sum
     from mapreduce.executors.chain import ChainJob
     from mapreduce.executors.here import Here
     from mapreduce.executors.resumable import Resumable
@@ -68,16 +68,16 @@ if TYPE_CHECKING:
 __all__ = [
     "EXECUTION", "GELU", "GRU", "LSTM", "MLP", "PAGE", "PARALLEL", "PLAN", "POSITIVE", "PROFILE",
     "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob", "Context",
-    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Estimator", "Execution",
-    "Executor", "FittedModel", "GlobalAveragePool", "GlobalTransformation", "Here", "Hooks",
-    "InFolder", "InMemory", "Last", "LayerNorm", "Layout", "LeafRange", "LeakyReLU", "Limit",
-    "Linear", "Logistic", "MaxPool", "Message", "Model", "Monoid", "Node", "OptimizerFactory",
-    "OptimizerOptions", "ParallelMRJobRunner", "Parameter", "Phase", "Program", "ReLU", "Residual",
-    "Resumable", "Rows", "Sigmoid", "Slices", "Softmax", "Source", "State", "Strategy", "Sum",
-    "Tanh", "Times", "TrainedOn", "Traits", "Transformation", "TreeFold", "VectorSum", "between",
-    "block_key", "block_of", "blocks_of", "built", "chain", "dense", "elementwise", "events",
-    "in_one_thread", "leaf_ranges", "option", "reduced", "scale_by_adagrad", "scale_by_adam",
-    "start_training", "trace",
+    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Estimator", "ExactSum",
+    "Execution", "Executor", "FittedModel", "GlobalAveragePool", "GlobalTransformation", "Here",
+    "Hooks", "InFolder", "InMemory", "Last", "LayerNorm", "Layout", "LeafRange", "LeakyReLU",
+    "Limit", "Linear", "Logistic", "MaxPool", "Message", "Model", "Monoid", "Node",
+    "OptimizerFactory", "OptimizerOptions", "ParallelMRJobRunner", "Parameter", "Phase", "Program",
+    "ReLU", "Residual", "Resumable", "Rows", "Sigmoid", "Slices", "Softmax", "Source", "State",
+    "Strategy", "Sum", "Tanh", "Times", "TrainedOn", "Traits", "Transformation", "TreeFold",
+    "VectorSum", "between", "block_key", "block_of", "blocks_of", "built", "chain", "dense",
+    "elementwise", "events", "in_one_thread", "leaf_ranges", "option", "reduced",
+    "scale_by_adagrad", "scale_by_adam", "start_training", "trace",
 ]
 # fmt: on
 

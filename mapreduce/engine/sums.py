@@ -1,18 +1,24 @@
-"""Sums over units: any result that combines along the canonical tree.
+"""Sums over units: any result that combines along the canonical tree, or in any order.
 
 A :class:`Sum` says what one unit contributes; a :class:`Monoid` says how contributions combine and
-travel. The result has the same bits for any number of map tasks.
+travel. The result has the same bits for any number of map tasks. That of an :class:`ExactSum`,
+whose contributions are whole numbers, has the same bits for any order of the rows, too.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import Key, Layout, Pair, Phase, Program
+from mapreduce.engine.state import Array
+from mapreduce.errors import MemberError, UsageError
 from mapreduce.reduction.message import Message
+from mapreduce.reduction.ranges import RangeFold
 from mapreduce.reduction.tree import Node, TreeFold
 
 Partial = TypeVar("Partial")
@@ -76,3 +82,87 @@ class Sum(Program):
             found = self.MONOID.from_message(message)
             fold.receive(Node(*message.meta["node"]), found, message.digest or 0)
         yield key, self.finish(completed, fold.result())
+
+
+#: Sums of integers stay below 2**62 in magnitude.
+SUM_BITS = 62
+
+Arrays = Mapping[str, Array]
+
+
+def bits_for(terms: int, most: int) -> int:
+    """Bits of the whole numbers of which a sum of so many terms does not overflow, at most some.
+
+    Raises UsageError (not even eight are left).
+    """
+    bits = min(most, SUM_BITS - terms.bit_length())
+    if bits < 8:
+        raise UsageError(f"expected fewer than 2**{SUM_BITS - 8} terms of a sum, found {terms}")
+    return bits
+
+
+class ExactSum(Program):
+    """Named arrays of all units, combined in any order: sums of integers, maxima and the like.
+
+    A task sends one message for all of its units to each block. A subclass says what a unit
+    contributes, and what the total becomes. It keeps sums from overflowing by :func:`bits_for`.
+    """
+
+    #: Names of the arrays of which the largest elements count, and not their sums.
+    LARGEST: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def lift(self, completed: int, unit: int) -> Arrays:
+        """The contribution of a unit in the round after ``completed`` ones."""
+
+    def combine(self, completed: int, left: Arrays, right: Arrays) -> Arrays:
+        """The contribution of both: by default sums, and the largest of :attr:`LARGEST`.
+
+        The result has the same bits in any order and any grouping of the units.
+        """
+        found = {}
+        for name in left:
+            is_largest = name in self.LARGEST
+            both = np.maximum if is_largest else np.add
+            if not is_largest and left[name].dtype.kind not in "iu":
+                raise MemberError(
+                    f"the program {self.name}: {name!r} is an array of {left[name].dtype}: "
+                    f"expected integers, since sums of others depend on their order. Name it in "
+                    f"LARGEST, or take a mapreduce.parts.Sum"
+                )
+            found[name] = np.asarray(both(left[name], right[name]))
+        return found
+
+    def cut(self, arrays: Arrays, number: int, blocks: int) -> Arrays:
+        """The part of a contribution that goes to a block: by default some rows of each array, and
+        all of a single number.
+        """
+        if blocks == 1:
+            return arrays
+        found = {}
+        for name, array in arrays.items():
+            edges = (len(array) * edge // blocks for edge in (number, number + 1) if array.ndim)
+            found[name] = array[slice(*edges)] if array.ndim else array
+        return found
+
+    def finish(self, completed: int, number: int, total: Arrays) -> Arrays:
+        """The arrays of a block: by default its part of the total itself."""
+        return total
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return (Phase("total", layout.blocks),)
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        each = (self.lift(part.completed, unit) for unit in range(part.start, part.stop))
+        found = reduce(partial(self.combine, part.completed), each)
+        for number in range(self.layout.blocks):
+            arrays = self.cut(found, number, self.layout.blocks)
+            yield (number,), Message({"units": [part.start, part.stop]}, arrays)
+
+    def total(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+        """The contributions of all units, combined."""
+        combine = partial(self.combine, completed)
+        fold = RangeFold[Arrays](self.units(completed), combine, f"the program {self.name}")
+        for message in messages:
+            fold.receive(*message.meta["units"], message.arrays, message.digest or 0)
+        yield key, Message({}, self.finish(completed, key[0], fold.result()))
