@@ -84,7 +84,8 @@ def serve(models: tuple[str, ...], trust: tuple[str, ...], **values: Any) -> Non
 
     MODEL is the folder of a run, or a file of its model, which gradreduce export writes. It has the
     NAME of its path, or another. The protocol is the Open Inference Protocol, V2. A table, as CSV
-    or as an Arrow stream, has the answer that gradreduce predict writes, to the byte.
+    or as an Arrow stream, has the answer that gradreduce predict writes, to the byte. A page to
+    try the models is at /.
 
     SIGHUP loads the last checkpoints anew; meanwhile no request is lost. Only this machine is
     served, unless --host names another address.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from mapreduce.errors import GradreduceError
-from mapreduce.serving import protocol, tables
+from mapreduce.serving import page, protocol, tables
 from mapreduce.serving.metrics import Metrics
 from mapreduce.serving.model import ServedModel
 from mapreduce.serving.refusals import Refused, plain
@@ -214,7 +214,8 @@ class Application:
                 "host: expected localhost or 127.0.0.1, since only this machine is served. "
                 "Another name needs 'gradreduce serve --host'",
             )
-        if self._token is None or scope["path"].startswith("/v2/health/"):
+        path = scope["path"]
+        if self._token is None or path.startswith("/v2/health/") or path.rstrip("/") in page.FILES:
             return
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
@@ -287,6 +288,8 @@ class Application:
             case "/metrics":
                 text = self.metrics.text([*self.models.values()])
                 return Reply(text.encode(), "text/plain; version=0.0.4")
+            case _ if path in page.FILES:
+                return Reply(*page.FILES[path], page.HEADERS)
             case _:
                 raise Refused(404, f"nothing is here: expected one of {', '.join(_PATHS.values())}")
         return Reply(protocol.dumps(content))
@@ -358,6 +361,7 @@ class Application:
 
 #: The paths that there are, and how an error shows them.
 _PATHS = {
+    **{path: path or "/" for path in page.FILES},
     **{path: path for path in ("/v2", "/v2/health/live", "/v2/health/ready")},
     **{path: path for path in ("/v2/repository/index", "/metrics")},
     "model": "/v2/models/NAME",

@@ -97,7 +97,7 @@ def test_a_class_is_not_its_own_base(tmp_path):
     assert "class MyJob(Job):" in (tmp_path / "job.py").read_text()
 
 
-@pytest.mark.parametrize("package", ["cli", "report"])
+@pytest.mark.parametrize("package", ["cli", "report", "serving"])
 def test_the_wheel_has_the_templates(package):
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

@@ -24,29 +24,50 @@ def browser():
 
 
 @contextlib.contextmanager
-def opened(chromium, content, folder, width=WIDTHS[1], scheme="light"):
-    """A page that is loaded; by its end it may not have said anything on the console."""
-    path = folder / "page.html"
-    path.write_text(content, encoding="utf-8")
+def visited(chromium, address, width=WIDTHS[1], scheme="light", **options):
+    """A page that is loaded.
+
+    By its end it may have asked for nothing beyond its address, and said nothing on the console but
+    that the service refused a request.
+    """
     context = chromium.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        viewport={"width": width, "height": 900}, color_scheme=scheme, **options
     )
     with contextlib.closing(context):
         page = context.new_page()
-        said = []
+        said, asked = [], []
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(path.as_uri())
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
         yield page
-        assert said == []
+        assert [
+            text for text in said if "the server responded with a status of 4" not in text
+        ] == []
+        assert [url for url in asked if not url.startswith((address, "data:"))] == []
+
+
+@contextlib.contextmanager
+def opened(chromium, content, folder, width=WIDTHS[1], scheme="light"):
+    """A page of some content, as :func:`visited`."""
+    path = folder / "page.html"
+    path.write_text(content, encoding="utf-8")
+    with visited(chromium, path.as_uri(), width, scheme, offline=True) as page:
+        yield page
+
+
+def check_accessible(page):
+    """Have axe look at a page; nothing may go beyond its edge."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["failureSummary"]) for one in found] == []
+    width = page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def require_accessible(content, folder):
-    """Have axe look at a page, narrow and light, wide and dark; nothing may go beyond its edge."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    """Have axe look at a page, narrow and light, wide and dark."""
     with browser() as chromium:
         for width, scheme in zip(WIDTHS, ("light", "dark"), strict=True):
             with opened(chromium, content, folder, width, scheme) as page:
-                found = axe.run(page).response["violations"]
-                assert [(one["id"], one["nodes"][0]["failureSummary"]) for one in found] == []
-                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                check_accessible(page)
