@@ -23,8 +23,8 @@ from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.traits import RUNNERS
 
 if TYPE_CHECKING:
-    from mapreduce.plan.flags import Option
     from mapreduce.runs.directory import RunDir
+    from mapreduce.support.options import Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -166,7 +166,8 @@ class _Runner(click.Choice):  # type: ignore[type-arg]
     """A runner of the toolkit, or of a package, which is only looked for if it is named."""
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
-        return value if RUNNERS.has(value) else super().convert(value, param, context)
+        is_known = RUNNERS.has(value.partition(":")[0])
+        return value if is_known else super().convert(value, param, context)
 
 
 class Auto(click.ParamType):  # type: ignore[type-arg]

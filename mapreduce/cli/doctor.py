@@ -117,8 +117,8 @@ def _blas() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
     from mapreduce.support.cores import available_cores
+    from mapreduce.support.traits import DEFAULT_START_METHOD
 
     yield Finding("cores", True, f"{available_cores()}, workers start by {DEFAULT_START_METHOD}")
     shm = Path("/dev/shm")  # noqa: S108

@@ -19,6 +19,7 @@ from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory, State
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
+from mapreduce.executors.options import ChainOptions
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import MRStep
 from mapreduce.reduction.message import Message
@@ -203,7 +204,9 @@ class Chain(Resumable):
     """
 
     name = "chain"
+    Options = ChainOptions
     JOB = ChainJob
+    can_be_tried = True
 
     def __init__(
         self, execution: Execution, tasks: int = 0, reducers: int = 0, **more: Any
@@ -224,7 +227,7 @@ class Chain(Resumable):
     ) -> Times:
         """Run a job of rounds, up to the next one that is due."""
         execution = self._execution
-        stops = [completed + execution.rounds_per_job]
+        stops = [completed + self.options.rounds_per_job]
         if program.ends_early and execution.traits.joins_rounds:
             # Each step after the end would start tasks for nothing: 1, 2, 4, ... rounds.
             stops.append(2 * completed + 1)
@@ -279,7 +282,7 @@ class Chain(Resumable):
             "--threads": execution.threads,
             "--blocks": blocks,
             "--reducers": self._reducers,
-            "--fan-in": execution.fan_in,
+            "--fan-in": self.options.fan_in,
             "--joined": int(is_one_task and execution.traits.joins_rounds),
         }
         # Hadoop's streaming loses an empty argument.

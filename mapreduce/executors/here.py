@@ -1,6 +1,7 @@
 """Executors that compute in this process, without mrjob: for small data."""
 
 import time
+from dataclasses import replace
 from functools import partial
 
 from hdfs_utils.paths import path_of
@@ -25,7 +26,10 @@ from mapreduce.engine.state import InMemory, State
 from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
-from mapreduce.support import blas, signals
+from mapreduce.runs.execution import Execution
+from mapreduce.runs.flags import ALONE, EXECUTION, RUNNER
+from mapreduce.support import blas, signals, traits
+from mapreduce.support.options import expect
 
 
 class Here:
@@ -100,6 +104,32 @@ class InProcess(Resumable):
     """
 
     name = "here"
+    is_alone = True
+    usual_runner = "inline"
+
+    @classmethod
+    def usual_workers(cls, runner: traits.Traits) -> int:
+        """This process."""
+        return 1
+
+    @classmethod
+    def settle(cls, how: Execution, runner: traits.Traits) -> Execution:
+        """Refuse options of jobs and of other processes."""
+        usual = Execution(cls.usual_runner)
+        others = [each for each in (*RUNNER, *EXECUTION) if each.name not in ALONE]
+        chosen = [
+            (each.flag, getattr(how, each.name), getattr(usual, each.name)) for each in others
+        ]
+        wrong = [f"{flag} {value}" for flag, value, default in chosen if value != default]
+        if how.mrjob_arguments:
+            wrong.append(f"-- {' '.join(how.mrjob_arguments)}")
+        wanted = "no option of jobs and workers, since this process computes alone"
+        expect(not wrong, f"--executor {cls.name}", wanted, ", ".join(wrong))
+        return replace(how, auto=())
+
+    @classmethod
+    def words(cls, workers: int | None, stages: int) -> str:
+        return "in this process"
 
     def once(self, program: Program) -> list[Pair]:
         with blas.in_one_thread():

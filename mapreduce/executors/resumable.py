@@ -4,6 +4,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -29,10 +30,11 @@ from mapreduce.engine.state import InFolder, State
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.jobs import label_of
 from mapreduce.job import Job
+from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
-from mapreduce.support import blas
+from mapreduce.support import blas, traits
 
 #: The description of a program, beside its rounds.
 _DESCRIPTION = "program"
@@ -48,14 +50,27 @@ class Resumable(ABC):
       for which :meth:`advance` takes one.
     ``driver``: See :func:`mapreduce.engine.program.kept`.
     ``job_class``: The job to run, if it extends :attr:`JOB`.
+
+    The attribute ``options`` has the executor's own options, if the class declares any.
     """
 
     #: What its jobs are called by.
     name: ClassVar[str]
+    #: A frozen dataclass of :func:`mapreduce.support.options.option`, if it has options of its own.
+    Options: ClassVar[type[Any] | None] = None
     #: The job that its tasks run; None if they need none.
     JOB: ClassVar[type[Job] | None] = None
     #: Whether it ends by the seconds of a limit, and not by its rounds alone.
     looks_at_clock: ClassVar[bool] = False
+    #: Whether it computes in the calling process, and takes no option of jobs and workers.
+    is_alone: ClassVar[bool] = False
+    #: Whether all tasks run at once, and exchange messages by themselves.
+    meets: ClassVar[bool] = False
+    #: Whether the driver knows what its rounds cost, and so may try other ways to run it.
+    can_be_tried: ClassVar[bool] = False
+    #: The runner, and the number of blocks, 0 for those that suit a model, if nobody has said.
+    usual_runner: ClassVar[str] = "parallel"
+    usual_blocks: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -67,6 +82,7 @@ class Resumable(ABC):
         job_class: type[Job] | None = None,
     ) -> None:
         self._execution = execution
+        self.options: Any = self.Options and execution.options(self.Options)
         # Tasks work in folders of their own.
         self._place = None if place is None else path_of(str(place)).absolute()
         self._home = self._place if home is None else home
@@ -78,13 +94,65 @@ class Resumable(ABC):
     @staticmethod
     def of(execution: Execution, **more: Any) -> "Resumable":
         """The executor that an execution names; see the class for the other parameters."""
-        kind = EXECUTORS.load(execution.executor)
+        kind, options = EXECUTORS.configured(execution.executor)
         if not isinstance(kind, type):
             raise UsageError(
                 f"--executor {execution.executor}: expected a class, found {kind!r:.60}"
             )
+        if options is not None and kind not in map(EXECUTORS.find, EXECUTORS):
+            execution = replace(execution, own=(*execution.own, options))
         found: Resumable = kind(execution, **more)
         return found
+
+    @classmethod
+    def usual_workers(cls, runner: traits.Traits) -> int:
+        """Tasks at once, if nobody has said."""
+        return runner.default_workers()
+
+    @classmethod
+    def settle(cls, how: Execution, runner: traits.Traits) -> Execution:
+        """An execution by this executor, for a runner with these traits.
+
+        Raises UsageError (some options do not fit together).
+        """
+        is_open = "executor" in how.auto
+        return how if cls.can_be_tried or is_open else replace(how, auto=())
+
+    @classmethod
+    def with_blocks_for(cls, how: Execution, model: Model) -> Execution:
+        """The same for a model, with a number of blocks if none is given."""
+        return how if how.blocks else replace(how, blocks=1)
+
+    @classmethod
+    def for_arrivals(cls, how: Execution, run: AnyPath) -> Execution:
+        """The same for asynchronous rounds of a run.
+
+        Raises UsageError (the executor has none, or something else was chosen).
+        """
+        able = next(name for name in EXECUTORS if EXECUTORS.find(name).meets)
+        if "executor" in how.auto:
+            found: Execution = EXECUTORS.find(able).for_arrivals(how, run)
+            return found
+        raise UsageError(
+            f"--asynchronous: expected --executor {able}, found --executor {how.executor}"
+        )
+
+    @classmethod
+    def words(cls, workers: int | None, stages: int) -> str:
+        """How rounds are run, for a line of text; "" if nobody has chosen that."""
+        return "" if workers is None else f"{workers} worker{'s' if workers > 1 else ''}"
+
+    @staticmethod
+    def round_seconds(costs: traits.Costs, peers: int, nbytes: int) -> float:
+        """Seconds that a round of some bytes costs beside its gradients, with so many more tasks
+        than one.
+        """
+        return costs.step + costs.task * peers
+
+    @property
+    def fallback(self) -> str | None:
+        """The executor to go on with after an UnfitError; None if there is none."""
+        return None
 
     @abstractmethod
     def once(self, program: Program) -> Iterable[Pair]:

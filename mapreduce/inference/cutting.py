@@ -125,8 +125,8 @@ def cut(request: Request) -> TableFile | None:
 def _cut(request: Request) -> TableFile | None:
     data, given, execution = request.data, request.reading, request.execution
     is_near = isinstance(data, RemotePath) or execution.traits.shares_files
-    # Tasks of mrjob's local runner cannot say which row is wrong.
-    if not data.is_file() or not is_near or execution.runner == "local":
+    # Else tasks cannot say which row is wrong.
+    if not data.is_file() or not is_near or not execution.traits.tells_causes:
         return None
     if opening.is_sparse(data):
         return _cut_lines(request)

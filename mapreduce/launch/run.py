@@ -421,7 +421,7 @@ def _checked(runner: Any, job: Any) -> Any:
             if not (found.reads_far_files and is_remote(path)):
                 _check_input(path, job.options.runner)
     if runner._opts["check_input_paths"] and _reads_lines(runner):
-        _refuse_compressed(runner._input_paths, "runner" if found.shares_files else "hadoop")
+        _refuse_compressed(runner._input_paths, "runner" if found.shares_files else "cluster")
     if found.is_here and not found.runner:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):

@@ -1,7 +1,6 @@
 """The options of our runners, in the form of mrjob's own table."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any
@@ -10,12 +9,10 @@ import mrjob.job
 import mrjob.options
 from mrjob.job import MRJob
 
+from mapreduce.support.traits import START_METHODS
+
 #: MiB for records of ``-r parallel``, by default.
 DEFAULT_MEMORY = 400
-
-START_METHODS = ("fork", "forkserver")
-
-DEFAULT_START_METHOD = "fork" if sys.platform == "linux" else "forkserver"
 
 
 def _option(flag: str, text: str, **settings: Any) -> dict[str, Any]:

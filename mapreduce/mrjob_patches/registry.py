@@ -33,9 +33,10 @@ from mrjob.runner import MRJobRunner
 from hdfs_utils import codecs
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
+from mapreduce.mrjob_patches.options import OPTIONS, give_way
 from mapreduce.support import collector, parents, signals, task_log, traits, turns
 from mapreduce.support.reading import reading_compressed, refuse_compressed
+from mapreduce.support.traits import DEFAULT_START_METHOD
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def install() -> None:
         if traits.of(alias).shares_files:
             _name_inputs_in_full(found)
             _tell_logs(found)
-        if alias == "local":
+        if traits.of(alias).is_here and traits.of(alias).runs_at_once:
             _end_with_driver(sys.modules[found.__module__])
         return found
 

@@ -50,6 +50,7 @@ SCHEDULES = Registry(
         for name in ("constant", "step", "cosine", "warmup")
     },
     {"step": "step[:EVERY[,FACTOR]]", "warmup": "warmup[:ROUNDS]"},
+    joint="+",
 )
 
 #: Modules of the package's other names; they need NumPy, and are loaded when they are used.

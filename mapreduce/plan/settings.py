@@ -16,11 +16,12 @@ from mapreduce.models.specification import Trunk
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listed
-from mapreduce.plan.flags import CONVEX, PLAN, expect
+from mapreduce.plan.flags import CONVEX, PLAN
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan
 from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
+from mapreduce.support.options import expect
 from mapreduce.support.registry import Registry
 from mapreduce.support.suggest import did_you_mean
 

@@ -1,48 +1,99 @@
 """How rounds and other jobs are run: on which runner, on how many workers."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 from hdfs_utils.paths import AnyPath, RemotePath
-from mapreduce.errors import UsageError
-from mapreduce.models.base import Model
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
-from mapreduce.plan.flags import expect
-from mapreduce.runs.state import block_bounds
-from mapreduce.support import cores, forked, numeric, traits
+from mapreduce.engine.registry import EXECUTORS, kind_of
+from mapreduce.support import forked, numeric, traits
+from mapreduce.support.traits import RUNNERS
 
-#: Bytes that one task of a gang receives for its block in a round, above which there are more: if
-#: tasks share memory and each has a core, and otherwise.
-_OWNER_BYTES = {True: 128 << 10, False: 4 << 20}
+Options = TypeVar("Options")
 
-#: Blocks of each task of a gang, if tasks have stages of the model.
-_STAGED_BLOCKS = 4
+#: The options that runners and executors declare, by their names.
+OWN = {
+    row.name: row
+    for family in (RUNNERS, EXECUTORS)
+    for rows in family.tables().values()
+    for row in rows
+}
 
 
-@dataclass(frozen=True)
+def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """See :meth:`mapreduce.support.registry.Registry.expanded`, for executor and runner."""
+    return RUNNERS.expanded(EXECUTORS.expanded(values))
+
+
+@dataclass(frozen=True, init=False)
 class Execution:
     """How rounds are run; nothing in it changes the result.
 
     The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
-    :data:`mapreduce.runs.flags.RUNNER`. ``blocks`` is 0 for the number that suits a gang, and
-    ``mrjob_arguments`` are more of mrjob's own arguments for every job. Evaluations and predictions
-    are computed by the ``executor`` "here", or else by a chain. ``auto`` names what the driver of a
-    training may choose otherwise; other jobs take the values as they are.
+    :data:`mapreduce.runs.flags.RUNNER`. Those that an executor or a runner declares are keywords
+    and attributes, too, and lie in ``own``: an instance of each class of options that is not as by
+    default. ``blocks`` is 0 for the number that suits the executor, and ``mrjob_arguments`` are
+    more of mrjob's own arguments for every job. Evaluations and predictions are computed by an
+    executor without jobs, if it is named, or else by a chain. ``auto`` names what the driver of a
+    training may choose otherwise; other jobs take the values as they are. With ``stays`` rounds
+    that no job would end sooner may be run in this process.
     """
 
-    runner: str = "parallel"
-    workers: int = 1
-    threads: int = 1
-    blocks: int = 1
-    fan_in: int = 0
-    rounds_per_job: int = 50
-    start_method: str = DEFAULT_START_METHOD
-    mrjob_arguments: tuple[str, ...] = ()
-    executor: str = "chain"
-    gang_wait: float = 60.0
-    gang_fallback: str = "error"
-    stages: int = 1
-    slow_worker: str | None = None
-    auto: tuple[str, ...] = ()
+    runner: str
+    workers: int
+    threads: int
+    blocks: int
+    executor: str
+    mrjob_arguments: tuple[str, ...]
+    auto: tuple[str, ...]
+    stays: bool
+    own: tuple[Any, ...]
+
+    def __init__(
+        self,
+        runner: str = "parallel",
+        workers: int = 1,
+        threads: int = 1,
+        blocks: int = 1,
+        *,
+        executor: str = "chain",
+        mrjob_arguments: tuple[str, ...] = (),
+        auto: tuple[str, ...] = (),
+        stays: bool = False,
+        own: tuple[Any, ...] = (),
+        **options: Any,
+    ) -> None:
+        values = expanded({"runner": runner, "executor": executor, **options})
+        runner, executor = values.pop("runner"), values.pop("executor")
+        vars(self).update(
+            runner=runner,
+            workers=workers,
+            threads=threads,
+            blocks=blocks,
+            executor=executor,
+            mrjob_arguments=mrjob_arguments,
+            auto=auto,
+            stays=stays,
+            own=_with(own, values),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """An option that an executor or a runner declares."""
+        if name not in OWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.options(OWN[name].owner), OWN[name].field)
+
+    def options(self, kind: type[Options]) -> Options:
+        """The options of a class: those of the user, or else the defaults."""
+        return next((each for each in self.own if type(each) is kind), None) or kind()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values of all options, by their names."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name in ("own", "stays", "auto"):
+            del values[name]
+        own = {name: getattr(self, name) for name in OWN}
+        return values | own | dict.fromkeys(self.auto, "auto")
 
     @property
     def traits(self) -> traits.Traits:
@@ -50,38 +101,26 @@ class Execution:
         return traits.of(self.runner)
 
     @property
+    def kind(self) -> Any:
+        """The class of the executor, which says what the executor can do."""
+        return kind_of(self.executor)
+
+    @property
     def forks_here(self) -> bool:
         """Whether tasks are in this process, or forks of it."""
         if not self.traits.runs_at_once:
             return True
-        return self.traits.forks and self.start_method == "fork"
-
-    @property
-    def fallback(self) -> str | None:
-        """The executor to go on with if the chosen one cannot run; None if there is none."""
-        return "chain" if self.gang_fallback == "chain" or "executor" in self.auto else None
+        return self.traits.forks and bool(self.start_method == "fork")
 
     def for_arrivals(self, run: AnyPath) -> "Execution":
-        """The same for asynchronous rounds, which only a gang has: nothing else is tried.
+        """The same for asynchronous rounds of a run; errors are those of the executor."""
+        found: Execution = self.kind.for_arrivals(self, run)
+        return found
 
-        Raises
-        ------
-        UsageError
-            The user has chosen something else, or the run's log could not be synced.
-        """
-        option = "--asynchronous"
-        is_gang = self.executor == "gang" or "executor" in self.auto
-        expect(is_gang, option, "--executor gang", f"--executor {self.executor}")
-        expect(self.gang_fallback == "error", option, "a gang alone", "--gang-fallback chain")
-        traits.require_gangs(self.traits, self.runner, option)
-        if isinstance(run, RemotePath):
-            raise UsageError(
-                f"{option}: {run} is not on a disk of this machine or one that is mounted here, "
-                f"and servers sync their log before they apply a gradient. Name such a folder by "
-                f"--run, with -r parallel, or leave out {option}"
-            )
-        blocks = 0 if "blocks" in self.auto else self.blocks
-        return replace(self, executor="gang", blocks=blocks, auto=())
+    def with_blocks_for(self, model: Any) -> "Execution":
+        """The same for a model, with a number of blocks if none is given."""
+        found: Execution = self.kind.with_blocks_for(self, model)
+        return found
 
     def for_paths(self, *paths: AnyPath) -> "Execution":
         """The same for data at these paths, without forks where this process cannot have any.
@@ -90,25 +129,8 @@ class Execution:
         """
         has_threads = any(isinstance(path, RemotePath) for path in paths)
         if self.traits.forks and (has_threads or forked.has_device_threads()):
-            return replace(self, start_method="forkserver")
+            return replace(self, own=_with(self.own, {"start_method": "forkserver"}))
         return self
-
-    def with_blocks_for(self, model: Model) -> "Execution":
-        """The same for a model, with a number of blocks if none is given.
-
-        Each block costs a message from and to every task of a gang, so blocks are few unless an
-        owner would receive much. Messages cost little where no task waits for another's core.
-        """
-        if self.blocks:
-            return self
-        if self.stages > 1:
-            # A block belongs to one stage, as far as that is possible, and a rank to each of some.
-            wanted = _STAGED_BLOCKS * self.workers
-            return replace(self, blocks=len(block_bounds(model.size, wanted)))
-        received = self.workers * model.size * model.dtype.itemsize
-        is_near = self.traits.is_here and self.workers <= cores.available_cores()
-        wanted = min(self.workers, -(-received // _OWNER_BYTES[is_near]))
-        return replace(self, blocks=len(block_bounds(model.size, wanted)))
 
     def runner_arguments(self) -> list[str]:
         """mrjob's arguments for the runner; its tasks get this process's numeric profile."""
@@ -125,3 +147,17 @@ class Execution:
         for place in places:
             if place is not None:
                 self.traits.check_place(str(place))
+
+
+def _with(own: tuple[Any, ...], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Options of executors and runners, of which some have other values."""
+    found = {type(each): each for each in own}
+    for name, value in values.items():
+        if name not in OWN:
+            raise TypeError(f"Execution() got an unexpected keyword argument {name!r}")
+        option = OWN[name]
+        before = found.get(option.owner) or option.owner()
+        found[option.owner] = replace(before, **{option.field: value})
+    kinds = dict.fromkeys(option.owner for option in OWN.values())
+    ordered = [found.pop(kind) for kind in kinds if kind in found]
+    return tuple(each for each in (*ordered, *found.values()) if each != type(each)())

@@ -1,37 +1,31 @@
 """The table of the options of executions. ``--help`` needs it, so it imports nothing slow."""
 
-import math
-import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mapreduce.engine.registry import EXECUTORS
+from mapreduce.engine.registry import EXECUTORS, kind_of
 from mapreduce.errors import UsageError
-from mapreduce.plan.flags import Option, checked, expect, grouped, is_count, up_to
 from mapreduce.support import traits
-from mapreduce.support.options import Bound
+from mapreduce.support.options import Bound, checked, expect, is_count, option, table, up_to
 from mapreduce.support.traits import MOST_FILES, RUNNERS, Traits
-from mapreduce.support.trust import OWN, trust
+from mapreduce.support.trust import OWN as CODE
+from mapreduce.support.trust import trust
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
     from mapreduce.runs.execution import Execution
 
-#: Options that decide how fast a result is computed. When resuming, None means as before.
-EXECUTION = grouped(
-    "Execution",
-    Option(
-        "--threads",
-        int,
+
+@dataclass(frozen=True)
+class _Executing:
+    threads: int | None = option(
         None,
         "number of threads of each worker (default: auto, the fastest)",
-        bound=up_to(1024),
+        up_to(1024),
         is_auto=True,
-    ),
-    Option(
-        "--executor",
-        str,
+    )
+    executor: str = option(
         "auto",
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
         "exchange gradients themselves, so that rounds take milliseconds on clusters too; here "
@@ -40,126 +34,71 @@ EXECUTION = grouped(
         "(default: auto)",
         family=EXECUTORS,
         is_auto=True,
-    ),
-    Option(
-        "--blocks",
-        int,
+    )
+    blocks: int | None = option(
         None,
         "number of parts of the parameters; each part has its own reducer (default: auto, which is "
         "1 for a chain, and more for a gang with a large model)",
-        bound=up_to(MOST_FILES),
+        up_to(MOST_FILES),
         is_auto=True,
-    ),
-    Option(
-        "--stages",
-        int,
-        1,
-        "number of tasks of a gang that hold a network together, each some of its layers; the "
-        "number of workers is a multiple of it",
-        bound=up_to(1024),
-    ),
-    Option(
-        "--keep",
-        int,
+    )
+    keep: int = option(
         3,
         "number of checkpoints to keep; 0 keeps all",
-        bound=Bound("a number of checkpoints", is_count),
-    ),
-) + grouped(
-    "Clusters",
-    Option(
-        "--fan-in",
-        int,
-        0,
-        "largest number of partial sums that one reducer merges, a power of 2; 0 merges all",
-        bound=Bound(
-            "0 or a power of two from 2 on",
-            lambda number: number == 0 or (number >= 2 and not number & (number - 1)),
-        ),
-    ),
-    Option(
-        "--rounds-per-job",
-        int,
-        50,
-        "largest number of rounds in one mrjob job of a chain",
-        bound=up_to(10_000),
-    ),
-    Option(
-        "--gang-wait",
-        float,
-        60.0,
-        "how many seconds the tasks of a gang wait for each other",
-        bound=Bound("a positive number of seconds", lambda number: 0 < number < math.inf),
-    ),
-    Option(
-        "--gang-fallback",
-        str,
-        "error",
-        "what to do when the tasks of a gang cannot all run at once: end with an error, or "
-        "continue as a chain",
-        ("error", "chain"),
-    ),
-    Option(
-        "--slow-worker",
-        str,
+        Bound("a number of checkpoints", is_count),
+    )
+
+
+@dataclass(frozen=True)
+class _Running:
+    runner: str | None = option(None, "where the map and reduce tasks run (default: parallel)")
+    workers: int | None = option(
         None,
-        "for experiments: make a worker of a gang slower by a factor, as 1:4; workers are numbered "
-        "from 0",
-        bound=Bound(
-            "RANK:FACTOR, a worker's number and a factor from 1 on, such as 1:4",
-            lambda text: slow_worker(text) is not None,
-        ),
-    ),
-)
+        "number of map tasks at once (default: auto, which is the fastest number for a training, "
+        "and else one per core; emr: 4)",
+        up_to(MOST_FILES),
+        is_auto=True,
+    )
+
+
+@dataclass(frozen=True)
+class _Profile:
+    numeric_profile: str = option(
+        "native",
+        "native uses every instruction of the processor; portable gives the same bits on other "
+        "processors too",
+        choices=("native", "portable"),
+    )
+
+
+@dataclass(frozen=True)
+class _Using:
+    device: str = option(
+        "cpu",
+        "where predictions are computed; auto takes cuda if a GPU can be used",
+        choices=("auto", "cpu", "cuda"),
+    )
+
+
+_OF_EXECUTORS = sum(EXECUTORS.tables().values(), ())
+_OF_RUNNERS = sum(RUNNERS.tables().values(), ())
+
+#: Options that decide how fast a result is computed. When resuming, None means as before.
+EXECUTION = (*table(_Executing, "Execution"), *_OF_EXECUTORS)
+
+#: Options that decide where a job runs. A run may name a runner that is not installed here.
+RUNNER = (*table(_Running, "Execution"), *_OF_RUNNERS)
 
 #: What a driver may choose for a training, if the user does not.
 AUTO = ("executor", "workers", "threads", "blocks")
 
-#: Options of executions that the executor here takes.
-_ALONE = ("executor", "threads", "blocks", "keep")
+#: The options of executions that say nothing of jobs and workers.
+ALONE = ("executor", "threads", "blocks", "keep")
 
-PROFILE = Option(
-    "--numeric-profile",
-    str,
-    "native",
-    "native uses every instruction of the processor; portable gives the same bits on other "
-    "processors too",
-    ("native", "portable"),
-    group="Execution",
-)
-
-
-#: Options that decide where a job runs. A run may name a runner that is not installed here.
-RUNNER = grouped(
-    "Execution",
-    Option("--runner", str, None, "where the map and reduce tasks run (default: parallel)"),
-    Option(
-        "--workers",
-        int,
-        None,
-        "number of map tasks at once (default: auto, which is the fastest number for a training, "
-        "and else one per core; emr: 4)",
-        bound=up_to(MOST_FILES),
-        is_auto=True,
-    ),
-    Option(
-        "--start-method",
-        str,
-        None,
-        "how -r parallel starts its workers (default: fork on Linux)",
-        ("fork", "forkserver"),
-    ),
-)
+(PROFILE,) = table(_Profile, "Execution")
 
 #: Where a model computes that is in use; a training's device is of its plan.
-DEVICE = Option(
-    "--device",
-    str,
-    "cpu",
-    "where predictions are computed; auto takes cuda if a GPU can be used",
-    ("auto", "cpu", "cuda"),
-    group="Execution",
-)
+(DEVICE,) = table(_Using, "Execution")
 
 
 def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
@@ -172,7 +111,7 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
 
     path, content = run.path / "execution.json", run.read_json("execution.json") or {}
     try:
-        names = [option.name for option in (*RUNNER, *EXECUTION)]
+        names = [row.name for row in (*RUNNER, *EXECUTION)]
         found = checked({n: content[n] for n in names if n in content}, RUNNER, EXECUTION)
         arguments = content.get("mrjob_arguments", [])
         if type(arguments) is not list or not all(type(part) is str for part in arguments):
@@ -188,105 +127,72 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
 def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execution":
     """The execution of some values of :data:`EXECUTION`, :data:`RUNNER` and ``mrjob_arguments``.
 
-    Other values are the defaults. ``runner`` replaces the traits of the runner of the given name.
+    Other values are the defaults. ``stays`` allows :attr:`Execution.stays`, if nobody has said how
+    rounds are run. ``runner`` replaces the traits of the runner of the given name.
     """
-    from mapreduce.runs.execution import Execution
+    from mapreduce.runs.execution import OWN, Execution, expanded
 
-    values = {option.name: option.default for option in (*RUNNER, *EXECUTION)} | {**given}
-    is_alone = values["executor"] == "here"
-    name = values["runner"] = values["runner"] or ("inline" if is_alone else "parallel")
+    rows = (*RUNNER, *EXECUTION)
+    values = {row.name: row.default for row in rows} | expanded(given)
+    spec = None if values["executor"] in (None, "auto") else values["executor"]
+    needed = _needed_executor(values, spec)
+    kind = kind_of(spec or needed)
+    name = values["runner"] or kind.usual_runner
     if runner is None and not RUNNERS.has(name):
         known = ", ".join(RUNNERS.names)
         raise UsageError(f"--runner: expected one of {known}, found {name!r:.60}")
     runner = runner or traits.of(name)
-    for option in (*RUNNER, *EXECUTION):
-        option.check(values[option.name])
+    for row in rows:
+        row.check(values[row.name])
     auto = tuple(each for each in AUTO if values[each] in (None, "auto"))
     values |= dict.fromkeys(auto)
-    if values["executor"] is not None:
-        executor, arguments = EXECUTORS.split(values["executor"])
-        expect(arguments is None, "--executor", "no arguments", f"{executor}:{arguments}")
-        # What those of others cost is not known, so that nothing is tried.
-        auto = auto if executor in EXECUTORS else ()
-    if values["stages"] > 1:
-        values, auto = _staged(values, runner), ()
-    if is_alone:
-        values, auto = _alone(values), ()
-    workers, is_gang = values["workers"], values["executor"] == "gang"
+    workers = values["workers"]
     if workers is not None:
         most = up_to(runner.most_workers)
         expect(most.holds(workers), "--workers", most.text, workers)
-    if is_gang:
-        asked = f"--stages {values['stages']}" if values["stages"] > 1 else "--executor gang"
-        traits.require_gangs(runner, name, asked)
-    if (slow := values["slow_worker"]) is not None:
-        _check_slow_worker(slow, is_gang, workers)
-    values |= {"auto": auto, "executor": values["executor"] or "chain"}
-    values |= {"workers": workers or runner.default_workers(), "threads": values["threads"] or 1}
-    values["blocks"] = values["blocks"] or (0 if is_gang else 1)
-    values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
-    used = [one.name for one in fields(Execution) if values.get(one.name) is not None]
-    return Execution(**{name: values[name] for name in used})
+    how = Execution(
+        name,
+        workers or kind.usual_workers(runner),
+        values["threads"] or 1,
+        values["blocks"] or kind.usual_blocks,
+        executor=spec or needed or "chain",
+        mrjob_arguments=tuple(values.get("mrjob_arguments") or ()),
+        auto=auto,
+        stays=bool(values.get("stays")) and _is_open(values),
+        **{name: values[name] for name in OWN},
+    )
+    found: Execution = kind.settle(how, runner)
+    return found
+
+
+def for_another(before: Mapping[str, Any], executor: str) -> dict[str, Any]:
+    """The values of an execution that also suit another executor."""
+    kinds = kind_of(before.get("executor")), kind_of(executor)
+    if any(kind.is_alone for kind in kinds):
+        return {name: before[name] for name in ("keep", "threads") if name in before}
+    own = {"blocks"} | {row.name for row in EXECUTION if row.needs_owner}
+    return {name: value for name, value in before.items() if name not in own}
+
+
+def _needed_executor(values: Mapping[str, Any], spec: str | None) -> str | None:
+    """The executor that an option asks for; a UsageError if another was chosen."""
+    for name, rows in EXECUTORS.tables().items():
+        for row in rows:
+            if row.needs_owner and (value := values[row.name]) != row.default:
+                asked = f"{row.flag} {value}"
+                expect(spec in (None, name), asked, f"--executor {name}", f"--executor {spec}")
+                return name
+    return None
 
 
 def trust_executor(given: Mapping[str, Any]) -> None:
     """Let an executor be imported that the user has named."""
-    if OWN.fullmatch(given.get("executor") or ""):
+    if CODE.fullmatch(given.get("executor") or ""):
         trust(given["executor"])
 
 
-def _alone(values: dict[str, Any]) -> dict[str, Any]:
-    """The values for this process alone, which takes no option of jobs and of other processes."""
-    from mapreduce.runs.execution import Execution
-
-    usual = vars(Execution("inline"))
-    others = [option for option in (*RUNNER, *EXECUTION) if option.name not in _ALONE]
-    given = {option.flag: values[option.name] for option in others}
-    wrong = [
-        f"{one.flag} {given[one.flag]}"
-        for one in others
-        if given[one.flag] not in (None, usual[one.name])
-    ]
-    if arguments := values.get("mrjob_arguments"):
-        wrong.append(f"-- {' '.join(arguments)}")
-    wanted = "no option of jobs and workers, since this process computes alone"
-    expect(not wrong, "--executor here", wanted, ", ".join(wrong))
-    return {**values, "runner": "inline", "workers": 1}
-
-
-def is_open(values: Mapping[str, Any]) -> bool:
+def _is_open(values: Mapping[str, Any]) -> bool:
     """Whether nobody has said how the rounds are run."""
-    free = {*_ALONE} - {"executor"}
-    others = [option for option in (*RUNNER, *EXECUTION) if option.name not in free]
-    given = (values[each.name] for each in others if values[each.name] != each.default)
-    return not values.get("mrjob_arguments") and all(value in (None, "auto") for value in given)
-
-
-def _staged(values: dict[str, Any], runner: Traits) -> dict[str, Any]:
-    """The values for tasks that have stages of the model, of which nothing is tried."""
-    stages, workers = values["stages"], values["workers"]
-    given, option = values["executor"], f"--stages {stages}"
-    expect(given in (None, "gang"), option, "--executor gang", f"--executor {given}")
-    expect(values["threads"] in (None, 1), option, "--threads 1", f"--threads {values['threads']}")
-    workers = workers or max(runner.default_workers() // stages, 1) * stages
-    multiple = f"--workers that are a multiple of {stages}"
-    expect(workers % stages == 0, option, multiple, f"--workers {workers}")
-    return {**values, "executor": "gang", "workers": workers}
-
-
-def slow_worker(text: str) -> tuple[int, float] | None:
-    """The number and the factor of ``--slow-worker``; None if a text is not of that form."""
-    found = re.fullmatch(r"(\d{1,9}):(\d+(?:\.\d*)?)", text, re.ASCII)
-    if found is None or not 1 <= float(found[2]) < math.inf:
-        return None
-    return int(found[1]), float(found[2])
-
-
-def _check_slow_worker(text: str, is_gang: bool, workers: int | None) -> None:
-    if not is_gang or workers is None:
-        raise UsageError(
-            f"--slow-worker {text}: expected --executor gang and a number of --workers, since only "
-            f"the workers of a gang have numbers"
-        )
-    rank, _ = slow_worker(text) or (0, 1)
-    expect(rank < workers, "--slow-worker", f"a number from 0 to {workers - 1}", rank)
+    others = [each for each in (*RUNNER, *EXECUTION) if each.name not in {*ALONE} - {"executor"}]
+    chosen = (values[each.name] for each in others if values[each.name] != each.default)
+    return not values.get("mrjob_arguments") and all(value in (None, "auto") for value in chosen)

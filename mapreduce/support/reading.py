@@ -59,15 +59,15 @@ def reading_compressed(path: str) -> reading:
 def refuse_compressed(path: str, head: bytes, reader: str = "runner") -> None:
     """Raise a DataError if a file is compressed, and its reader would take the bytes for text.
 
-    ``head``: The first bytes of the file. ``reader``: ``runner``, of this machine; ``hadoop``, for
+    ``head``: The first bytes of the file. ``reader``: ``runner``, of this machine; ``cluster``, for
     which ``.GZ`` ends no name; ``import``, which decompresses gzip alone, whatever the name.
     """
     codec = codecs.by_content(path, head)
     if codec is None or (reader == "import" and codec.suffix == ".gz"):
         return
-    is_read = codec.on_hadoop if reader == "hadoop" else codec.opener and reader != "import"
+    is_read = codec.on_hadoop if reader == "cluster" else codec.opener and reader != "import"
     end = PurePath(path).suffix
-    if is_read and codec.suffix == (end if reader == "hadoop" else end.lower()):
+    if is_read and codec.suffix == (end if reader == "cluster" else end.lower()):
         return
     what, advice = path, f"Decompress it, as by: {codec.tool}"
     if re.fullmatch(r"\.t(gz|bz2?|xz|zst)", end.lower()):

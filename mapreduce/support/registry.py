@@ -30,6 +30,9 @@ class Registry:
       function.
     ``also``: Values of the option that name no member.
     ``carriers``: The toolkit's own members whose argument names code of the user's, MODULE:NAME.
+    ``joint``: What joins several members in one value; "" if it names one.
+    ``declarations``: ``module:Class`` of the options of the toolkit's own that are flags, too: in a
+      module that is quick to load, since help needs them.
     """
 
     kind: str
@@ -39,6 +42,8 @@ class Registry:
     base: str = ""
     carriers: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    joint: str = ""
+    declarations: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.builtin)
@@ -75,6 +80,35 @@ class Registry:
             )
         return name, rest if colon else None
 
+    def parts(self, value: str) -> list[str]:
+        """The specifications that a value joins."""
+        return [part.strip() for part in value.split(self.joint)] if self.joint else [value]
+
+    def tables(self) -> dict[str, tuple[options.Option, ...]]:
+        """The options of the toolkit's own that are flags, by the names of the members."""
+        return {name: options.table(_attribute(place)) for name, place in self.declarations.items()}
+
+    def expanded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values whose member is a name alone, if it is the toolkit's own, with the options that
+        follow its name in the place of flags.
+
+        Raises UsageError (an option has two values, or as :func:`mapreduce.support.options.parse`).
+        """
+        found, spec = {**values}, values.get(self.kind)
+        name, text = self.split(spec) if spec and ":" in spec else ("", None)
+        if name not in self:
+            return found
+        found[self.kind] = name
+        rows = {row.field: row for row in self.tables().get(name, ())}
+        owner = next((row.owner for row in rows.values()), None)
+        for each, value in options.values(owner, text, f"--{self.kind} {name}").items():
+            row = rows[each]
+            before = found.get(row.name, row.default)
+            is_once = before in (row.default, value)
+            options.expect(is_once, row.flag, f"one value, as {value} after the name", before)
+            found[row.name] = value
+        return found
+
     def code(self, spec: str) -> str:
         """The code that a specification names: a member, or the ``MODULE:NAME`` it carries."""
         name, rest = self.split(spec)
@@ -108,7 +142,7 @@ class Registry:
         """What :meth:`code` names, whatever it is; errors are those of :meth:`find`."""
         module, _, attribute = self.target(name).partition(":")
         if name in self.builtin:
-            return getattr(import_module(module), attribute)
+            return _attribute(self.target(name))
         trust.look_in_folders()
         try:
             imported = import_module(module)
@@ -183,6 +217,11 @@ class Registry:
     @property
     def _installed(self) -> dict[str, str]:
         return _entry_points(self.group, tuple(sys.path))
+
+
+def _attribute(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 @cache

@@ -19,6 +19,10 @@ MOST_HERE = 1024
 #: Tasks of a cluster: names of files have five digits for a block and for a gang's task.
 MOST_FILES = 99_999
 
+#: How processes of this machine may start, and usually do.
+START_METHODS = ("fork", "forkserver")
+DEFAULT_START_METHOD = START_METHODS[sys.platform != "linux"]
+
 #: Why tasks on this machine make no gang; "" if they do.
 NO_GANGS_HERE = (
     ""
@@ -89,6 +93,8 @@ class Traits:
     runner : str
         ``module:Class`` of the runner, which is imported when it is used; "" for one that mrjob
         finds by itself.
+    tells_causes : bool
+        Whether the driver receives the error of a task as the task has raised it.
     is_here : bool
         Whether tasks run on this machine alone.
     shares_files : bool
@@ -119,6 +125,7 @@ class Traits:
     """
 
     runner: str = ""
+    tells_causes: bool = True
     is_here: bool = False
     shares_files: bool = False
     reads_far_files: bool = False
@@ -164,6 +171,7 @@ INLINE = Traits(
     warm_runner="mapreduce.mrjob_patches.inline:WarmInlineMRJobRunner",
 )
 LOCAL = Traits(
+    tells_causes=False,
     is_here=True,
     shares_files=True,
     why_no_gangs=NO_GANGS_HERE,
@@ -182,11 +190,15 @@ RUNNERS = Registry(
         "emr": "mapreduce.runners.emr.traits:EMR",
     },
     base="mapreduce.support.traits:Traits",
+    declarations={"parallel": "mapreduce.runners.parallel.traits:ParallelOptions"},
 )
 
 
 def of(name: str) -> Traits:
-    """The traits of a runner; of one that is not in the list, such as mrjob's ``spark``, none."""
+    """The traits of a runner, after whose name options may follow; none if it is not in the list,
+    as mrjob's ``spark``.
+    """
+    name = name.partition(":")[0]
     found: Traits = RUNNERS.find(name) if RUNNERS.has(name) else Traits()
     return found
 

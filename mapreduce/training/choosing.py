@@ -64,8 +64,7 @@ class Chooser:
     ``given``: What the user has chosen; ``given.auto`` names what not. ``context``: The driver's
     own, with compiled kernels. ``can_gang``: Whether the rounds are the toolkit's own: a gang does
     not call the methods of somebody's own job. ``emit``: Receives the events of what was tried and
-    chosen. ``stays``: Whether rounds that no job ends sooner may be run in this process, from the
-    first one on.
+    chosen.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Chooser:
         context: TaskContext,
         can_gang: bool,
         emit: Callable[[Event], None],
-        stays: bool = False,
     ) -> None:
         self._given, self._context, self._emit = given, context, emit
         self._traits = given.traits
@@ -86,7 +84,7 @@ class Chooser:
             is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
             self._choose_from(can_gang and is_free)
             is_own = bool(context.plan.sources) or not can_gang
-            if stays and is_free and not is_own and context.model.forks_after_gradient:
+            if given.stays and is_free and not is_own and context.model.forks_after_gradient:
                 self._stay()
 
     def _stay(self) -> None:
@@ -105,7 +103,11 @@ class Chooser:
         most = min(self._at_once, units)
         # Threads that share a GPU would only wait for each other.
         is_here = self._traits.is_here and self._context.model.device == "cpu"
-        found = ways(pinned, given.auto, most, can_gang, is_here)
+        if "executor" in given.auto:
+            kinds = {name: EXECUTORS.find(name) for name in EXECUTORS}
+            able = [n for n, kind in kinds.items() if kind.can_be_tried and kind.meets == can_gang]
+            pinned = pinned._replace(executor=able[0])
+        found = ways(pinned, given.auto, most, is_here)
         # The number of blocks that suits a way may be the one that another has.
         self._ways = list({self._execution(way): way for way in reversed(found)}.values())[::-1]
         assert self._traits.costs is not None
@@ -147,10 +149,9 @@ class Chooser:
             way = str(self._way)
             self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
 
-    def fall_back(self) -> None:
-        """Choose among the ways of the fallback from now on, since the executor cannot run."""
-        assert self._given.fallback is not None
-        self._given = replace(self._given, executor=self._given.fallback)
+    def fall_back(self, executor: str) -> None:
+        """Choose among the ways of another executor from now on, since this one cannot run."""
+        self._given = replace(self._given, executor=executor)
         if self._ways:
             self._choose_from(False)
 

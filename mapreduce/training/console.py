@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hdfs_utils.errors import KerberosError
+from mapreduce.engine.registry import kind_of
 from mapreduce.errors import Interrupted
 from mapreduce.runs.events import (
     Evaluated,
@@ -136,14 +137,8 @@ def scores(accuracy: float | None, loss: float) -> str:
 
 def way(event: RunStarted) -> str:
     """How the rounds are run, in words, as far as the user has chosen it."""
-    count = event.workers
-    workers = "" if count is None else f"{count} worker{'s' if count > 1 else ''}"
-    if event.executor == "here":
-        return ", in this process"
-    if event.executor == "gang":
-        workers = f"gang of {workers}" if workers else "gang"
-    stages = f" in {event.stages} stages" if event.stages > 1 else ""
-    return f", {workers}{stages}" if workers else ""
+    words = kind_of(event.executor).words(event.workers, event.stages)
+    return f", {words}" if words else ""
 
 
 def traffic(summary: Mapping[str, Any]) -> str:

@@ -144,8 +144,7 @@ def record(
             f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
             f"here on may differ in their last bits from those of an undisturbed run"
         )
-    content = {**vars(execution), "keep": keep}
-    content |= dict.fromkeys(content.pop("auto"), "auto")
+    content = {**execution.to_dict(), "keep": keep}
     # With stages nothing is tried, and the blocks are those that suit them.
     content["blocks"] = content["blocks"] or "auto"
     run.write_json("execution.json", content, once=False)

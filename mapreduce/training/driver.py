@@ -48,7 +48,6 @@ def train(
     take_over: bool = False,
     job_class: type[Job] | None = None,
     moved: Moved | None = None,
-    stays: bool = False,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -65,8 +64,6 @@ def train(
         The job whose steps are the rounds; by default the executor's own.
     moved : Moved, optional
         Where data lie now; the run keeps that.
-    stays : bool
-        Whether a run that begins may be trained in this process, if nobody has said how.
 
     Raises
     ------
@@ -105,7 +102,7 @@ def train(
             lease.note(run.path, application)
             events.emit(JobSubmitted(application))
 
-        driver = Driver(run, execution, keep, events, job_class, stays)
+        driver = Driver(run, execution, keep, events, job_class)
         with applications.told_to(str(run.path), submitted, driver.teller.warn):
             return driver.run()
 
@@ -120,9 +117,8 @@ class Driver:
         keep: int,
         events: Events,
         job_class: type[Job] | None = None,
-        stays: bool = False,
     ) -> None:
-        self._run, self._stays = run, stays
+        self._run = run
         self._plan = run.config.plan
         self._model = self._plan.about
         self._optimizer = self._plan.transformation
@@ -149,7 +145,7 @@ class Driver:
         self.teller.doubt(doubts.contract(context))
         doubts.step(context)
         is_own = self._job_class is not None
-        return Chooser(self._given, context, not is_own, self._events.emit, self._stays)
+        return Chooser(self._given, context, not is_own, self._events.emit)
 
     def run(self) -> RunEnded:
         """Train to the end."""
@@ -211,10 +207,10 @@ class Driver:
         try:
             times = self._executor.go_on(self._program, self._state, completed, limit, hooks)
         except UnfitError as error:
-            if self._given.fallback is None:
+            if (fallback := self._executor.fallback) is None:
                 raise
-            self.teller.warn(f"{error}. The rounds are run as a {self._given.fallback}")
-            self._chooser.fall_back()
+            self.teller.warn(f"{error}. The rounds are run as a {fallback}")
+            self._chooser.fall_back(fallback)
             return position
         if times.mapped:
             workers = self._execution.workers

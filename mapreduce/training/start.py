@@ -5,14 +5,17 @@ from typing import Any
 
 from hdfs_utils.errors import KerberosError
 from hdfs_utils.filesystem import is_remote
+from mapreduce.engine.registry import kind_of
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.job import Job
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runs import flags
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
+from mapreduce.runs.execution import expanded
 from mapreduce.support import traits
 from mapreduce.support.commands import command
+from mapreduce.support.options import Option
 from mapreduce.support.printable import printable
 from mapreduce.training import creating, driver
 
@@ -21,18 +24,15 @@ def start(
     values: Mapping[str, Any],
     events: Events,
     job_class: type[Job] | None = None,
-    *,
-    stays: bool = False,
 ) -> tuple[RunDir, RunEnded]:
     """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
 
     ``values`` holds all options of a plan and of its execution, and the paths ``run``, ``data`` and
     ``evaluation``, which may be None. The steps of ``job_class`` are the rounds, if it is given.
-    With ``stays`` a training that no job would end sooner is run in this process, if nobody has
-    said how.
+    ``stays`` is as for :func:`mapreduce.runs.flags.execution`.
     """
-    settings, execution = plan_flags.settings(values), flags.execution(values)
     flags.trust_executor(values)
+    settings, execution = plan_flags.settings(values), flags.execution(values)
     run = creating.create(
         values["run"],
         settings,
@@ -40,9 +40,8 @@ def start(
         values["evaluation"],
         numeric_profile=values["numeric_profile"],
     )
-    how: dict[str, Any] = {"job_class": job_class, "stays": stays and flags.is_open(values)}
     try:
-        return run, driver.train(run, execution, values["keep"], events, **how)
+        return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
     except Exception as error:
         # The same call must work once the data, the user's own code or the ticket are repaired. A
         # task's error has its cause's code.
@@ -51,9 +50,6 @@ def start(
             run.remove_if_unused()
         raise
 
-
-#: Options that another executor does not take over.
-_OWN = {"blocks", "stages", "slow_worker"}
 
 #: Options that say where the data of a run lie.
 MOVING = ("data", "evaluation", "remote_data")
@@ -73,11 +69,12 @@ def resume(
     _ = run.config
     before, arguments = flags.recorded(run)
     moved = moved_data(run, given)
-    if given.get("executor") not in (None, executor := before.get("executor", "chain")):
+    flags.trust_executor(given)
+    given = expanded(given)
+    executor = before.get("executor", "chain")
+    if given.get("executor") not in (None, executor):
         # The other executor has defaults of its own.
-        is_alone = "here" in (executor, given["executor"])
-        for name in before.keys() - {"keep", "threads"} if is_alone else _OWN & before.keys():
-            del before[name]
+        before = flags.for_another(before, given["executor"])
     runner = given.get("runner") or before.get("runner", "parallel")
     if given.get("mrjob_arguments"):
         arguments = []
@@ -94,16 +91,15 @@ def resume(
             "the run's arguments for mrjob are left out, because they can run programs. If you "
             f"want them, run: {again}"
         )
-    flags.trust_executor(given)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))
     try:
         how = flags.execution(values)
     except UsageError as error:
-        if values["executor"] != "here" or given.get("executor"):
+        if given.get("executor") or not kind_of(executor).is_alone:
             raise
         raise UsageError(
-            f"{error}. The run was trained by the executor here: add --executor chain or gang"
+            f"{error}. The run was trained by the executor {executor}: add --executor chain or gang"
         ) from error
     return driver.train(run, how, values["keep"], events, take_over=take_over, moved=moved)
 
@@ -119,7 +115,7 @@ def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:
     return moved
 
 
-def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
+def defaults(*tables: tuple[Option, ...]) -> dict[str, Any]:
     """The defaults of options, by their names."""
     return {option.name: option.default for table in tables for option in table}
 

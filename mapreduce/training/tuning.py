@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mapreduce.engine.executor import CHANGE, WHOLE, Limit
+from mapreduce.engine.registry import kind_of
 from mapreduce.support.traits import Costs
 
-#: Seconds that a round costs a gang beside its gradients: of one worker, more for each other one
-#: and for each byte that they exchange, and for each unit that one thread hands to another.
-_GANG, _PEER, _BYTE, _UNIT = 1e-4, 5e-5, 2e-10, 5e-5
+#: Seconds that a round costs for each unit that one thread hands to another.
+_UNIT = 5e-5
 
 #: A way is tried for so many starts of a job, and only if the training lasts for so many.
 _TRIAL, _WORTH = 3, 12
@@ -47,26 +47,25 @@ class Way(NamedTuple):
         return f"{self.executor} of {', '.join(shown) or '1 worker'}"
 
 
-def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: bool) -> list[Way]:
-    """The ways to choose from, given what the user has chosen and the names of what he has not.
+def ways(pinned: Way, auto: Sequence[str], cores: int, is_here: bool) -> list[Way]:
+    """The ways to choose from by one executor, given the rest of the user's choice and the names of
+    what he has not chosen.
 
-    ``cores`` tasks can run at once. ``can_gang`` says whether the tasks of a gang can all run, and
-    ``is_here`` whether workers may have several threads, since all cores are of one machine.
+    ``cores`` tasks can run at once. ``is_here`` says whether workers may have several threads,
+    since all cores are of one machine.
     """
-    executor = pinned.executor
-    if "executor" in auto:
-        executor = "gang" if can_gang else "chain"
+    executor, usual_blocks = pinned.executor, kind_of(pinned.executor).usual_blocks
     counts = [pinned.workers]
     if "workers" in auto:
         counts = [1 << n for n in range(cores.bit_length()) if 1 << n < cores] + [max(cores, 1)]
     blocks = pinned.blocks
     if "blocks" in auto:
-        blocks = 0 if executor == "gang" else 1
+        blocks = usual_blocks
     threads = 1 if "threads" in auto else pinned.threads
     found = [Way(executor, count, threads, blocks) for count in counts]
     if "threads" in auto and is_here and 1 in counts and cores > 1:
         found.append(Way(executor, 1, cores, blocks))
-    if "blocks" in auto and executor == "gang" and counts[-1] > 1:
+    if "blocks" in auto and not usual_blocks and counts[-1] > 1:
         found.append(found[len(counts) - 1]._replace(blocks=counts[-1]))
     return found
 
@@ -102,9 +101,8 @@ class Tuner:
     def _fixed(self, way: Way) -> float:
         """Seconds of a round that more workers do not make shorter."""
         threads, peers = _UNIT * self._work.units * (way.threads > 1), way.workers - 1
-        if way.executor == "chain":
-            return threads + self._costs.step + self._costs.task * peers
-        return threads + _GANG + (_PEER + _BYTE * self._work.nbytes) * peers
+        rest: float = kind_of(way.executor).round_seconds(self._costs, peers, self._work.nbytes)
+        return threads + rest
 
     def _at_once(self, way: Way) -> int:
         return min(way.workers * way.threads, max(self._cores, 1))

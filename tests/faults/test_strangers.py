@@ -123,7 +123,7 @@ EXECUTION = {
     "fan_in": [3],
     "keep": [-1],
     "gang_wait": ["long", float("nan")],
-    "executor": ["canary", "canary:Executor:x", "gang:x", 7],
+    "executor": ["canary", "gang:x", "gang:wait=0", 7],
     "gang_fallback": [["error"]],
     "start_method": ["spawn"],
     "runner": [7],
@@ -144,11 +144,12 @@ def test_what_is_taken_of_an_execution_is_checked(run, field, value):
     assert field in told.replace("-", "_")
 
 
-def test_an_executor_of_a_stranger_is_not_imported(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", ["", ":x", ":wait=3"])
+def test_an_executor_of_a_stranger_is_not_imported(run, tmp_path, monkeypatch, options):
     canary = tmp_path / "canary"
     (tmp_path / "canary.py").write_text(f"open({str(canary)!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
-    change(run / "execution.json", executor="canary:Executor")
+    change(run / "execution.json", executor=f"canary:Executor{options}")
     log = (run / "events.jsonl").read_bytes()
     assert "If you trust it, add --trust canary:Executor" in fails(2, "resume", run)
     assert not canary.exists()

@@ -7,10 +7,10 @@ tasks.
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from hdfs_utils.filesystem import name_nodes
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
 from mapreduce.engine.program import Pair, Program, kept, packed, unpacked
 from mapreduce.engine.rounds import RoundFiles
@@ -22,13 +22,18 @@ from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
 from mapreduce.executors.jobs import run_lines
+from mapreduce.executors.options import GangOptions, slow_worker
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job, MRStep
+from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
-from mapreduce.support import signals, traits
+from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import block_bounds
+from mapreduce.support import cores, signals, traits
 from mapreduce.support.jsonfiles import build
+from mapreduce.support.options import expect
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.protocol import RawValueProtocol  # isort: skip
@@ -74,12 +79,99 @@ class GangJob(Job):
         yield from ()
 
 
+#: Bytes that one task receives for its block in a round, above which there are more: if tasks share
+#: memory and each has a core, and otherwise.
+_OWNER_BYTES = {True: 128 << 10, False: 4 << 20}
+
+#: Blocks of each task, if tasks have stages of the model.
+_STAGED_BLOCKS = 4
+
+#: Seconds that a round costs beside its gradients: of one worker, and more for each other one and
+#: for each byte that they exchange.
+_ROUND, _PEER, _BYTE = 1e-4, 5e-5, 2e-10
+
+
 class Gang(Resumable):
     """Runs rounds by tasks that stay, meet in ``home``, and exchange messages by themselves."""
 
     name = "gang"
+    Options = GangOptions
     JOB = GangJob
     looks_at_clock = True
+    meets = True
+    can_be_tried = True
+    usual_blocks = 0
+
+    @classmethod
+    def settle(cls, how: Execution, runner: traits.Traits) -> Execution:
+        """Find workers for stages of the model, of which nothing is tried."""
+        options = how.options(GangOptions)
+        asked, slow = f"--executor {cls.name}", options.slow_worker
+        if slow is not None and {"executor", "workers"} & {*how.auto}:
+            raise UsageError(
+                f"--slow-worker {slow}: expected {asked} and a number of --workers, since only the "
+                f"workers of a gang have numbers"
+            )
+        if (stages := options.stages) > 1:
+            asked, is_free = f"--stages {stages}", "workers" in how.auto
+            expect(how.threads == 1, asked, "--threads 1", f"--threads {how.threads}")
+            workers = max(how.workers // stages, 1) * stages if is_free else how.workers
+            multiple = f"--workers that are a multiple of {stages}"
+            expect(workers % stages == 0, asked, multiple, f"--workers {workers}")
+            how = replace(how, workers=workers, auto=())
+        traits.require_gangs(runner, how.runner, asked)
+        rank, _ = slow_worker(slow or "") or (0, 1)
+        wanted = f"a number from 0 to {how.workers - 1}"
+        expect(rank < how.workers, "--slow-worker", wanted, rank)
+        return how
+
+    @classmethod
+    def with_blocks_for(cls, how: Execution, model: Model) -> Execution:
+        """Choose a number of blocks.
+
+        Each block costs a message from and to every task, so blocks are few unless an owner would
+        receive much. Messages cost little where no task waits for another's core.
+        """
+        if how.blocks:
+            return how
+        if how.options(GangOptions).stages > 1:
+            # A block belongs to one stage, as far as that is possible, and a rank to each of some.
+            wanted = _STAGED_BLOCKS * how.workers
+        else:
+            received = how.workers * model.size * model.dtype.itemsize
+            is_near = how.traits.is_here and how.workers <= cores.available_cores()
+            wanted = min(how.workers, -(-received // _OWNER_BYTES[is_near]))
+        return replace(how, blocks=len(block_bounds(model.size, wanted)))
+
+    @classmethod
+    def for_arrivals(cls, how: Execution, run: AnyPath) -> Execution:
+        """Try nothing else."""
+        option, fallback = "--asynchronous", how.options(GangOptions).fallback
+        expect(fallback == "error", option, "a gang alone", f"--gang-fallback {fallback}")
+        traits.require_gangs(how.traits, how.runner, option)
+        if isinstance(run, RemotePath):
+            raise UsageError(
+                f"{option}: {run} is not on a disk of this machine or one that is mounted here, "
+                f"and servers sync their log before they apply a gradient. Name such a folder by "
+                f"--run, with -r parallel, or leave out {option}"
+            )
+        blocks = 0 if "blocks" in how.auto else how.blocks
+        return replace(how, executor=cls.name, blocks=blocks, auto=())
+
+    @classmethod
+    def words(cls, workers: int | None, stages: int) -> str:
+        several = super().words(workers, stages)
+        return ("gang" + f" of {several}" * bool(several)) + f" in {stages} stages" * (stages > 1)
+
+    @staticmethod
+    def round_seconds(costs: traits.Costs, peers: int, nbytes: int) -> float:
+        return _ROUND + (_PEER + _BYTE * nbytes) * peers
+
+    @property
+    def fallback(self) -> str | None:
+        """The executor that the user allows, or the driver's other choice."""
+        is_free = "executor" in self._execution.auto
+        return Chain.name if is_free or self.options.fallback == Chain.name else None
 
     def once(self, program: Program) -> list[Pair]:
         if self._home is None:
@@ -114,7 +206,7 @@ class Gang(Resumable):
         assert home is not None
         lease.check(home)
         meeting, how = Meeting.prepare(home), self._execution
-        watched = program, files, meeting, how.workers, completed, hooks, home, how.gang_wait
+        watched = program, files, meeting, how.workers, completed, hooks, home, self.options.wait
         follower = Follower(*watched)
         try:
             with follower.at_work():
@@ -142,12 +234,12 @@ class Gang(Resumable):
             ranks=execution.workers,
             blocks=blocks,
             place=place,
-            wait=execution.gang_wait,
+            wait=self.options.wait,
             reach="" if execution.traits.is_here else _reach(home),
             limit=limit,
-            stages=execution.stages,
+            stages=self.options.stages,
             threads=execution.threads,
-            slow_worker=execution.slow_worker or "",
+            slow_worker=self.options.slow_worker or "",
         )
         options = {"--program": program.describe(), "--role": packed(json.dumps(asdict(role)))}
         if self._driver:

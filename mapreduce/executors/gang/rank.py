@@ -17,7 +17,7 @@ from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.rounds import Rounds, once
 from mapreduce.executors.gang.transport import Mesh
-from mapreduce.runs.flags import slow_worker
+from mapreduce.executors.options import slow_worker
 from mapreduce.support import numeric
 from mapreduce.support.periodic import every
 

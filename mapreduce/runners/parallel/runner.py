@@ -26,7 +26,7 @@ from hdfs_utils.filesystem import is_remote
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
-from mapreduce.mrjob_patches.options import DEFAULT_MEMORY, DEFAULT_START_METHOD
+from mapreduce.mrjob_patches.options import DEFAULT_MEMORY
 from mapreduce.mrjob_patches.registry import PRINTED
 from mapreduce.runners.parallel import lines, worker
 from mapreduce.runners.parallel import pool as pools
@@ -45,7 +45,7 @@ from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.segments import Target
 from mapreduce.support import signals, task_log, unfinished
 from mapreduce.support.cores import available_cores
-from mapreduce.support.traits import MOST_HERE
+from mapreduce.support.traits import DEFAULT_START_METHOD, MOST_HERE
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,30 @@
 """What ``-r parallel`` can do."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mapreduce.support.traits import MOST_HERE, NO_GANGS_HERE, Costs, Kept, Traits
+from mapreduce.support.options import option
+from mapreduce.support.traits import (
+    DEFAULT_START_METHOD,
+    MOST_HERE,
+    NO_GANGS_HERE,
+    START_METHODS,
+    Costs,
+    Kept,
+    Traits,
+)
+
+
+@dataclass(frozen=True)
+class ParallelOptions:
+    """Options of ``-r parallel``; mrjob's own table has them for jobs, too."""
+
+    start_method: str = option(
+        DEFAULT_START_METHOD,
+        "how -r parallel starts its workers",
+        choices=START_METHODS,
+        group="Execution",
+    )
 
 
 class _Parallel(Traits):

@@ -14,7 +14,7 @@ from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, Subscriber
-from mapreduce.support import blas, numeric
+from mapreduce.support import blas, numeric, options
 from mapreduce.support.spelling import in_python, in_words_of_python
 from mapreduce.training import console
 
@@ -62,12 +62,12 @@ def texts(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_options(
-    given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]
+    given: Mapping[str, Any], *tables: tuple[options.Option, ...]
 ) -> dict[str, Any]:
     """Options given by keyword, and arguments for mrjob."""
     rest = {name: value for name, value in given.items() if name != "mrjob_arguments"}
     return {
-        **plan_flags.checked(rest, *tables),
+        **options.checked(rest, *tables),
         "mrjob_arguments": given.get("mrjob_arguments", ()),
     }
 

@@ -158,7 +158,7 @@ def train(
             like = Like(manifest.classes, opening.fitted_of(values["data"], manifest))
             with naming_parameter("evaluation"):
                 values["evaluation"] = import_data(evaluation, *how, like)
-        trained, _ = start.start(values, bus, stays=True)
+        trained, _ = start.start({**values, "stays": True}, bus)
         summary = trained.summary()
         if progress and summary["hardly_trained"]:
             display.say(summary["hardly_trained"])

@@ -18,9 +18,9 @@ from pyarrow import csv, orc, parquet
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.job import Job
 from mapreduce.launch import run as launch
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import commands, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
+from mapreduce.support.traits import DEFAULT_START_METHOD
 from quick import cases, first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

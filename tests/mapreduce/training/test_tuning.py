@@ -49,7 +49,9 @@ def machine(work, cores=2, exchange=4e-4, handing=2e-4):
 
 
 def choices(cores=2, auto=AUTO, pinned=PINNED, can_gang=True, is_here=True):
-    return ways(pinned, auto, cores, can_gang, is_here)
+    if "executor" in auto:
+        pinned = pinned._replace(executor="gang" if can_gang else "chain")
+    return ways(pinned, auto, cores, is_here)
 
 
 WAYS = choices()

@@ -20,11 +20,12 @@ from mapreduce.executors.gang import exchange, job
 from mapreduce.executors.gang.balance import Balance
 from mapreduce.executors.gang.rank import Role
 from mapreduce.executors.gang.stopwatch import Stopwatch
+from mapreduce.executors.options import slow_worker
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.runs.flags import execution, slow_worker
+from mapreduce.runs.flags import execution
 from mapreduce.testing import Roots
 from mapreduce.training import creating, driver
 from quick import cases

@@ -20,12 +20,12 @@ from mrjob.protocol import RawValueProtocol, TextValueProtocol
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job, jobconf_from_env
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import worker
 from mapreduce.runners.parallel.planning import StepPlan
 from mapreduce.runners.parallel.records import SplitReader
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
 from mapreduce.runners.parallel.segments import Target
+from mapreduce.support.traits import DEFAULT_START_METHOD
 from quick import cases, first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
