@@ -223,7 +223,7 @@ def test_streams_that_waste_memory_are_refused(service):
 
 
 def test_unknown_places_are_named(service):
-    for path in ("/", "/v2/models", "/v2/models/conv/nix", "/v2/repository/models/conv/load"):
+    for path in ("/nix", "/v2/models", "/v2/models/conv/nix", "/v2/repository/models/conv/load"):
         assert "nothing is here" in told(service.ask(path), 404)["error"]
     assert "no model nix" in told(service.ask("/v2/models/nix"), 404)["error"]
     assert "no version 5" in told(service.ask("/v2/models/kinds/versions/5/infer"), 404)["error"]
