@@ -28,7 +28,7 @@ from mapreduce.batches.snapshots import NOT_PLAIN
 from mapreduce.job.calls import Pair
 from mapreduce.runners.parallel.codec import kept, packed, unpacked, write_lines
 from mapreduce.runners.parallel.comparator import codes_of
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, in_order
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, picked
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
 from mapreduce.runners.parallel.segments import Segment, SegmentFiles, SegmentWriter
 
@@ -54,6 +54,9 @@ _SIZED = frozenset({str, bytes})
 #: So few partitions are picked out one by one.
 _FEW_PARTS = 8
 
+#: Keys that are divided together.
+_NEAR = 1 << 12
+
 
 class Block(NamedTuple):
     """The sorted texts of keys, how many values each has, or None if all have one, and all values.
@@ -71,6 +74,12 @@ class Block(NamedTuple):
         keys, counts = self.keys[start:stop], self.counts and self.counts[start:stop]
         number = sum(counts) if counts else len(keys)
         return Block(keys, counts, self.values[first : first + number])
+
+
+def _block(keys: list[str], items: list[Any], rows: bool) -> Block:
+    if rows:
+        return Block(keys, None, items)
+    return Block(keys, list(map(len, items)), list(chain.from_iterable(items)))
 
 
 class ColumnWriter:
@@ -91,7 +100,9 @@ class ColumnWriter:
         self._how = how
         self._gathered: Any = gathered
         self._limit = limit
-        self._scale = min(1.0, limit / _ENOUGH)
+        scale = min(1.0, limit / _ENOUGH)
+        self._most = tuple(max(_SMALLEST, int(number * scale)) for number in _BLOCK_ITEMS)
+        self._most_bytes = _BLOCK_BYTES * scale
         self._write_line = write
 
     @property
@@ -148,36 +159,47 @@ class ColumnWriter:
             self.write(*self._gathered.take())
 
     def write(self, texts: list[str], items: list[Any], rows: bool = False) -> None:
-        """Write sorted keys, each with a list of values, or with one value if they are rows."""
-        parts = [(texts, items)]
-        if self._how.partitions > 1:
-            numbers = partition_numbers(texts, self._how)
-            parts = _divided(texts, items, numbers, self._how.partitions)
+        """Write keys, each with a list of values, or with one value if they are rows."""
+        parts: list[tuple[list[str], list[Any]]] = [([], []) for _ in range(self._how.partitions)]
+        # Keys that are near in memory, while they are in the processor's cache.
+        for at in range(0, len(texts), _NEAR):
+            some = self._divided(texts[at : at + _NEAR], items[at : at + _NEAR])
+            for part, (keys, found) in zip(parts, some, strict=True):
+                part[0].extend(keys)
+                part[1].extend(found)
         for number, (keys, found) in enumerate(parts):
             if self._how.order:
-                keys = list(map("{}\t{}".format, codes_of(keys, self._how), keys))
-                keys, found = in_order(keys, found)
-            counts = None if rows else list(map(len, found))
-            block = Block(keys, counts, found if rows else list(chain.from_iterable(found)))
-            blocks = list(self._blocks(block))
+                keys = [
+                    f"{code}\t{key}"
+                    for at in range(0, len(keys), _NEAR)
+                    for code, key in self._coded(keys[at : at + _NEAR])
+                ]
+            places = self._gathered.order(keys, found, rows)
+            some = (places[at : at + self._most[0]] for at in range(0, len(places), self._most[0]))
+            blocks = [
+                block
+                for near in some
+                for block in self._blocks(_block(picked(keys, near), picked(found, near), rows))
+            ]
             most = max((memory for memory, _ in blocks), default=0)
             self._output.append(number, [part for _, parts in blocks for part in parts], most)
+
+    def _divided(self, texts: list[str], items: list[Any]) -> list[tuple[list[str], list[Any]]]:
+        if self._how.partitions == 1:
+            return [(texts, items)]
+        numbers = partition_numbers(texts, self._how)
+        return _divided(texts, items, numbers, self._how.partitions)
+
+    def _coded(self, keys: list[str]) -> Iterable[tuple[str, str]]:
+        return zip(codes_of(keys, self._how), keys, strict=True)
 
     def _blocks(self, block: Block) -> Iterator[tuple[int, list[bytes]]]:
         """The memory and bytes of a block, or of each of those that one too large is cut into."""
         keys, values = block.keys, block.values
         if not values:
             return
-        most_keys, most_values = (max(_SMALLEST, int(one * self._scale)) for one in _BLOCK_ITEMS)
-        if len(keys) > most_keys:
-            first = 0
-            for at in range(0, len(keys), most_keys):
-                part = block.part(at, at + most_keys, first)
-                first += len(part.values)
-                yield from self._blocks(part)
-            return
-        if len(values) <= most_values:
-            kinds, most = set(map(type, values)), _BLOCK_BYTES * self._scale
+        if len(values) <= self._most[1]:
+            kinds, most = set(map(type, values)), self._most_bytes
             if len(values) == 1 or _weight(block, kinds) <= most:
                 memory, parts = _encoded(block, kinds)
                 if len(values) == 1 or sum(map(len, parts[1:])) <= most:

@@ -11,7 +11,7 @@ Pairs wait until a quarter of ``--memory``, which the workers share, is full.
 import marshal
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat
 from json.encoder import encode_basestring_ascii as quote
 from operator import add, itemgetter, ne
@@ -237,7 +237,7 @@ class Gathered:
         self._texts.add(text, kept)
 
     def take(self) -> tuple[list[str], list[Any], bool]:
-        """The sorted JSON of keys, and for each a list of values as they wait; it is empty then.
+        """The JSON of keys, and for each a list of values as they wait; it is empty then.
 
         The last is whether there are no lists: some texts may then be equal, with one value each.
         """
@@ -250,20 +250,21 @@ class Gathered:
             [home.values if rows else home.lists.values() for home in self._homes],
         )
         texts, values = [*quoted(keys[0]), *keys[1]], [*chain.from_iterable(items)]
-        texts, values = self._in_order(texts, values)
         for home in self._homes:
             home.clear()
         self._bytes = self._pairs = self._seen = self._looked = 0
-        # The next ones are gathered anew, if these have met again.
-        self._in_rows = rows and len(set(texts[:_LOOK])) > _NEW * len(texts[:_LOOK])
+        self._in_rows = False
         return texts, values, rows
 
-    def _in_order(self, texts: list[str], values: list[Any]) -> tuple[list[str], list[Any]]:
-        return in_order(texts, values)
+    def order(self, texts: list[str], items: list[Any], rows: bool) -> list[int]:
+        """The places of keys in their order, and of rows whose values are sorted in theirs."""
+        return sorted(range(len(texts)), key=texts.__getitem__)
 
     def take_groups(self) -> tuple[list[str], list[list[Any]]]:
-        """As :meth:`take`, always with lists."""
+        """As :meth:`take`, in their order, and always with lists."""
         texts, values, rows = self.take()
+        places = self.order(texts, values, rows)
+        texts, values = picked(texts, places), picked(values, places)
         return grouped(texts, values) if rows else (texts, values)
 
 
@@ -298,17 +299,17 @@ class GatheredLines(Gathered):
             self._add_lines(some)
         return False
 
-    def _in_order(self, texts: list[str], values: list[Any]) -> tuple[list[str], list[Any]]:
-        if not self._sort_values:
-            return in_order(texts, values)
-        if not self._in_rows:
-            deque(map(list.sort, values), 0)
-            return in_order(texts, values)
-        # What is before a TAB would come between a key and longer ones.
-        raw = "".join(texts).encode("latin-1")
-        if len(raw.translate(None, _BEFORE_TAB)) < len(raw):
-            return in_order(texts, values, list(zip(texts, values, strict=True)))
-        return in_order(texts, values, list(map(add, texts, values)))
+    def order(self, texts: list[str], items: list[Any], rows: bool) -> list[int]:
+        """The places of keys in their order; their values are sorted, too, if they shall be."""
+        by: list[Any] = texts
+        if self._sort_values and rows:
+            # What is before a TAB would come between a key and longer ones.
+            raw = "".join(texts).encode("latin-1")
+            is_between = len(raw.translate(None, _BEFORE_TAB)) < len(raw)
+            by = list(zip(texts, items, strict=True) if is_between else map(add, texts, items))
+        elif self._sort_values:
+            deque(map(list.sort, items), 0)
+        return super().order(by, items, rows)
 
     def _add_lines(self, lines: list[bytes]) -> None:
         self._add_texts(b"".join(lines)[:-1].decode("latin-1").split("\n"))
@@ -417,14 +418,9 @@ class GatheredTexts(GatheredLines):
             self._add_rows(list(lines), [""] * len(keys))
 
 
-def in_order(
-    keys: list[str], items: list[Any], by: Sequence[Any] = ()
-) -> tuple[list[str], list[Any]]:
-    """Keys, sorted by themselves or by other things, and the item of each."""
-    if len(keys) < 2:
-        return keys, items
-    pick = itemgetter(*sorted(range(len(keys)), key=(by or keys).__getitem__))
-    return list(pick(keys)), list(pick(items))
+def picked(items: list[Any], places: list[int]) -> list[Any]:
+    """The items at some places."""
+    return list(itemgetter(*places)(items)) if len(places) > 1 else [items[at] for at in places]
 
 
 def divided(lines: list[str]) -> tuple[list[str], list[str]]:

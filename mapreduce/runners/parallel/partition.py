@@ -168,8 +168,8 @@ _FEW, _LANES, _NARROW, _LONG_PREFIX = 32, 1 << 12, 32, 6
 
 
 def _prefix(keys: list[str]) -> str:
-    """The characters that sorted keys begin with: of pickles many."""
-    return commonprefix((keys[0], keys[-1]))  # noqa: RUF071  (these are no paths)
+    """The characters that keys begin with, by some of them: of pickles many."""
+    return commonprefix(keys[:: 1 + len(keys) // 16])  # noqa: RUF071  (these are no paths)
 
 
 def _hash_partitions(keys: list[str], partitions: int, start: int) -> Iterable[int]:
