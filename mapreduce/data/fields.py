@@ -230,7 +230,7 @@ def classes(column: Any, path: AnyPath, first: int, name: str, rows: Array | Non
             row = int((~whole).argmax())
             expected = (
                 f"expected an integer or a name as class, found {found[row]} (numbers to be "
-                f"predicted need --task regression)"
+                f"predicted need --task regression and a model of numbers, such as linear)"
             )
             raise bad(row, expected)
         return found.astype(np.int64)

@@ -12,6 +12,7 @@ from types import TracebackType
 _FORM = re.compile(
     r"(?P<mark>'?)gradreduce resume (?P<run>'[^']*'|[^\s']+)"
     r"(?P<more>(?: (?:--[a-z][a-z-]*|-r)(?: [^\s',;-][^\s',;]*)?)*)(?P=mark)"
+    r"|the features with 'gradreduce data standardise'"
     r"|'gradreduce [^']*'"
     r"|(?<![\w-])(?:--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*[a-z0-9])|(?<!rm )-(?P<short>r)\b)"
     r"(?:[ =](?P<value>'[^']*'(?:\"'\"'[^']*')*"
@@ -40,6 +41,9 @@ def in_python(text: str, known: Collection[str] | None = None) -> str:
         if run := match["run"]:
             more = ", ".join(re.split(r" (?=\w+=)", in_python(match["more"].strip(), known)))
             return f"mapreduce.open_run({_text(run)}).resume({more})"
+        if match[0].startswith("the features"):
+            # The command reads datasets, not arrays.
+            return match[0].replace("with", "with NumPy, or those of a dataset with")
         if call := _CALL.fullmatch(match[0]):
             run, path = call["run"], call["path"]
             return (

@@ -187,7 +187,8 @@ class Form:
         if not _IS_NUMBER.fullmatch(label) or not math.isfinite(float(label)):
             return "a finite number as label", label
         if self.task == "classification" and not _are_classes(np.array([float(label)])).all():
-            return "an integer as class (numbers to be predicted need --task regression)", label
+            numbers = "numbers to be predicted need --task regression and a model of numbers"
+            return f"an integer as class ({numbers}, such as linear)", label
         before = -1
         for pair in pairs:
             index, colon, value = pair.partition(b":")

@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from mrjob.job import MRJob
@@ -34,6 +35,10 @@ SPELLED = {
         'columns={"day": {"kind": "date", "format": "DD/MM/YYYY"}} if'
     ),
     "Take -r parallel, or -r": 'Take runner="parallel", or runner',
+    "standardise the features with 'gradreduce data standardise', or": (
+        "standardise the features with NumPy, or those of a dataset with 'gradreduce data "
+        "standardise', or"
+    ),
     "with 'gradreduce resume /a/run'": 'with mapreduce.open_run("/a/run").resume()',
     "over: gradreduce resume '/a b' --take-over": (
         'over: mapreduce.open_run("/a b").resume(take_over=True)'
@@ -84,6 +89,10 @@ def test_errors_and_warnings_of_a_training_name_keywords(tmp_path, capsys):
         (lambda: run.evaluate(table, by="x"), "^by=.x.: "),
         (lambda: run.export(tmp_path / "a.txt"), "^path=.*/a.txt.: expected a name"),
         (lambda: run.resume(workers=0), "^workers: expected"),
+        (
+            lambda: mapreduce.train((np.ones((2, 3)), [0.5, 1.5]), "softmax"),
+            'need task="regression" and a model of numbers, such as linear',
+        ),
         (
             lambda: mapreduce.train(table, run=run.path, **asked),
             r"mapreduce.open_run\(.*\).resume\(\)",
