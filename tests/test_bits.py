@@ -212,8 +212,9 @@ def test_any_two_values_of_executions_occur_together():
 @pytest.mark.parametrize("name", NAMES)
 def test_an_execution_changes_nothing(name, data, reference, tmp_path):
     at = [*PLANS].index(name)
-    executor, *numbers, start = EXECUTIONS[at % len(EXECUTIONS)]
-    execution = Execution("parallel", *numbers, (50, 3, 1)[at % 3], start, executor=executor)
+    executor, *numbers, fan_in, start = EXECUTIONS[at % len(EXECUTIONS)]
+    own = {"fan_in": fan_in, "rounds_per_job": (50, 3, 1)[at % 3], "start_method": start}
+    execution = Execution("parallel", *numbers, executor=executor, **own)
     run = create(data, tmp_path / "run", name)
     assert ended(run, execution) == reference(name)
 

@@ -52,6 +52,14 @@ class GangOptions:
         flag="--gang-fallback",
         group="Clusters",
     )
+    interface: str | None = option(
+        None,
+        "network by which the tasks of a gang reach each other, by the interface's name or its "
+        "addresses, as eth0 or 10.0.0.0/8 (default: the way to the name node; in a folder that "
+        "machines share, the default route)",
+        group="Clusters",
+        needs_owner=True,
+    )
     slow_worker: str | None = option(
         None,
         "for experiments: make a worker of a gang slower by a factor, as 1:4; workers are numbered "

@@ -31,6 +31,10 @@ NO_GANGS_HERE = (
     f"only, and this is {sys.platform}. Leave them out: the training is then a chain"
 )
 
+#: How tasks on several machines reach each other without a server that all know: each announces
+#: the address of an interface of its machine.
+BY_INTERFACE = "interface"
+
 Kept = AbstractContextManager[Any]
 
 
@@ -150,6 +154,29 @@ class Traits:
 
     def check_place(self, place: str) -> None:
         """Raise a UsageError if tasks cannot open a path."""
+
+    def reach(self, home: str) -> str:
+        """How the tasks of a gang reach each other, which meet in a folder.
+
+        "" on this machine alone; :data:`BY_INTERFACE`, if they share the folder as a disk; or
+        ``HOST:PORT`` of the name node that serves the folder.
+
+        Raises UsageError (none of these).
+        """
+        from hdfs_utils.filesystem import name_nodes
+
+        scheme, remote, place = home.partition("://")
+        if self.is_here or not remote:
+            return "" if self.is_here else BY_INTERFACE
+        host = place.partition("/")[0]
+        found = name_nodes(host) if scheme == "hdfs" else [host]
+        if not found or scheme == "s3" or ":" not in found[0]:
+            raise UsageError(
+                f"{home}: the ranks of a gang choose their addresses by the name node that serves "
+                f"the run's directory. Name one as hdfs://HOST:PORT/PATH, name the network by "
+                f"--interface, or train with --executor chain"
+            )
+        return found[0]
 
     def kept(self, workers: int, start_method: str, jobs: Sequence[type]) -> Kept:
         """What several jobs of some classes share: processes, or a cluster."""

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from hdfs_utils.filesystem import name_nodes
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
 from mapreduce.engine.program import Pair, Program, kept, packed, unpacked
@@ -120,6 +119,9 @@ class Gang(Resumable):
             expect(workers % stages == 0, asked, multiple, f"--workers {workers}")
             how = replace(how, workers=workers, auto=())
         traits.require_gangs(runner, how.runner, asked)
+        if runner.is_here and (network := options.interface) is not None:
+            others = f"a runner whose tasks run on several machines, found -r {how.runner}"
+            raise UsageError(f"--interface {network}: expected {others}")
         rank, _ = slow_worker(slow or "") or (0, 1)
         wanted = f"a number from 0 to {how.workers - 1}"
         expect(rank < how.workers, "--slow-worker", wanted, rank)
@@ -177,7 +179,7 @@ class Gang(Resumable):
         if self._home is None:
             raise UsageError(f"the program {program.name} needs a folder, where its tasks meet")
         self._home.mkdir(parents=True, exist_ok=True)
-        meeting = Meeting.prepare(self._home)
+        meeting = Meeting.prepare(self._home, self._reach)
         try:
             self._run(program, meeting, 1)
             return meeting.blocks()
@@ -205,7 +207,7 @@ class Gang(Resumable):
         home, files = self._home, RoundFiles(path_of(state.place))
         assert home is not None
         lease.check(home)
-        meeting, how = Meeting.prepare(home), self._execution
+        meeting, how = Meeting.prepare(home, self._reach), self._execution
         watched = program, files, meeting, how.workers, completed, hooks, home, self.options.wait
         follower = Follower(*watched)
         try:
@@ -222,6 +224,13 @@ class Gang(Resumable):
                 lease.check(home)
                 meeting.clear()
 
+    @property
+    def _reach(self) -> str:
+        """See :meth:`mapreduce.support.traits.Traits.reach`."""
+        known = self._execution.traits
+        is_named = self.options.interface is not None and not known.is_here
+        return traits.BY_INTERFACE if is_named else known.reach(str(self._home))
+
     def _run(
         self, program: Program, meeting: Meeting, blocks: int, place: str = "", limit: Limit = WHOLE
     ) -> None:
@@ -235,7 +244,8 @@ class Gang(Resumable):
             blocks=blocks,
             place=place,
             wait=self.options.wait,
-            reach="" if execution.traits.is_here else _reach(home),
+            reach=self._reach,
+            interface=self.options.interface or "",
             limit=limit,
             stages=self.options.stages,
             threads=execution.threads,
@@ -252,24 +262,6 @@ class Gang(Resumable):
             run_lines(self._job_class, options, lines, execution, arguments)
         except StepFailedException as error:
             raise _explained(error, meeting) from error
-
-
-def _reach(home: AnyPath) -> str:
-    """A name node, which all ranks can reach since it serves the folder where they meet.
-
-    Empty for a directory of this machine, on which all ranks run then.
-    """
-    scheme, remote, place = str(home).partition("://")
-    found = [place.partition("/")[0]] if remote else [""]
-    if scheme == "hdfs":
-        found = name_nodes(found[0])
-    if not found or scheme == "s3" or (remote and ":" not in found[0]):
-        raise UsageError(
-            f"{home}: the ranks of a gang choose their addresses by the name node that serves "
-            f"the run's directory. Name one as hdfs://HOST:PORT/PATH, or train with --executor "
-            f"chain"
-        )
-    return found[0]
 
 
 def _explained(error: Exception, meeting: Meeting) -> Exception:

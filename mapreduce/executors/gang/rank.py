@@ -14,7 +14,8 @@ from mapreduce.engine.rounds import RoundFiles
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
+from mapreduce.executors.gang.interfaces import own_address
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.rounds import Rounds, once
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.executors.options import slow_worker
@@ -34,8 +35,9 @@ class Role:
 
     ``token`` is part of the names of its files in the folder ``home``, and ``place`` the folder of
     the rounds of a program with a state. Ranks are tasks, which ``wait`` so many seconds for each
-    other; ``stages`` of them hold a state together. All can ``reach`` this host:port, if they are
-    on several machines. ``slow_worker`` is RANK:FACTOR, for experiments.
+    other; ``stages`` of them hold a state together. ``reach`` is how, see
+    :meth:`mapreduce.support.traits.Traits.reach`, by an ``interface`` if the user names one.
+    ``slow_worker`` is RANK:FACTOR, for experiments.
     """
 
     home: str
@@ -45,6 +47,7 @@ class Role:
     place: str = ""
     wait: float = 60.0
     reach: str = ""
+    interface: str = ""
     limit: Limit = WHOLE
     stages: int = 1
     threads: int = 1
@@ -92,8 +95,9 @@ class Rank:
                 raise
 
     def _generations(self) -> None:
-        reach = self._role.reach
-        server = Server(interface(reach), self._meeting.secret, is_local=not reach)
+        role = self._role
+        address = own_address(role.reach, role.interface)
+        server = Server(address, self._meeting.secret, is_local=not role.reach)
         generation = fruitless = 0
         lost = None
         try:

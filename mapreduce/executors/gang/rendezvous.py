@@ -20,12 +20,10 @@ predecessor is there. A rank that waits in a generation leaves it when there is 
 import contextlib
 import json
 import secrets
-import socket
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, ordered
@@ -33,7 +31,7 @@ from hdfs_utils.publish import put_if_absent
 from mapreduce.engine.executor import Times
 from mapreduce.engine.leaf_ranges import read_key, spelled
 from mapreduce.engine.program import Pair
-from mapreduce.errors import GradreduceError
+from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
 from mapreduce.reduction.message import WireProtocol
 
@@ -42,9 +40,6 @@ _LOOK, _LOOK_AT_MOST = 0.005, 0.25
 
 #: The rank in an error of the driver.
 DRIVER = -1
-
-#: A port to ask the route to. Nothing is sent there.
-_ANY_PORT = 9
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,27 @@ class Meeting:
         self.token = token
 
     @classmethod
-    def prepare(cls, home: AnyPath) -> "Meeting":
-        """Make the folder in ``home`` ready for a job, with a new secret."""
+    def prepare(cls, home: AnyPath, reach: str = "") -> "Meeting":
+        """Make the folder in ``home`` ready for a job, with a new secret.
+
+        Raises UsageError (others who can ``reach`` the ranks could read the secret).
+        """
         meeting = cls(home, secrets.token_hex(4))
         folder = meeting._folder
         if isinstance(folder, RemotePath):
             folder.make_private()
         else:
             folder.mkdir(0o700, exist_ok=True)
-            # Disks without permissions refuse it. With those, all ranks are on this machine, and
-            # other users who read the secret cannot reach the ranks.
+            # Disks without permissions refuse it. If all ranks are on this machine, other users
+            # who read the secret cannot reach the ranks.
             with contextlib.suppress(OSError):
                 folder.chmod(0o700)
+            if reach and folder.stat().st_mode & 0o077:
+                raise UsageError(
+                    f"{folder}: expected a folder that only its owner can read, since it has the "
+                    f"gang's secret, found mode {folder.stat().st_mode & 0o777:o} on a disk that "
+                    f"does not change it. Name another folder by --run"
+                )
         meeting.clear()
         put_if_absent(meeting._path("secret"), secrets.token_hex(32).encode())
         return meeting
@@ -240,18 +244,3 @@ def _generations(names: set[str]) -> dict[int, set[int]]:
         if kind == "json" and generation.isdigit() and rank.isdigit():
             found.setdefault(int(generation), set()).add(int(rank))
     return found
-
-
-def interface(reach: str) -> str:
-    """The address of this machine's interface by which others reach it.
-
-    All ranks can reach ``reach``, the ``host:port`` of the cluster's name node. It is empty if all
-    ranks are on this machine.
-    """
-    if not reach:
-        return "127.0.0.1"
-    parts = urlsplit(f"//{reach}")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((parts.hostname or "", parts.port or _ANY_PORT))
-        address: str = probe.getsockname()[0]
-    return address

@@ -26,6 +26,10 @@ class _Hadoop(Traits):
                 f"'gradreduce data copy'"
             )
 
+    def reach(self, home: str) -> str:
+        # Only a cluster of this machine opens folders of it: see check_place.
+        return super().reach(home) if is_remote(home) else ""
+
     def end_left_behind(self, run: str, before: str | None) -> list[str]:
         from mapreduce.runners.hadoop import submissions
 

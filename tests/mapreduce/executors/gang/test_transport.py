@@ -11,7 +11,7 @@ from gangs import together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError, NewerGenerationError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.reduction.message import Message
 from mapreduce.support import numeric
@@ -129,9 +129,3 @@ def test_profiles_that_differ_are_described():
     assert numeric.mixed(profiles, pinned=False) == ["rank 1: cpu: a, now b"]
     assert numeric.mixed(profiles, pinned=True) == []
     assert numeric.mixed([profiles[0]] * 3, pinned=False) == []
-
-
-def test_the_interface_is_that_which_leads_there():
-    assert interface("") == "127.0.0.1"
-    assert interface("127.0.0.1:8020") == "127.0.0.1"
-    assert interface("localhost:8020") == "127.0.0.1"
