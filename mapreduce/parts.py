@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     # isort: split
     from mapreduce.engine.executor import blocks_of, reduced
     from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
-    from mapreduce.engine.program import Layout, Phase, Program, built
+    from mapreduce.engine.program import Concluding, EndsEarly, InBlocks, Owning, Stateful
+
+    # isort: split
+    from mapreduce.engine.program import Layout, Phase, Program, Round, Task, built, is_over
     from mapreduce.engine.state import InFolder, InMemory, State
     from mapreduce.engine.sums import ExactSum, Monoid, Sum
     from mapreduce.executors.chain import ChainJob
@@ -67,16 +70,17 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "EXECUTION", "GELU", "GRU", "LSTM", "MLP", "PAGE", "PARALLEL", "PLAN", "POSITIVE", "PROFILE",
-    "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob", "Context",
-    "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "Estimator", "ExactSum",
-    "Execution", "Executor", "FittedModel", "GlobalAveragePool", "GlobalTransformation", "Here",
-    "Hooks", "InFolder", "InMemory", "Last", "LayerNorm", "Layout", "LeafRange", "LeakyReLU",
-    "Limit", "Linear", "Logistic", "MaxPool", "Message", "Model", "Monoid", "Node",
-    "OptimizerFactory", "OptimizerOptions", "ParallelMRJobRunner", "Parameter", "Phase", "Program",
-    "ReLU", "Residual", "Resumable", "Rows", "Sigmoid", "Slices", "Softmax", "Source", "State",
-    "Strategy", "Sum", "Tanh", "Times", "TrainedOn", "Traits", "Transformation", "TreeFold",
+    "QUIET", "RNN", "WHOLE", "AveragePool", "Batch", "BatchNorm", "Bound", "ChainJob", "Concluding",
+    "Context", "Conv", "Costs", "Csr", "Dataset", "Dense", "Dropout", "Embedding", "EndsEarly",
+    "Estimator", "ExactSum", "Execution", "Executor", "FittedModel", "GlobalAveragePool",
+    "GlobalTransformation", "Here", "Hooks", "InBlocks", "InFolder", "InMemory", "Last",
+    "LayerNorm", "Layout", "LeafRange", "LeakyReLU", "Limit", "Linear", "Logistic", "MaxPool",
+    "Message", "Model", "Monoid", "Node", "OptimizerFactory", "OptimizerOptions", "Owning",
+    "ParallelMRJobRunner", "Parameter", "Phase", "Program", "ReLU", "Residual", "Resumable",
+    "Round", "Rows", "Sigmoid", "Slices", "Softmax", "Source", "State", "Stateful", "Strategy",
+    "Sum", "Tanh", "Task", "Times", "TrainedOn", "Traits", "Transformation", "TreeFold",
     "VectorSum", "between", "block_key", "block_of", "blocks_of", "built", "chain", "dense",
-    "elementwise", "events", "in_one_thread", "leaf_ranges", "option", "reduced",
+    "elementwise", "events", "in_one_thread", "is_over", "leaf_ranges", "option", "reduced",
     "scale_by_adagrad", "scale_by_adam", "start_training", "trace",
 ]
 # fmt: on

@@ -25,8 +25,23 @@ from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import Executor, conclude_beside, over, publish_first
-from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges, read_key, spelled
-from mapreduce.engine.program import Layout, Pair, Phase, Program, built
+from mapreduce.engine.leaf_ranges import block_of, leaf_ranges, read_key, spelled
+from mapreduce.engine.program import (
+    Concluding,
+    EndsEarly,
+    InBlocks,
+    Layout,
+    Owning,
+    Pair,
+    Phase,
+    Program,
+    Round,
+    Stateful,
+    Task,
+    blocks_for,
+    built,
+    is_over,
+)
 from mapreduce.engine.state import InMemory
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import GradreduceError
@@ -411,7 +426,7 @@ def check_program(program: Program) -> None:
     """
     protocol, rounds = WireProtocol(), set()
     for tasks, wanted in ((1, 1), (2, 3), (5, 2)):
-        layout = Layout(tasks, program.blocks_for(wanted))
+        layout = Layout(tasks, blocks_for(program, wanted))
         lines = [protocol.write("", block) for block in _hostile(program, layout)]
         alone = Here(InMemory(layout.blocks)).advance(program)
         expected = [protocol.write("", block) for block in alone.blocks]
@@ -422,48 +437,50 @@ def check_program(program: Program) -> None:
 
 def _hostile(program: Program, layout: Layout) -> list[Message]:
     """Run a program by two instances that do everything, in random orders; messages come twice."""
-    tasks = [built(program.describe()) for _ in range(2)]
+    again = [built(program.describe()) for _ in range(2)]
+    tasks = [each.task(InMemory(layout.blocks), layout) for each in again]
     random, protocol = Random(layout.tasks), WireProtocol()
     for task in tasks:
-        _same("the program of its description", task, program)
-        state = InMemory(layout.blocks)
-        task.begin(state, layout)
-        if task.has_state:
-            publish_first(task, state)
+        _same("the program of its description", task.program, program)
+        if isinstance(task.program, Stateful):
+            publish_first(task.program, task.state)
     completed = 0
     while True:
         where = f"{layout}, round {completed}"
-        parts = leaf_ranges(completed, tasks[0].units(completed), layout.tasks)
+        parts = leaf_ranges(completed, program.units(completed), layout.tasks)
         order = random.sample(parts, len(parts))
         mapped = [chain.from_iterable(map(task.map, order)) for task in tasks]
         sent = _repeat(f"{where}, map", mapped)
-        phases, again = (task.phases(completed, layout) for task in tasks)
-        _same(f"{where}: phases of another", again, phases)
+        phases, others = (each.phases(completed, layout) for each in again)
+        _same(f"{where}: phases of another", others, phases)
         for phase in phases:
             sent = _exchanged(f"{where}, phase {phase.name!r}", tasks, completed, phase, sent)
         blocks = [(read_key(key), block) for key, block in map(protocol.read, sent)]
-        keys = [(number,) for number in range(layout.blocks if program.has_state else len(blocks))]
+        is_stateful = isinstance(program, Stateful)
+        keys = [(number,) for number in range(layout.blocks if is_stateful else len(blocks))]
         _same(f"{where}: keys of the blocks", sorted(key for key, _ in blocks), keys)
         completed += 1
+        iterated = [each for each in again if isinstance(each, Stateful)]
+        if not iterated:
+            return [block for _, block in sorted(blocks, key=itemgetter(0))]
         _check_read(where, program, layout, dict(blocks))
         for task in tasks:
             for (number, *_), block in blocks:
                 task.state.publish(completed, number, block)
         told = [_told(program, block) for _, block in blocks]
         try:
-            ends = {task.is_over(completed, arrays) for task in tasks for arrays in told}
+            ends = {is_over(one, completed, arrays) for one in iterated for arrays in told}
         except KeyError:
             _same(f"{where}: whether is_over reads arrays of whole alone", False, True)
         _same(f"{where}: whether the blocks agree if it is over", len(ends), 1)
-        first = tasks[0]
-        run = partial(over, first.state, completed)
-        if conclude_beside(first, completed, told[0], run):
+        run = partial(over, tasks[0].state, completed)
+        if conclude_beside(iterated[0], completed, told[0], run):
             return [block for _, block in sorted(blocks, key=itemgetter(0))]
 
 
 def _told(program: Program, block: Message) -> Mapping[str, Array]:
     """What every task knows of a block."""
-    if not program.mapped():
+    if not isinstance(program, InBlocks) or not program.mapped():
         return block.arrays
     return {name: block.arrays[name] for name in program.whole()}
 
@@ -472,6 +489,8 @@ def _check_read(
     where: str, program: Program, layout: Layout, blocks: Mapping[tuple[int, ...], Message]
 ) -> None:
     """Compare what maps read of new blocks with what the program says of it."""
+    if not isinstance(program, InBlocks):
+        return
     for name in program.whole():
         different = {blocks[(number,)].arrays[name].tobytes() for number in range(layout.blocks)}
         _same(f"{where}: number of different {name!r} in the blocks", len(different), 1)
@@ -483,7 +502,7 @@ def _check_read(
 
 
 def _exchanged(
-    where: str, tasks: Sequence[Program], completed: int, phase: Phase, sent: list[bytes]
+    where: str, tasks: Sequence[Task], completed: int, phase: Phase, sent: list[bytes]
 ) -> list[bytes]:
     """What a phase makes of lines, each of which comes twice."""
     protocol, random, arrived = (
@@ -584,7 +603,7 @@ class Roots(Sum):
     def units(self, completed: int) -> int:
         return self.count
 
-    def lift(self, completed: int, unit: int) -> float:
+    def lift(self, now: Round, unit: int) -> float:
         return float(unit**0.5)
 
 
@@ -592,8 +611,8 @@ class Roots(Sum):
 class Elements(Roots):
     """A sum of roots of elements of the state beside which it is computed."""
 
-    def lift(self, completed: int, unit: int) -> float:
-        return float(self.state.vector(completed, "x")[unit] ** 0.5)
+    def lift(self, now: Round, unit: int) -> float:
+        return float(now.vector("x")[unit] ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -608,8 +627,8 @@ class Parts(Program):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return ()
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for unit in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for unit in units:
             yield (unit,), Message({"unit": unit}, {"part": np.full(unit, 0.5)})
 
 
@@ -625,15 +644,15 @@ class NoBlocks(Program):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("nothing", 1),)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        yield (0,), Message({"start": part.start})
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        yield (0,), Message({"start": units.start})
 
-    def nothing(self, completed: int, key: object, messages: object) -> tuple[Pair, ...]:
+    def nothing(self, now: Round, key: object, messages: object) -> tuple[Pair, ...]:
         return ()
 
 
 @dataclass(frozen=True)
-class Mixed(Program):
+class Mixed(InBlocks, Owning, EndsEarly, Concluding):
     """Rounds of two phases: units send parts of the state, mixed with what they own.
 
     ``limit``: It is over when all that was sent is smaller. ``stop``: A file: while it is there,
@@ -647,7 +666,6 @@ class Mixed(Program):
     notes: str = ""
     elements: int = 11
 
-    has_state = ends_early = True
     besides = (Elements,)
 
     def most_rounds(self) -> int:
@@ -703,40 +721,38 @@ class Mixed(Program):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return Phase("largest", layout.blocks), Phase("step", layout.blocks)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        x, state = self.state.vector(part.completed, "x"), self.state
-        for unit in range(part.start, part.stop):
-            own = state.own(part.completed, unit)["own"]
-            state.keep(part.completed, unit, {"own": own * 0.9})
-            for number, (start, stop) in enumerate(self.bounds(state.count)):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        x = now.vector("x")
+        for unit in units:
+            own = now.own(unit)["own"]
+            now.keep(unit, {"own": own * 0.9})
+            for number, (start, stop) in enumerate(self.bounds(now.layout.blocks)):
                 # Executors may have a meaning of their own for no word.
                 yield (number, unit), Message({"key": unit}, {"piece": (x / own)[start:stop]})
 
     def largest(
-        self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
+        self, now: Round, key: tuple[int, ...], messages: Iterable[Message]
     ) -> Iterator[Pair]:
         """Tell all blocks of the largest: what decides is the same in each."""
         piece = next(iter(messages)).arrays["piece"]
-        for number in range(self.state.count):
+        for number in range(now.layout.blocks):
             arrays = {"largest": piece.max(initial=0.0)[None]}
             if number == key[0]:
                 arrays["piece"] = piece
             yield (number,), Message({"key": key[1], "from": key[0]}, arrays)
 
-    def step(
-        self, completed: int, key: tuple[int, ...], messages: Iterable[Message]
-    ) -> Iterator[Pair]:
-        if completed == 3 and self.stop and Path(self.stop).exists():
+    def step(self, now: Round, key: tuple[int, ...], messages: Iterable[Message]) -> Iterator[Pair]:
+        if now.completed == 3 and self.stop and Path(self.stop).exists():
             raise GradreduceError("stopped")
         found = {(one.meta["key"], one.meta["from"]): one.arrays for one in messages}
         pieces = [found[unit, key[0]]["piece"] for unit in range(5)]
-        before = self.state.block(completed, key[0]).arrays
+        before = now.block(key[0])
         x = 0.5 * before["x"] + 0.1 * sum(pieces)
         largest = max(arrays["largest"] for arrays in found.values())
         yield key, Message({}, {"x": x, "largest": largest, "fixed": before["fixed"]})
 
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
-        return super().is_over(completed, arrays) or bool(arrays["largest"][0] < self.limit)
+        return bool(arrays["largest"][0] < self.limit)
 
 
 # Readers

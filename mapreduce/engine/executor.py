@@ -7,7 +7,19 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Layout, Pair, Phase, Program
+from mapreduce.engine.program import (
+    Concluding,
+    InBlocks,
+    Layout,
+    Owning,
+    Pair,
+    Phase,
+    Program,
+    Stateful,
+    Task,
+    is_over,
+    next_due,
+)
 from mapreduce.engine.state import State
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, UsageError
@@ -111,15 +123,17 @@ def total(program: Sum, executor: Executor) -> Any:
     return program.MONOID.from_message(block)
 
 
-def publish_first(program: Program, state: State) -> None:
+def publish_first(program: Stateful, state: State) -> None:
     """Publish the state before the first round: its blocks last.
 
     Raises UsageError (tasks would read an array that the state has not).
     """
-    for unit, arrays in program.first_own().items():
-        state.keep(-1, unit, arrays)
+    if isinstance(program, Owning):
+        for unit, arrays in program.first_own().items():
+            state.keep(-1, unit, arrays)
+    names = (*program.mapped(), *program.whole()) if isinstance(program, InBlocks) else ()
     for number, block in enumerate(program.first(state.count)):
-        for name in (*program.mapped(), *program.whole()) if not number else ():
+        for name in names if not number else ():
             if name not in block:
                 raise UsageError(
                     f"the program {program.name} names {name!r} in its mapped or whole: expected "
@@ -128,22 +142,19 @@ def publish_first(program: Program, state: State) -> None:
         state.publish(0, number, Message({}, dict(block)))
 
 
-def is_due(program: Program, completed: int) -> bool:
+def is_due(program: Stateful, completed: int) -> bool:
     """Whether the state after so many rounds is due by the program's plan."""
-    return completed > 0 and program.next_due(completed - 1) == completed
+    return completed > 0 and next_due(program, completed - 1) == completed
 
 
-def beside_of(program: Program, completed: int, arrays: Mapping[str, Any]) -> Program | None:
+def beside_of(program: Stateful, completed: int, arrays: Mapping[str, Any]) -> Program | None:
     """What is to be computed beside a round that is due.
 
-    Raises GradreduceError (tasks could not import it, or it would be computed again and again).
+    Raises GradreduceError (tasks could not import it).
     """
+    if not isinstance(program, Concluding):
+        return None
     found = program.beside(completed, arrays)
-    if found is not None and type(program).is_concluded is Program.is_concluded:
-        raise GradreduceError(
-            f"the program {program.name} has {found.name} beside its rounds: expected a method "
-            f"is_concluded, which tells whether conclude was called at a round"
-        )
     if found is not None and ":" in found.name and type(found) not in program.besides:
         raise GradreduceError(
             f"the program {program.name} has {found.name} beside its rounds: name that class in "
@@ -153,38 +164,42 @@ def beside_of(program: Program, completed: int, arrays: Mapping[str, Any]) -> Pr
 
 
 def conclude_beside(
-    program: Program, completed: int, arrays: Mapping[str, Any], run: Callable[[Program], Message]
+    program: Stateful, completed: int, arrays: Mapping[str, Any], run: Callable[[Program], Message]
 ) -> bool:
     """Have a function run what is beside a round, if that was not concluded before.
 
-    ``arrays``: See :meth:`mapreduce.engine.program.Program.is_over`. Returns whether no round
-    follows.
+    ``arrays``: See :meth:`mapreduce.engine.program.EndsEarly.is_over`. Returns whether no
+    round follows.
     """
-    beside, is_over = None, program.is_over(completed, arrays)
-    if is_over or is_due(program, completed):
-        beside = beside_of(program, completed, arrays)
-    if beside is not None and not program.is_concluded(completed):
+    ends = is_over(program, completed, arrays)
+    if not isinstance(program, Concluding) or not (ends or is_due(program, completed)):
+        return ends
+    beside = beside_of(program, completed, arrays)
+    if beside is None:
+        return ends
+    if not program.is_concluded(completed):
         program.conclude(completed, run(beside))
-    is_out = beside is not None and program.is_out(completed)
-    return is_out or is_over
+    return program.is_out(completed) or ends
 
 
 def over(state: State, completed: int, program: Program) -> Message:
     """The block of a program over the state after some rounds, computed in this process."""
-    program.begin(state, Layout(1, 1))
-    (block,) = require_blocks(program, computed(program, completed), range(1))
+    pairs = computed(program.task(state, Layout(1, 1)), completed)
+    (block,) = require_blocks(program, pairs, range(1))
     return block
 
 
-def computed(program: Program, completed: int) -> Iterable[Pair]:
+def computed(task: Task, completed: int) -> Iterable[Pair]:
     """What the last phase of a round gives, all of whose units are mapped in this process."""
-    pairs = program.map(LeafRange(completed, 0, program.units(completed)))
-    return reduced(program, completed, program.phases(completed, program.layout), pairs)
+    program = task.program
+    pairs = task.map(LeafRange(completed, 0, program.units(completed)))
+    return reduced(task, completed, program.phases(completed, task.layout), pairs)
 
 
-def run_round(program: Program, state: State, completed: int) -> list[Message]:
+def run_round(task: Task, completed: int) -> list[Message]:
     """Compute the round after some in this process, and publish its blocks, which are returned."""
-    blocks = blocks_of(program, computed(program, completed), state.count)
+    state = task.state
+    blocks = blocks_of(task.program, computed(task, completed), state.count)
     for number, block in enumerate(blocks):
         state.publish(completed + 1, number, block)
     return blocks
@@ -203,12 +218,12 @@ def grouped(pairs: Iterable[tuple[SomeKey, Message]]) -> Iterator[tuple[SomeKey,
 
 
 def reduced(
-    program: Program, completed: int, phases: Iterable[Phase], pairs: Iterable[Pair]
+    task: Task, completed: int, phases: Iterable[Phase], pairs: Iterable[Pair]
 ) -> Iterable[Pair]:
     """What the phases of a round make of what was mapped, in this process."""
     for phase in phases:
         groups = grouped(pairs)
-        found = (program.reduce(completed, phase, key, iter(each)) for key, each in groups)
+        found = (task.reduce(completed, phase, key, iter(each)) for key, each in groups)
         pairs = [*chain.from_iterable(found)]
     return pairs
 
@@ -221,7 +236,9 @@ def blocks_of(program: Program, pairs: Iterable[Pair], count: int) -> list[Messa
     Raises GradreduceError (not each is there once).
     """
     pairs = [*pairs]
-    return require_blocks(program, pairs, range(count if program.has_state else len(pairs) or 1))
+    return require_blocks(
+        program, pairs, range(count if isinstance(program, Stateful) else len(pairs) or 1)
+    )
 
 
 def require_blocks(program: Program, pairs: Iterable[Pair], wanted: Iterable[int]) -> list[Message]:
@@ -230,7 +247,7 @@ def require_blocks(program: Program, pairs: Iterable[Pair], wanted: Iterable[int
     keys = [key for key, _ in found]
     if keys != [(number,) for number in wanted]:
         numbers = "as (0,), (1,) and so on"
-        if program.has_state:
+        if isinstance(program, Stateful):
             numbers = ", ".join(f"({number},)" for number in wanted)
         raise GradreduceError(
             f"the last phase of the program {program.name} gave the blocks {keys!r:.200}: expected "

@@ -1,18 +1,23 @@
 """What is computed: rounds that map units and reduce by key. Who computes it is an executor.
 
 A program is data: a frozen dataclass of what JSON can say. So a task anywhere builds the same one
-from its description, and two that say the same are the same program.
+from its description, and two that say the same are the same program. It never changes: what its
+methods read of a state they get as a :class:`Round`, from the :class:`Task` that runs it.
+
+A program adds a base class for each thing that only some programs can do: ``class KMeans(Sum,
+EndsEarly)`` has a state, and may be over before its last round.
 """
 
 import json
 import zlib
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from mapreduce.engine import earlier
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.state import Array, State
 from mapreduce.errors import DataError, GradreduceError, UsageError
@@ -75,77 +80,66 @@ class Phase(NamedTuple):
     keys: int
 
 
-class Line(Protocol):
-    """The tasks that hold a model together, from the view of one of them."""
+class Round(NamedTuple):
+    """A round, as the methods of a program see it: what they read is the state before it.
 
-    def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
-        """Send a message to the task of the stage before, -1, or after, 1; receive one; or both.
-
-        It waits for the other task, which sends what is taken, and takes what is sent.
-        """
-
-
-class Stage(Protocol):
-    """What one task does of each unit, after the task before it and before the next one.
-
-    ``number``, ``count``: Which stage it is, from 0, and of how many.
-    ``part``: Start and stop of the elements that it has of the vectors that are mapped.
+    ``completed``: Rounds before it.
+    ``state``, ``layout``: Those of the task.
     """
 
-    @property
-    def number(self) -> int: ...
+    completed: int
+    state: State
+    layout: Layout
 
-    @property
-    def count(self) -> int: ...
+    def vector(self, name: str) -> Array:
+        """An array of all blocks, joined."""
+        return self.state.vector(self.completed, name)
 
-    @property
-    def part(self) -> tuple[int, int]: ...
+    def scalar(self, name: str) -> Array:
+        """An array that is the same in each block."""
+        return self.state.scalar(self.completed, name)
 
+    def block(self, number: int) -> Mapping[str, Array]:
+        """The arrays of a block, for a reduce of its key."""
+        return self.state.block(self.completed, number).arrays
 
-class Arriving(Protocol):
-    """A task's part in rounds whose messages are applied to the state as they arrive."""
+    def own(self, unit: int) -> Mapping[str, Array]:
+        """The arrays that a unit owns."""
+        return self.state.own(self.completed, unit)
 
-    def run(self, start: int) -> int:
-        """Take part in some rounds after ``start``, and publish this task's blocks; returns the
-        rounds completed then.
-        """
-
-    def ends(self, completed: int) -> bool:
-        """Whether what follows is to be done in another number of blocks."""
+    def keep(self, unit: int, arrays: Mapping[str, Array]) -> None:
+        """Keep the arrays of a unit for the next round."""
+        self.state.keep(self.completed, unit, arrays)
 
 
 class Program(ABC):
-    """Rounds of map and reduce, each of which gives the blocks of a state: the last one's are its
-    result.
+    """What is computed: one round, unless it is :class:`Stateful`.
 
-    A subclass is a frozen dataclass. An instance belongs to one thread, and serves many tasks: what
-    it has opened it keeps in cached properties.
+    A subclass is a frozen dataclass. Each reduce is a method that a :class:`Phase` names::
 
-    ``state``: What :meth:`map` and the reduces read, as :meth:`begin` was given it.
-    ``layout``: How the rounds are divided.
+        def NAME(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterable[Pair]
+
+    Messages come in any order, and twice with the same bytes if a task was repeated. The last phase
+    gives each block once: ``(number,)`` and its message. Of a state, a message holds the arrays,
+    and those that are the very arrays of the block before are not written again.
+
+    An instance belongs to one thread. What it has opened it may keep in cached properties.
     """
 
     #: Its name: that of :data:`PROGRAMS`, or by default ``MODULE:NAME``.
     name: ClassVar[str]
-    #: Whether a round reads what the one before has made: then there is a state, see :meth:`first`.
-    has_state: ClassVar[bool] = False
-    #: The classes of what is run beside its rounds, of one's own: see :meth:`beside`.
-    besides: ClassVar[tuple[type["Program"], ...]] = ()
-    #: Whether it may be over before its last round.
-    ends_early: ClassVar[bool] = False
-
-    state: State
-    layout: Layout = Layout(0, 0)
 
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+        if earlier.is_earlier(cls):
+            earlier.adapt(cls, (EndsEarly, InBlocks, Owning, Concluding, Stateful))
 
-    # As data
+    if not TYPE_CHECKING:
 
-    def most_rounds(self) -> int:
-        """Rounds at most."""
-        return 1
+        def __getattr__(self, name: str) -> Any:
+            functions = {each.__name__: each for each in (next_due, is_over)}
+            return earlier.attribute(self, name, functions)
 
     @abstractmethod
     def units(self, completed: int) -> int:
@@ -159,30 +153,122 @@ class Program(ABC):
         lay them out beforehand.
         """
 
-    def blocks_for(self, wanted: int) -> int:
-        """How many blocks the state has, if as many are wanted."""
-        return 1
+    @abstractmethod
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        """The messages of some units, whose arrays are valid until the next call of this method."""
 
+    def task(self, state: State, layout: Layout) -> "Task":
+        """The program at work, on a state and divided by a layout."""
+        return Task(self, state, layout)
+
+    def describe(self) -> str:
+        """The program as an argument of a job, which :func:`built` takes.
+
+        Tasks may import the class then: who has an instance trusts it.
+
+        Raises MemberError (they cannot import it), UsageError (it is no frozen dataclass of what
+        JSON can say).
+        """
+        besides = self.besides if isinstance(self, Concluding) else ()
+        for name in (self.name, *(kind.name for kind in besides)):
+            if "<locals>" in name:
+                raise UsageError(
+                    f"the program {name} is defined within a function, where tasks do not find it: "
+                    f"define it at the top of a module"
+                )
+            if ":" in name:
+                trust.trust(name)
+                PROGRAMS.load(name)
+        return packed(to_json(self))
+
+
+class Task:
+    """A program at work: an executor has one in each thread that maps or reduces.
+
+    ``state``: What the program reads. ``layout``: How its rounds are divided.
+    """
+
+    def __init__(self, program: Program, state: State, layout: Layout) -> None:
+        self.program, self.state, self.layout = program, state, layout
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        """The messages of some units, whose arrays are valid until the next call of this method."""
+        now = Round(part.completed, self.state, self.layout)
+        return self.program.map(now, range(part.start, part.stop))
+
+    def reduce(
+        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
+    ) -> Iterable[Pair]:
+        """What a phase makes of all messages of a key.
+
+        Raises GradreduceError (the phase has no such key, or the method returned no pairs).
+        """
+        self.check_key(phase, key)
+        pairs = self._reduce(completed, phase, key, messages)
+        if pairs is None:
+            raise GradreduceError(
+                f"the program {self.program.name}, phase {phase.name!r}: expected pairs, or () for "
+                f"none, found None"
+            )
+        return pairs
+
+    def _reduce(
+        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
+    ) -> Iterable[Pair] | None:
+        now = Round(completed, self.state, self.layout)
+        pairs: Iterable[Pair] | None = getattr(self.program, phase.name)(now, key, messages)
+        return pairs
+
+    def check_key(self, phase: Phase, key: Key) -> None:
+        """Raise GradreduceError if a phase has no such key."""
+        if not 0 <= key[0] < phase.keys:
+            raise GradreduceError(
+                f"the program {self.program.name}, phase {phase.name!r}: expected keys that begin "
+                f"with a number below {phase.keys}, found {key}"
+            )
+
+    def most_bytes(self) -> int:
+        """Bytes that a task sends to another in a round, at most."""
+        return 1 << 40
+
+
+# What only some programs can do: executors ask by ``isinstance``
+
+
+class Stateful(Program):
+    """Each round reads the state that the one before has made, in one block."""
+
+    @abstractmethod
+    def most_rounds(self) -> int:
+        """Rounds at most."""
+
+    @abstractmethod
     def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
         """The arrays of each block of the state before the first round, by name."""
-        return ()
 
-    def owners(self) -> int:
-        """Units that own arrays, which are those of each round; 0 if none does."""
-        return 0
 
-    def first_own(self) -> Mapping[int, Mapping[str, Array]]:
-        """The arrays that units own before the first round."""
-        return {}
+class EndsEarly(Stateful):
+    """It may be over before its last round."""
 
+    #: Whether the jobs of a chain have few rounds at first, where steps after the end would start
+    #: tasks for nothing.
+    starts_small: ClassVar[bool] = True
+
+    @abstractmethod
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
         """Whether no round follows, by any block after ``completed`` ones: all must agree.
 
-        If there are vectors of :meth:`mapped`, ``arrays`` are those of :meth:`whole` alone.
+        If there are vectors of :meth:`InBlocks.mapped`, ``arrays`` are those of
+        :meth:`InBlocks.whole` alone.
         """
-        return completed >= self.most_rounds()
 
-    # What is read of a state; by default all tasks read all of it
+
+class InBlocks(Stateful):
+    """The state has several blocks; by default all tasks read all of it."""
+
+    @abstractmethod
+    def blocks_for(self, wanted: int) -> int:
+        """How many blocks the state has, if as many are wanted."""
 
     def mapped(self) -> tuple[str, ...]:
         """Names of the vectors of which maps read all blocks, by :meth:`State.vector`: each has the
@@ -199,130 +285,144 @@ class Program(ABC):
         """Start and stop of each block in the vectors of :meth:`mapped`."""
         return [(0, 0)] * blocks
 
-    def most_bytes(self) -> int:
-        """Bytes that a task sends to another in a round, at most."""
-        return 1 << 40
 
-    # Between rounds
+class Owning(Stateful):
+    """Units own arrays, which stay where the unit is mapped. All rounds have the same units."""
 
+    @abstractmethod
+    def owners(self) -> int:
+        """Units that own arrays; 0 if none does."""
+
+    @abstractmethod
+    def first_own(self) -> Mapping[int, Mapping[str, Array]]:
+        """The arrays that units own before the first round."""
+
+
+class Concluding(Stateful):
+    """Another program, without a state of its own and with one block, is run beside some rounds."""
+
+    #: The classes of what is run beside its rounds, of one's own.
+    besides: ClassVar[tuple[type[Program], ...]] = ()
+
+    @abstractmethod
     def next_due(self, completed: int) -> int:
         """The next round after which the state is to be on disk, and seen by the caller."""
-        return self.most_rounds()
 
-    def beside(self, completed: int, arrays: Mapping[str, Array]) -> "Program | None":
-        """A program without a state of its own, which reads the state after some rounds, too, and
-        is run before the next round; it has one block. Asked after rounds that are due, and the
-        last one. ``arrays`` are those of :meth:`is_over`.
+    @abstractmethod
+    def beside(self, completed: int, arrays: Mapping[str, Array]) -> Program | None:
+        """A program that reads the state after some rounds, too, and is run before the next round.
+        Asked after rounds that are due, and the last one. ``arrays`` are those of
+        :meth:`EndsEarly.is_over`.
         """
-        return None
 
+    @abstractmethod
     def is_concluded(self, completed: int) -> bool:
-        """Whether :meth:`conclude` was called at a round; needed if there is :meth:`beside`."""
-        return False
+        """Whether :meth:`conclude` was called at a round."""
 
+    @abstractmethod
     def conclude(self, completed: int, block: Message) -> None:
         """Keep what the program beside has made; one task does that."""
-        return
 
     def is_out(self, completed: int) -> bool:
         """Whether no round follows by what was concluded so far; one task asks, for all."""
         return False
 
-    # What some executors can do, if the program can
 
+class Profiled(Program):
+    """Its bits depend on libraries."""
+
+    @abstractmethod
     def libraries(self) -> Mapping[str, str]:
-        """Versions of libraries that the bits depend on, beside the toolkit's own."""
-        return {}
+        """Versions of the libraries, beside the toolkit's own."""
 
-    def stages(self, count: int) -> Sequence[Stage]:
+
+class Line(Protocol):
+    """The tasks that hold a model together, from the view of one of them."""
+
+    def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
+        """Send a message to the task of the stage before, -1, or after, 1; receive one; or both.
+
+        It waits for the other task, which sends what is taken, and takes what is sent.
+        """
+
+
+class Staged(Stateful):
+    """Tasks can hold a model together, each a stage of it: its tasks are :class:`StagedTask`."""
+
+    @abstractmethod
+    def stages(self, count: int) -> Sequence[Any]:
         """What each of ``count`` tasks does of every unit.
 
         Raises UsageError (there are none, or not as many).
         """
-        raise UsageError(f"--stages {count}: the program {self.name} has none. Take --stages 1")
 
+
+class StagedTask(Task):
+    """A task that can do a stage of each unit."""
+
+    @abstractmethod
     def split(self, stage: Any, line: Line) -> None:
-        """Compute by one of :meth:`stages` from now on, with the tasks before and after it."""
-        return
+        """Compute by one of :meth:`Staged.stages` from now on, with the tasks before and after."""
 
+
+class Arriving(Protocol):
+    """A task's part in rounds whose messages are applied to the state as they arrive."""
+
+    def run(self, start: int) -> int:
+        """Take part in some rounds after ``start``, and publish this task's blocks; returns the
+        rounds completed then.
+        """
+
+    def ends(self, completed: int) -> bool:
+        """Whether what follows is to be done in another number of blocks."""
+
+
+class ArrivingTask(Task):
+    """A task whose messages may be applied as they arrive."""
+
+    @abstractmethod
     def arriving(self, gang: Any) -> Arriving | None:
-        """A task's part in rounds whose messages are applied as they arrive, if these are such.
+        """Its part in such rounds, if these are such.
 
         ``gang``: A :class:`mapreduce.executors.gang.division.Together`.
         """
-        return None
 
-    # What tasks do
 
-    def begin(self, state: State, layout: Layout) -> None:
-        """Read this state, and be divided like this, from now on."""
-        vars(self).update(state=state, layout=layout)
+def blocks_for(program: Program, wanted: int) -> int:
+    """Blocks of a program's state, if as many are wanted: one, unless it says more."""
+    return program.blocks_for(wanted) if isinstance(program, InBlocks) else 1
 
-    @abstractmethod
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        """The messages of some units, whose arrays are valid until the next call of this method."""
 
-    def method(self, phase: Phase) -> Callable[[int, Key, Iterable[Message]], Iterable[Pair]]:
-        """What :meth:`reduce` calls in a phase: the method of its name."""
-        found: Callable[[int, Key, Iterable[Message]], Iterable[Pair]] = getattr(self, phase.name)
-        return found
+def owners(program: Program) -> int:
+    """Units of a program that own arrays."""
+    return program.owners() if isinstance(program, Owning) else 0
 
-    def reduce(
-        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
-    ) -> Iterable[Pair]:
-        """What a phase makes of all messages of a key.
 
-        Messages come in any order, and twice with the same bytes if a task was repeated. The last
-        phase gives each block once: ``(number,)`` and its message. Of a state, a message holds the
-        arrays, and those that are the very arrays of the block before are not written again.
+def is_over(program: Stateful, completed: int, arrays: Mapping[str, Array]) -> bool:
+    """Whether no round follows, by the number of rounds or by a block's arrays."""
+    is_last = completed >= program.most_rounds()
+    return is_last or (isinstance(program, EndsEarly) and program.is_over(completed, arrays))
 
-        Raises GradreduceError (the phase has no such key, or the method returned no pairs).
-        """
-        self.check_key(phase, key)
-        found: Iterable[Pair] | None = self.method(phase)(completed, key, messages)
-        if found is None:
-            raise GradreduceError(
-                f"the program {self.name}, phase {phase.name!r}: expected pairs, or () for none, "
-                f"found None"
-            )
-        return found
 
-    def check_key(self, phase: Phase, key: Key) -> None:
-        """Raise GradreduceError if a phase has no such key."""
-        if not 0 <= key[0] < phase.keys:
-            raise GradreduceError(
-                f"the program {self.name}, phase {phase.name!r}: expected keys that begin with a "
-                f"number below {phase.keys}, found {key}"
-            )
+def next_due(program: Stateful, completed: int) -> int:
+    """The next round after which the state is to be on disk: the last, unless it says another."""
+    if isinstance(program, Concluding):
+        return program.next_due(completed)
+    return program.most_rounds()
 
-    def describe(self) -> str:
-        """The program as an argument of a job, which :func:`built` takes.
 
-        Tasks may import the class then: who has an instance trusts it.
+# As data
 
-        Raises MemberError (they cannot import it), UsageError (it is no frozen dataclass of what
-        JSON can say).
-        """
-        for name in (self.name, *(kind.name for kind in self.besides)):
-            if "<locals>" in name:
-                raise UsageError(
-                    f"the program {name} is defined within a function, where tasks do not find it: "
-                    f"define it at the top of a module"
-                )
-            if ":" in name:
-                trust.trust(name)
-                PROGRAMS.load(name)
-        return packed(self.to_json())
 
-    def to_json(self) -> str:
-        """The program's name and fields; errors are those of :meth:`describe`."""
-        try:
-            return json.dumps([self.name, asdict(self)], allow_nan=False)  # type: ignore[call-overload]
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"the program {self.name} cannot be described to its tasks: {error}. Expected a "
-                f"frozen dataclass, whose fields are texts, finite numbers and the like"
-            ) from error
+def to_json(program: Program) -> str:
+    """The program's name and fields; errors are those of :meth:`Program.describe`."""
+    try:
+        return json.dumps([program.name, asdict(program)], allow_nan=False)  # type: ignore[call-overload]
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the program {program.name} cannot be described to its tasks: {error}. Expected a "
+            f"frozen dataclass, whose fields are texts, finite numbers and the like"
+        ) from error
 
 
 def packed(text: str) -> str:
@@ -336,10 +436,8 @@ def unpacked(argument: str) -> Any:
     return json.loads(zlib.decompress(coded))
 
 
-def built(description: str, driver: str = "") -> Program:
+def built(description: str) -> Program:
     """The program of a description, which anybody may have written.
-
-    ``driver``: Only tells programs apart that are kept.
 
     Raises DataError (it is malformed, or a field is missing, unknown or of another type than the
     program's), UsageError, UntrustedError, MemberError (as :meth:`Registry.load` does).
@@ -354,16 +452,27 @@ def built(description: str, driver: str = "") -> Program:
         ) from error
 
 
-_kept = lru_cache(maxsize=2)(built)
+@dataclass
+class Kept:
+    """A program that this process keeps for later tasks, and the last of these."""
+
+    program: Program
+    task: Task | None = None
 
 
-def kept(description: str, driver: str = "") -> Program:
-    """The program of a description, as :func:`built`, which this process keeps for later tasks.
+@lru_cache(maxsize=2)
+def _kept(description: str, driver: str) -> Kept:
+    return Kept(built(description))
+
+
+def kept(description: str, driver: str = "") -> Kept:
+    """The program of a description, as :func:`built`, which this process keeps.
 
     ``driver``: A name that is unique to the driver, of programs whose folders may be made anew.
     """
     found = _kept(description, driver)
-    if ":" in found.name and PROGRAMS.load(found.name) is not type(found):
+    name = found.program.name
+    if ":" in name and PROGRAMS.load(name) is not type(found.program):
         # Its class was defined again, as in a notebook.
         _kept.cache_clear()
         found = _kept(description, driver)

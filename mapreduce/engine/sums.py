@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key, Layout, Pair, Phase, Program
+from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, Round
 from mapreduce.engine.state import Array
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.reduction.message import Message
@@ -58,30 +57,29 @@ class Sum(Program):
     MONOID: ClassVar[Monoid[Any]]
 
     @abstractmethod
-    def lift(self, completed: int, unit: int) -> Any:
-        """The contribution of a unit in the round after ``completed`` ones."""
+    def lift(self, now: Round, unit: int) -> Any:
+        """The contribution of a unit."""
 
-    def finish(self, completed: int, total: Any) -> Message:
+    def finish(self, now: Round, total: Any) -> Message:
         """The block that a sum becomes: by default the sum itself."""
         return self.MONOID.to_message(total)
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("total", 1),)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        units = range(part.start, part.stop)
-        lift = partial(self.lift, part.completed)
-        for node, found in self.MONOID.nodes(self.units(part.completed), units, lift):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        lift = partial(self.lift, now)
+        for node, found in self.MONOID.nodes(self.units(now.completed), units, lift):
             message = self.MONOID.to_message(found)
             yield (0,), Message({**message.meta, "node": [*node]}, message.arrays)
 
-    def total(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+    def total(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """The contributions of all units, combined."""
-        fold = self.MONOID.fold(self.units(completed))
+        fold = self.MONOID.fold(self.units(now.completed))
         for message in messages:
             found = self.MONOID.from_message(message)
             fold.receive(Node(*message.meta["node"]), found, message.digest or 0)
-        yield key, self.finish(completed, fold.result())
+        yield key, self.finish(now, fold.result())
 
 
 #: Sums of integers stay below 2**62 in magnitude.
@@ -112,10 +110,10 @@ class ExactSum(Program):
     LARGEST: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def lift(self, completed: int, unit: int) -> Arrays:
-        """The contribution of a unit in the round after ``completed`` ones."""
+    def lift(self, now: Round, unit: int) -> Arrays:
+        """The contribution of a unit."""
 
-    def combine(self, completed: int, left: Arrays, right: Arrays) -> Arrays:
+    def combine(self, now: Round, left: Arrays, right: Arrays) -> Arrays:
         """The contribution of both: by default sums, and the largest of :attr:`LARGEST`.
 
         The result has the same bits in any order and any grouping of the units.
@@ -145,24 +143,23 @@ class ExactSum(Program):
             found[name] = array[slice(*edges)] if array.ndim else array
         return found
 
-    def finish(self, completed: int, number: int, total: Arrays) -> Arrays:
+    def finish(self, now: Round, number: int, total: Arrays) -> Arrays:
         """The arrays of a block: by default its part of the total itself."""
         return total
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("total", layout.blocks),)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        each = (self.lift(part.completed, unit) for unit in range(part.start, part.stop))
-        found = reduce(partial(self.combine, part.completed), each)
-        for number in range(self.layout.blocks):
-            arrays = self.cut(found, number, self.layout.blocks)
-            yield (number,), Message({"units": [part.start, part.stop]}, arrays)
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        found = reduce(partial(self.combine, now), (self.lift(now, unit) for unit in units))
+        for number in range(now.layout.blocks):
+            arrays = self.cut(found, number, now.layout.blocks)
+            yield (number,), Message({"units": [units.start, units.stop]}, arrays)
 
-    def total(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+    def total(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """The contributions of all units, combined."""
-        combine = partial(self.combine, completed)
-        fold = RangeFold[Arrays](self.units(completed), combine, f"the program {self.name}")
+        combine, what = partial(self.combine, now), f"the program {self.name}"
+        fold = RangeFold[Arrays](self.units(now.completed), combine, what)
         for message in messages:
             fold.receive(*message.meta["units"], message.arrays, message.digest or 0)
-        yield key, Message({}, self.finish(completed, key[0], fold.result()))
+        yield key, Message({}, self.finish(now, key[0], fold.result()))

@@ -14,7 +14,20 @@ from typing import Any
 from hdfs_utils.paths import RemotePath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times, grouped, require_blocks
 from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges, read_key, spelled
-from mapreduce.engine.program import Layout, Pair, Phase, Program, kept
+from mapreduce.engine.program import (
+    EndsEarly,
+    Kept,
+    Layout,
+    Pair,
+    Phase,
+    Program,
+    Stateful,
+    Task,
+    blocks_for,
+    is_over,
+    kept,
+    owners,
+)
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory, State
 from mapreduce.errors import GradreduceError
@@ -31,10 +44,6 @@ Pairs = Iterator[tuple[str, Message]]
 
 #: Seconds between two looks for new published rounds.
 _LOOK_SECONDS = 0.2
-
-
-class _InChain(InFolder):
-    """The state that a chain's tasks read and publish, and keep from job to job."""
 
 
 class ChainJob(WireJob):
@@ -82,31 +91,31 @@ class ChainJob(WireJob):
         blocks = options.blocks if self._has_state else 1
         return Layout(options.tasks, blocks, options.fan_in, options.threads)
 
+    @property
+    def _kept(self) -> Kept:
+        return kept(self.options.program, self.options.driver)
+
     @cached_property
     def _has_state(self) -> bool:
-        return kept(self.options.program, self.options.driver).has_state
+        return isinstance(self._kept.program, Stateful)
 
     @property
-    def _program(self) -> Program:
-        """The program, with this job's layout and state."""
-        options = self.options
-        program = kept(options.program, options.driver)
-        before = program.state if program.layout == self._layout else None
-        # The state of another executor need not publish what is computed.
-        kind = _InChain if options.place else InMemory
-        same = type(before) is kind and before.place == options.place
-        if before is None or not same or before.count != options.blocks:
+    def _task(self) -> Task:
+        """The program at work, with this job's layout and state: that of the last job, if equal."""
+        options, own = self.options, self._kept
+        task, wanted = own.task, (self._layout, options.place, options.blocks)
+        if task is None or (task.layout, task.state.place, task.state.count) != wanted:
             state: State = InMemory(options.blocks)
             if options.place:
                 files = RoundFiles(path_of(options.place))
-                state = _InChain(files, options.blocks, program.owners())
-            program.begin(state, self._layout)
+                state = InFolder(files, options.blocks, owners(own.program))
+            own.task = task = own.program.task(state, self._layout)
             # What it needs has been imported by now, or else it has no products.
             blas.limit()
-        return program
+        return task
 
     def steps(self) -> list[MRStep]:
-        program, options = kept(self.options.program, self.options.driver), self.options
+        program, options = self._kept.program, self.options
         steps = []
         for completed in range(options.start, options.stop):
             maps = len(leaf_ranges(completed, program.units(completed), options.tasks))
@@ -154,13 +163,13 @@ class ChainJob(WireJob):
         return {**super().jobconf(), "mapreduce.job.reduces": reduces}
 
     def map_range(self, units: str, _: Message) -> Pairs:
-        for key, message in self._program.map(LeafRange.from_key(units)):
+        for key, message in self._task.map(LeafRange.from_key(units)):
             yield spelled(key), message
 
     def reduce_key(
         self, completed: int, phase: Phase, key: str, messages: Iterator[Message]
     ) -> Pairs:
-        for other, message in self._program.reduce(completed, phase, read_key(key), messages):
+        for other, message in self._task.reduce(completed, phase, read_key(key), messages):
             yield spelled(other), message
 
     def end_round(
@@ -170,20 +179,21 @@ class ChainJob(WireJob):
         found = [*self.reduce_key(completed, phase, key, messages)]
         if [other for other, _ in found] != [key]:
             raise GradreduceError(
-                f"the last phase of the program {self._program.name}, {phase.name!r}, gave "
+                f"the last phase of the program {self._kept.program.name}, {phase.name!r}, gave "
                 f"{[read_key(other) for other, _ in found]} for the key {read_key(key)}: expected "
                 f"its block, once"
             )
         yield from self._publish(completed + 1, key, found[0][1])
 
     def _publish(self, completed: int, key: str, block: Message) -> Pairs:
-        options, program, number = self.options, self._program, block_of(key)
-        if not self._has_state:
+        options, task, number = self.options, self._task, block_of(key)
+        program = task.program
+        if not isinstance(program, Stateful):
             yield key, block
             return
-        program.state.publish(completed, number, block)
+        task.state.publish(completed, number, block)
         # The steps after the end have nothing to do.
-        if completed < options.stop and not program.is_over(completed, block.arrays):
+        if completed < options.stop and not is_over(program, completed, block.arrays):
             ranges = leaf_ranges(completed, program.units(completed), options.tasks)
             start, end = (len(ranges) * edge // options.blocks for edge in (number, number + 1))
             for each in ranges[start:end]:
@@ -219,7 +229,7 @@ class Chain(Resumable):
 
     def go_on(
         self,
-        program: Program,
+        program: Stateful,
         state: State,
         completed: int,
         limit: Limit = WHOLE,
@@ -228,7 +238,8 @@ class Chain(Resumable):
         """Run a job of rounds, up to the next one that is due."""
         execution = self._execution
         stops = [completed + self.options.rounds_per_job]
-        if program.ends_early and execution.traits.joins_rounds:
+        starts_small = isinstance(program, EndsEarly) and program.starts_small
+        if starts_small and execution.traits.joins_rounds:
             # Each step after the end would start tasks for nothing: 1, 2, 4, ... rounds.
             stops.append(2 * completed + 1)
         stop, started = self.stop(program, completed, limit, *stops), time.monotonic()
@@ -270,11 +281,12 @@ class Chain(Resumable):
         """
         self._check(program)
         execution, tasks = self._execution, self._tasks
-        blocks = blocks or program.blocks_for(execution.blocks or 1)
-        is_one_task = tasks == blocks == 1 and program.has_state
+        blocks = blocks or blocks_for(program, execution.blocks or 1)
+        has_state = isinstance(program, Stateful)
+        is_one_task = tasks == blocks == 1 and has_state
         options = {
             "--program": program.describe(),
-            "--place": self._place if program.has_state else over,
+            "--place": self._place if has_state else over,
             "--driver": self._driver,
             "--start": start,
             "--stop": stop,

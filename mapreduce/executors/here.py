@@ -20,7 +20,7 @@ from mapreduce.engine.executor import (
     publish_first,
     run_round,
 )
-from mapreduce.engine.program import Layout, Pair, Program
+from mapreduce.engine.program import Layout, Pair, Program, Stateful, blocks_for, is_over, owners
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InMemory, State
 from mapreduce.executors.resumable import Resumable
@@ -51,20 +51,20 @@ class Here:
             return self._advance(program, start, until)
 
     def _advance(self, program: Program, start: int, until: int) -> Progress:
-        state = self._state or InMemory(program.blocks_for(1))
-        program.begin(state, Layout(1, state.count))
-        if program.has_state and not start:
+        state = self._state or InMemory(blocks_for(program, 1))
+        task, completed = program.task(state, Layout(1, state.count)), start
+        if not isinstance(program, Stateful):
+            return Progress(start + 1, run_round(task, start))
+        if not start:
             publish_first(program, state)
-        completed, blocks = start, []
-        if program.has_state:
-            blocks = [state.block(start, number) for number in range(state.count)]
-        while not blocks or not (
+        blocks = [state.block(start, number) for number in range(state.count)]
+        while not (
             (until and completed >= until)
             or conclude_beside(
                 program, completed, blocks[0].arrays, partial(over, state, completed)
             )
         ):
-            blocks = run_round(program, state, completed)
+            blocks = run_round(task, completed)
             completed += 1
         return Progress(completed, blocks)
 
@@ -75,7 +75,7 @@ class _Recent(InMemory):
     def __init__(self, program: Program, beneath: State, completed: int) -> None:
         super().__init__(beneath.count)
         self._beneath, self._files = beneath, RoundFiles(path_of(beneath.place))
-        self._units = range(program.owners())
+        self._units = range(owners(program))
         #: The last round that is whole, and the last one in the folder.
         self.completed = self.saved = completed
         for unit in self._units:
@@ -133,12 +133,12 @@ class InProcess(Resumable):
 
     def once(self, program: Program) -> list[Pair]:
         with blas.in_one_thread():
-            program.begin(InMemory(1), Layout(1, 1, threads=self._execution.threads))
-            return [*computed(program, 0)]
+            layout = Layout(1, 1, threads=self._execution.threads)
+            return [*computed(program.task(InMemory(1), layout), 0)]
 
     def go_on(
         self,
-        program: Program,
+        program: Stateful,
         state: State,
         completed: int,
         limit: Limit = WHOLE,
@@ -147,15 +147,15 @@ class InProcess(Resumable):
         """Run the rounds up to the next one that is due."""
         stop = self.stop(program, completed, limit)
         recent, started = _Recent(program, state, completed), time.monotonic()
-        program.begin(recent, Layout(1, state.count, threads=self._execution.threads))
-        publish_at, is_over = started + PUBLISH_SECONDS, False
+        task = program.task(recent, Layout(1, state.count, threads=self._execution.threads))
+        publish_at, ends = started + PUBLISH_SECONDS, False
         # What the program needs has been imported by now, perhaps with a BLAS of its own.
         with blas.in_one_thread():
             try:
-                while recent.completed < stop and not is_over:
-                    blocks = run_round(program, recent, recent.completed)
+                while recent.completed < stop and not ends:
+                    blocks = run_round(task, recent.completed)
                     recent.completed += 1
-                    is_over = program.is_over(recent.completed, blocks[0].arrays)
+                    ends = is_over(program, recent.completed, blocks[0].arrays)
                     if (now := time.monotonic()) >= publish_at:
                         self._save(recent)
                         hooks.news(recent.completed, state.count)

@@ -23,7 +23,7 @@ from mapreduce.engine.executor import (
     over,
     publish_first,
 )
-from mapreduce.engine.program import Pair, Program
+from mapreduce.engine.program import Pair, Program, Stateful, blocks_for, next_due, owners, to_json
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, State
@@ -161,7 +161,7 @@ class Resumable(ABC):
     @abstractmethod
     def go_on(
         self,
-        program: Program,
+        program: Stateful,
         state: State,
         completed: int,
         limit: Limit = WHOLE,
@@ -176,12 +176,12 @@ class Resumable(ABC):
         runner does).
         """
 
-    def stop(self, program: Program, completed: int, limit: Limit, *more: int) -> int:
+    def stop(self, program: Stateful, completed: int, limit: Limit, *more: int) -> int:
         """The round to hand back after: the next one that is due, the limit's, or one of more.
 
         Raises GradreduceError (the program names no later round).
         """
-        due = program.next_due(completed)
+        due = next_due(program, completed)
         if due <= completed:
             raise GradreduceError(
                 f"the program {program.name}: expected a later round than {completed} from "
@@ -198,7 +198,7 @@ class Resumable(ABC):
         """Raises StepFailedException, too (as the runner does), and UsageError (the place has the
         rounds of another program).
         """
-        if not program.has_state:
+        if not isinstance(program, Stateful):
             return Progress(1, blocks_of(program, self.once(program), 1))
         if self._place is None:
             raise UsageError(f"the program {program.name} needs a folder for its rounds")
@@ -212,9 +212,9 @@ class Resumable(ABC):
             files = RoundFiles(self._place)
             wanted = self._execution.blocks or self._execution.workers
             # Those that have begun go on in as many blocks as before.
-            variants = files.variants() or [(0, program.blocks_for(wanted))]
-            state = InFolder(files, variants[-1][1], program.owners())
-            completed = files.latest_whole(state.count, program.owners())
+            variants = files.variants() or [(0, blocks_for(program, wanted))]
+            state = InFolder(files, variants[-1][1], owners(program))
+            completed = files.latest_whole(state.count, owners(program))
             if completed is None:
                 publish_first(program, state)
                 completed = 0
@@ -224,7 +224,7 @@ class Resumable(ABC):
                 if conclude_beside(program, completed, arrays, run):
                     break
                 times = self.go_on(program, state, completed)
-                found = files.latest_whole(state.count, program.owners())
+                found = files.latest_whole(state.count, owners(program))
                 if found is None or found <= completed:
                     raise GradreduceError(
                         f"the job ended, but the last whole round in {self._place} is {found}: "
@@ -237,7 +237,7 @@ class Resumable(ABC):
         """Note whose rounds the place has."""
         assert self._place is not None
         try:
-            put_if_absent(self._place / _DESCRIPTION, program.to_json().encode(), sync=True)
+            put_if_absent(self._place / _DESCRIPTION, to_json(program).encode(), sync=True)
         except ConflictError as error:
             raise UsageError(
                 f"{self._place} has the rounds of another program than this {program.name}, or of "
@@ -256,7 +256,7 @@ class Resumable(ABC):
 
     def _label(self, program: Program) -> list[str]:
         """mrjob's option by which jobs are called: by the run, or by the program."""
-        if self._is_led and program.has_state:
+        if self._is_led and isinstance(program, Stateful):
             return label_of(self._home, self.name)
         return ["--label", program.name.rpartition(":")[2]]
 

@@ -10,7 +10,8 @@ import numpy as np
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.batch import Batch
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Line, Pair
+from mapreduce.engine.program import Layout, Line, Pair, Round, StagedTask
+from mapreduce.engine.state import State
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import NonFiniteError
 from mapreduce.inference.base import Inference
@@ -83,7 +84,8 @@ class Evaluate(Sum):
         return Inference(checkpoint.untrained(run), path_of(run.config.evaluation))
 
     @property
-    def _network(self) -> GradientModel:
+    def network(self) -> GradientModel:
+        """What computes with the model."""
         estimator = self.inference.estimator
         assert isinstance(estimator, GradientModel), "a training has no others"
         return estimator
@@ -91,19 +93,39 @@ class Evaluate(Sum):
     def units(self, completed: int) -> int:
         return self.inference.leaves
 
+    def task(self, state: State, layout: Layout) -> "EvaluateTask":
+        return EvaluateTask(self, state, layout)
+
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        self.network.params = now.vector("params")
+        return super().map(now, units)
+
+    def lift(self, now: Round, unit: int) -> Score:
+        return score_of(self.inference, self.inference.leaf(unit))
+
+
+class EvaluateTask(StagedTask):
+    """A task that scores rows, or does a stage of that."""
+
+    program: Evaluate
+
+    def __init__(self, program: Evaluate, state: State, layout: Layout) -> None:
+        super().__init__(program, state, layout)
+        self._stage: Stage | None = None
+        self._line: Line | None = None
+
     def most_bytes(self) -> int:
         # Scores of nodes alone; between stages the training's own limit is larger.
         return 1 << 20
 
     def split(self, stage: Stage, line: Line) -> None:
-        vars(self).update(_stage=stage, _line=line)
-        self._network.model = stage.network
+        self._stage, self._line = stage, line
+        self.program.network.model = stage.network
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
-        inference, estimator = self.inference, self._network
-        estimator.params = self.state.vector(part.completed, "params")
-        stage, line = vars(self).get("_stage"), vars(self).get("_line")
-        if stage is None or line is None:
+        stage, estimator = self._stage, self.program.network
+        line: Any = self._line
+        if stage is None:
             return super().map(part)
         network: Any = estimator.model
         if stage.number:
@@ -111,14 +133,12 @@ class Evaluate(Sum):
         if stage.number == stage.count - 1:
             return super().map(part)
         # Only the last one scores what becomes of the rows.
+        estimator.params = self.state.vector(part.completed, "params")
         for unit in range(part.start, part.stop):
-            rows = inference.leaf(unit)
+            rows = self.program.inference.leaf(unit)
             for _, going in network.passes(estimator.params, rows, estimator.context):
                 line.swap(1, Message({}, {"outputs": going.outputs}), False)
         return iter(())
-
-    def lift(self, completed: int, unit: int) -> Score:
-        return score_of(self.inference, self.inference.leaf(unit))
 
 
 def check_finite(score: Score, completed: int, data: AnyPath) -> None:

@@ -21,8 +21,7 @@ from mapreduce.data.readers.libsvm import Form, Lines
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.table import Stretch
 from mapreduce.data.recipes.fitted import FittedRecipe
-from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Layout, Pair, Phase
+from mapreduce.engine.program import Layout, Pair, Phase, Round
 from mapreduce.errors import DataError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import in_batches
@@ -105,8 +104,8 @@ class PredictFile(UnitFiles, TableProgram):
             ):
                 self._write(number, temporary)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for number in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for number in units:
             self.make(number)
             yield (number,), self.receipt(number)
 

@@ -25,6 +25,7 @@ from mapreduce.data.readers.table import preview
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
 from mapreduce.engine.executor import total
+from mapreduce.engine.program import Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.inference import raw, report
@@ -86,7 +87,7 @@ class GroupTallies(ModelProgram, Sum):
     def units(self, completed: int) -> int:
         return len(self.slices)
 
-    def lift(self, completed: int, unit: int) -> Tallies:
+    def lift(self, now: Round, unit: int) -> Tallies:
         shard, start, stop = self.slices.place(unit)
         rows = self.inference.batch(shard, start, stop)
         codes = self._codes[self.dataset.shard(shard).source_rows(start, stop)]

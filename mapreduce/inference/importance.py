@@ -15,6 +15,7 @@ from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
+from mapreduce.engine.program import Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference.base import ModelProgram
@@ -66,7 +67,7 @@ class Permute(ModelProgram, Sum):
     def units(self, completed: int) -> int:
         return len(self.slices)
 
-    def lift(self, completed: int, unit: int) -> Permuted:
+    def lift(self, now: Round, unit: int) -> Permuted:
         rows, labels = self.inference.leaf(unit), (0.0, 0.0, 0.0)
         sums = np.zeros((len(self.ranges), self.repeats, 3))
         if self.inference.estimator.regression:

@@ -6,7 +6,6 @@ that comes later finds; and the reducers put ranges of the source's rows togethe
 
 import contextlib
 import io
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,8 +21,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
-from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key, Layout, Pair, Phase
+from mapreduce.engine.program import Key, Layout, Pair, Phase, Round
 from mapreduce.errors import DataError, WireError
 from mapreduce.inference import outputs, unit_files
 from mapreduce.inference.base import ModelProgram
@@ -91,8 +89,8 @@ class Predict(ModelProgram, UnitFiles):
         outputs.check_made_from(path, str(found.meta.get("made_from")), self.made_from)
         return found
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for shard in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for shard in units:
             self.make(shard)
             yield from self._cut(shard, self._piece(shard).arrays)
 
@@ -104,9 +102,13 @@ class Predict(ModelProgram, UnitFiles):
             if start < stop:
                 yield (number,), Message({"shard": shard}, _at(arrays, slice(start, stop)))
 
-    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+    def write(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Publish a part; its block is the number of its rows."""
-        path = outputs.part_path(self.place, key[0])
+        self._write(key[0], messages)
+        yield key, Message({"rows": self._check(key[0])})
+
+    def _write(self, number: int, messages: Iterable[Message]) -> None:
+        path = outputs.part_path(self.place, number)
         # A repeated task may send a piece again, and pieces come in any order.
         sent = {message.meta["shard"]: message.arrays for message in messages}
         pieces = [sent[shard] for shard in sorted(sent)]
@@ -121,7 +123,6 @@ class Predict(ModelProgram, UnitFiles):
             outputs.seal(sink)
             with contextlib.suppress(FileExistsError):
                 create(path, sink.getvalue(), sync=True)
-        yield key, Message({"rows": self._check(key[0])})
 
     def _check(self, number: int) -> int:
         """The rows of a part that is there; errors are those of :func:`outputs.read_footer`."""
@@ -155,7 +156,7 @@ class Predict(ModelProgram, UnitFiles):
                     own = {name: array.copy() for name, array in message.arrays.items()}
                     sent[number].append(Message(message.meta, own))
         for number, messages in sent.items():
-            deque(self.write(0, (number,), messages), maxlen=0)
+            self._write(number, messages)
 
     def _predict(self, shard: int) -> dict[str, Array]:
         inference = self.inference

@@ -15,6 +15,7 @@ import numpy as np
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import total
+from mapreduce.engine.program import Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.inference import metrics
 from mapreduce.inference.base import Inference, ModelProgram
@@ -220,7 +221,7 @@ class Tallies(ModelProgram, Sum):
     def units(self, completed: int) -> int:
         return len(self.slices)
 
-    def lift(self, completed: int, unit: int) -> Tally:
+    def lift(self, now: Round, unit: int) -> Tally:
         return tally_of(self.inference, self.inference.leaf(unit))
 
 

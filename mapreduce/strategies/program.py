@@ -1,13 +1,31 @@
 """The program of a training: the rounds of a run's plan, as its strategy maps and reduces them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar
+from functools import cached_property, lru_cache
+from typing import Any
 
 from hdfs_utils.paths import path_of
 from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of
-from mapreduce.engine.program import Arriving, Key, Layout, Line, Pair, Phase, Program, kept
+from mapreduce.engine.program import (
+    Arriving,
+    ArrivingTask,
+    Concluding,
+    EndsEarly,
+    InBlocks,
+    Key,
+    Layout,
+    Line,
+    Owning,
+    Pair,
+    Phase,
+    Profiled,
+    Program,
+    Round,
+    Staged,
+    StagedTask,
+    kept,
+)
 from mapreduce.engine.state import Array
 from mapreduce.engine.state import State as Published
 from mapreduce.errors import UsageError
@@ -40,40 +58,40 @@ def _text(key: Key) -> str:
 
 
 @dataclass(frozen=True)
-class Training(Program):
+class Training(InBlocks, Owning, EndsEarly, Concluding, Staged, Profiled):
     """The rounds of a run in a folder, with the digest of its configuration in ``content``."""
 
     run: str
     content: str
 
     name = "training"
-    has_state = True
-    #: Of the tasks that hold the model together, what this one does.
-    _stage: ClassVar[Any] = None
+    #: Few trainings are over before their last round.
+    starts_small = False
 
     @classmethod
     def of(cls, run: RunDir) -> "Training":
         found = cls(str(run.path), run.config.sha256)
         # It would read the same configuration.
-        vars(found)["_folder"] = run
+        vars(found)["folder"] = run
         return found
 
     @classmethod
     def kept(cls, run: RunDir, driver: str = "") -> "Training":
         """The one that this process keeps: see :func:`mapreduce.engine.program.kept`."""
-        found = kept(cls.of(run).describe(), driver)
+        found = kept(cls.of(run).describe(), driver).program
         assert isinstance(found, Training)
         # It has read the same configuration.
-        vars(found).setdefault("_folder", run)
+        vars(found).setdefault("folder", run)
         return found
 
     @cached_property
     def context(self) -> TaskContext:
         """The run's plan, model and data."""
-        return TaskContext(self._folder.config, 1)
+        return TaskContext(self.folder.config, 1)
 
     @cached_property
-    def _folder(self) -> RunDir:
+    def folder(self) -> RunDir:
+        """The run's folder."""
         return RunDir(path_of(self.run))
 
     @property
@@ -81,7 +99,8 @@ class Training(Program):
         return self.context.plan
 
     @cached_property
-    def _kind(self) -> type[Strategy]:
+    def kind(self) -> type[Strategy]:
+        """The strategy."""
         kind: type[Strategy] = strategies.find(self.plan.strategy)
         return kind
 
@@ -89,17 +108,17 @@ class Training(Program):
         return self.plan.rounds
 
     def units(self, completed: int) -> int:
-        return self._kind.units(self.plan, completed)
+        return self.kind.units(self.plan, completed)
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
-        return self._kind.phases(self.plan, completed, layout)
+        return self.kind.phases(self.plan, completed, layout)
 
     def blocks_for(self, wanted: int) -> int:
         return len(block_bounds(self.context.model.size, wanted))
 
     @cached_property
     def _first(self) -> Position:
-        return checkpoint.first(self._folder)
+        return checkpoint.first(self.folder)
 
     def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
         return self._first.in_blocks(blocks)
@@ -111,27 +130,16 @@ class Training(Program):
         return self._first.owned
 
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
-        return super().is_over(completed, arrays) or self.context.optimizer.is_done(
-            arrays["memory"]
-        )
+        return self.context.optimizer.is_done(arrays["memory"])
 
     def mapped(self) -> tuple[str, ...]:
-        return ("params", *self._kind.mapped_arrays(self.plan))
+        return ("params", *self.kind.mapped_arrays(self.plan))
 
     def whole(self) -> tuple[str, ...]:
         return ("memory",)
 
     def bounds(self, blocks: int) -> Sequence[tuple[int, int]]:
         return block_bounds(self.context.model.size, blocks)
-
-    def most_bytes(self) -> int:
-        # A message has at most three vectors of float64 or int64, and descriptions and scalars.
-        most, model = self._kind.most_messages(self.plan, 0), self.context.model
-        total = most * 24 * model.size + (self.layout.blocks << 20)
-        if self._stage is not None:
-            # What goes from stage to stage is smaller than all that a slice becomes.
-            total += max(self.plan.slice_rows, ROWS) * model.row_bytes
-        return total
 
     # Between rounds
 
@@ -149,16 +157,16 @@ class Training(Program):
         return Evaluate(self.run, self.content)
 
     def is_concluded(self, completed: int) -> bool:
-        return self._folder.evaluation(completed) is not None
+        return self.folder.evaluation(completed) is not None
 
     def conclude(self, completed: int, block: Message) -> None:
         """Publish the score of the evaluation."""
         score = from_message(block)
         check_finite(score, completed, self._evaluation.inference.dataset.folder)
-        self._folder.write_json(f"evaluations/{completed:08d}.json", vars(score))
+        self.folder.write_json(f"evaluations/{completed:08d}.json", vars(score))
 
     def is_out(self, completed: int) -> bool:
-        return self._folder.is_out_of_patience(completed)
+        return self.folder.is_out_of_patience(completed)
 
     # What a gang can do
 
@@ -166,49 +174,43 @@ class Training(Program):
         return self.context.model.libraries
 
     def stages(self, count: int) -> Sequence[Stage]:
-        if not self._kind.takes_stages:
+        if not self.kind.takes_stages:
             raise UsageError(
                 f"--stages {count}: expected --strategy sync, found {self.plan.strategy}, whose "
                 f"tasks need the whole model. Take --stages 1"
             )
         return stages_of(self.context.model, count)
 
-    def split(self, stage: Stage, line: Line) -> None:
-        vars(self).update(_stage=stage)
-        self.strategy.split(stage, line)
-
-    def arriving(self, gang: Any) -> Arriving | None:
-        if not self.plan.asynchronous:
-            return None
-        # Only the tasks of a gang need it.
-        from mapreduce.strategies.arrivals import Arrivals
-
-        return Arrivals(self._folder, self.strategy, gang)
-
     # What tasks do
 
-    def begin(self, state: Published, layout: Layout) -> None:
-        super().begin(state, layout)
-        self.context.threads = layout.threads
-        # Of an earlier state.
-        vars(self).pop("strategy", None)
-        vars(self).pop("_stage", None)
+    def task(self, state: Published, layout: Layout) -> "TrainingTask":
+        return TrainingTask(self, state, layout)
 
-    @cached_property
-    def strategy(self) -> Strategy:
-        """What maps and reduces by the state."""
-        return self._kind(self.context, State(self.context, self.state), self.layout)
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        task = self.task(now.state, now.layout)
+        return task.map(LeafRange(now.completed, units.start, units.stop))
+
+
+class TrainingTask(StagedTask, ArrivingTask):
+    """A training at work: its strategy maps and reduces by the state."""
+
+    program: Training
+
+    def __init__(self, program: Training, state: Published, layout: Layout) -> None:
+        super().__init__(program, state, layout)
+        self.context = program.context
+        self.strategy = program.kind(self.context, State(self.context, state), layout)
+        #: Of the tasks that hold the model together, what this one does.
+        self._stage: Stage | None = None
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
+        self.context.threads = self.layout.threads
         method = self.strategy.map
         for text, message in pairs_of(method, method(part)):
             yield _key(text), message
 
-    def method(self, phase: Phase) -> Callable[[int, Key, Iterable[Message]], Iterable[Pair]]:
-        return partial(self._reduce, phase)
-
     def _reduce(
-        self, phase: Phase, completed: int, key: Key, messages: Iterable[Message]
+        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
     ) -> Iterator[Pair]:
         strategy = self.strategy
         for text, message in strategy.reduce(completed, phase, _text(key), messages):
@@ -216,3 +218,26 @@ class Training(Program):
         made = strategy.state.take()
         if made is not None:
             yield key, made
+
+    def most_bytes(self) -> int:
+        # A message has at most three vectors of float64 or int64, and descriptions and scalars.
+        plan, model = self.context.plan, self.context.model
+        most = self.program.kind.most_messages(plan, 0)
+        total = most * 24 * model.size + (self.layout.blocks << 20)
+        if self._stage is not None:
+            # What goes from stage to stage is smaller than all that a slice becomes.
+            total += max(plan.slice_rows, ROWS) * model.row_bytes
+        return total
+
+    def split(self, stage: Stage, line: Line) -> None:
+        self._stage = stage
+        self.strategy.split(stage, line)
+
+    def arriving(self, gang: Any) -> Arriving | None:
+        self.context.threads = self.layout.threads
+        if not self.context.plan.asynchronous:
+            return None
+        # Only the tasks of a gang need it.
+        from mapreduce.strategies.arrivals import Arrivals
+
+        return Arrivals(self.program.folder, self.strategy, gang)

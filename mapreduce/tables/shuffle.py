@@ -27,8 +27,7 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.table import Leaf
 from mapreduce.data.shards import rows_per_shard, write_shard
-from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key, Layout, Pair, Phase
+from mapreduce.engine.program import Key, Layout, Pair, Phase, Round
 from mapreduce.errors import DataError
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs.execution import Execution
@@ -103,14 +102,14 @@ class NameRows(PlacedProgram):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("write", 1),)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for unit in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for unit in units:
             rows = self.rows(self._reading, unit)
             if len(rows.ids):
                 batch = pa.record_batch([rows.numbers, rows.ids], schema=ids.SCHEMA)
                 yield (0,), _packed(unit, batch)
 
-    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+    def write(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Put the ids in the order of their rows, and look whether all differ."""
         with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
             # They come in any order, and memory may not hold all of them.
@@ -176,8 +175,8 @@ class Shuffle(PlacedProgram):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return (Phase("write", len(self.counts)),)
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for unit in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for unit in units:
             rows = self.rows(self._reading, unit)
             assert rows.numbers is not None and isinstance(rows.features, Block)
             if not len(rows.numbers):
@@ -194,7 +193,7 @@ class Shuffle(PlacedProgram):
             for owner, batch in stored.divided(self._form, columns, features, owners, count):
                 yield (owner,), _packed(unit, batch)
 
-    def write(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
+    def write(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Write a shard; its block is the manifest's entry, and what features there are."""
         # A repeated task may send rows again.
         sent = {message.meta["block"]: message.arrays["rows"] for message in messages}

@@ -24,8 +24,7 @@ from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
 from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pooled
 from mapreduce.engine.executor import total
-from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Layout, Pair, Phase, Program
+from mapreduce.engine.program import Layout, Pair, Phase, Program, Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.chain import Chain
@@ -71,7 +70,7 @@ class SumMoments(Sum):
     def units(self, completed: int) -> int:
         return len(self._batches)
 
-    def lift(self, completed: int, unit: int) -> Moments:
+    def lift(self, now: Round, unit: int) -> Moments:
         shard, start, stop = self._batches[unit]
         return moments(self._dataset.shard(shard).rows(start, stop))
 
@@ -107,8 +106,8 @@ class Standardise(Program):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return ()
 
-    def map(self, part: LeafRange) -> Iterator[Pair]:
-        for shard in range(part.start, part.stop):
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        for shard in units:
             yield (shard,), self._write(shard)
 
     def _write(self, number: int) -> Message:

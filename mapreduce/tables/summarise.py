@@ -20,6 +20,7 @@ from mapreduce.data.readers.table import Leaf
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.recipes.summary import Summary
 from mapreduce.engine.executor import total
+from mapreduce.engine.program import Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.runs.execution import Execution
 from mapreduce.tables.tables import (
@@ -50,7 +51,7 @@ class Summarise(BlockProgram, Sum):
     def _reading(self) -> Reading:
         return self.reading(detailed=self.detailed)
 
-    def lift(self, completed: int, unit: int) -> Survey:
+    def lift(self, now: Round, unit: int) -> Survey:
         with self.as_shown():
             block = self.block(unit)
             return self._reading.survey(block, unit, looks=self.looks, digested=self.digested)

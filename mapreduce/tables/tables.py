@@ -21,7 +21,7 @@ from mapreduce.data.recipes import fitted
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine.executor import total
-from mapreduce.engine.program import Program
+from mapreduce.engine.program import Program, Round
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.executors.chain import Chain
@@ -185,7 +185,7 @@ class FindBlocks(TableProgram, Sum):
     def units(self, completed: int) -> int:
         return self.pieces
 
-    def lift(self, completed: int, unit: int) -> list[Array]:
+    def lift(self, now: Round, unit: int) -> list[Array]:
         piece = self.table.pieces()[unit]
         with self.as_shown():
             found = self.table.edges(piece)

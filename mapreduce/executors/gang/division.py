@@ -5,19 +5,21 @@ have the same slices. Without stages each rank is a group. What is sent to whom 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from mapreduce.engine.program import Stage
 from mapreduce.engine.state import State
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.reduction.message import Message
+
+if TYPE_CHECKING:
+    from mapreduce.models.layers.stages import Stage
 
 
 class Division:
     """Which rank has what. Ranks are a multiple of the stages, of which there may be none."""
 
     def __init__(
-        self, ranks: int, bounds: Sequence[tuple[int, int]], stages: Sequence[Stage] = ()
+        self, ranks: int, bounds: Sequence[tuple[int, int]], stages: Sequence["Stage"] = ()
     ) -> None:
         self._ranks = ranks
         self._stages = stages
@@ -53,7 +55,7 @@ class Division:
         """The group of a rank, whose slices it has."""
         return rank // self._each
 
-    def stage(self, rank: int) -> Stage | None:
+    def stage(self, rank: int) -> "Stage | None":
         """The stage of a rank, if there are any."""
         return self._stages[rank % self._each] if self._stages else None
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key, Pair, Program
+from mapreduce.engine.program import Key, Pair, Task
 from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.reduction.message import Message
@@ -35,7 +35,7 @@ class Exchange:
 
     def round(
         self,
-        program: Program,
+        task: Task,
         completed: int,
         parts: Sequence[tuple[int, int]],
         place: Placing | None = None,
@@ -44,29 +44,29 @@ class Exchange:
 
         ``parts`` are the units of each group. :func:`pack` has ``place``, for what was mapped.
         """
-        division, layout = self._division, program.layout
+        division, program = self._division, task.program
         busy = [start < stop for start, stop in parts]
         senders: Sequence[int] = [at for at in self.all if busy[division.group(at)]]
         mine = LeafRange(completed, *parts[self._group])
-        pairs: list[Pair] = self._map(program, mine) if self._mesh.rank in senders else []
-        phases = program.phases(completed, layout)
+        pairs: list[Pair] = self._map(task, mine) if self._mesh.rank in senders else []
+        phases = program.phases(completed, task.layout)
         if not phases:
             self.shuffle((), senders, range(1))
             return pairs
         for phase in phases:
             for key, _ in pairs:
-                program.check_key(phase, key)
+                task.check_key(phase, key)
             owners = division.owners(phase.keys)
             found: list[Pair] = []
             for key, messages in self.shuffle(pairs, senders, owners, place).items():
-                found += program.reduce(completed, phase, key, messages)
+                found += task.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
         return pairs
 
-    def _map(self, program: Program, part: LeafRange) -> list[Pair]:
+    def _map(self, task: Task, part: LeafRange) -> list[Pair]:
         """The messages of some units; what they took goes with the next messages to rank 0."""
         started = time.perf_counter()
-        pairs = list(program.map(part))
+        pairs = list(task.map(part))
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
         seconds = time.perf_counter() - started

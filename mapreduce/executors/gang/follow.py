@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath
 from mapreduce.engine.executor import Hooks, is_due
-from mapreduce.engine.program import Program
+from mapreduce.engine.program import Stateful
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
 from mapreduce.runs import lease
@@ -28,7 +28,7 @@ class Follower:
     ``home`` is the folder whose lease must be held for anything to be deleted.
     """
 
-    program: Program
+    program: Stateful
     files: RoundFiles
     meeting: Meeting
     ranks: int

@@ -9,7 +9,7 @@ from functools import partial
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import WHOLE, Limit, Times
-from mapreduce.engine.program import Layout, Program
+from mapreduce.engine.program import Concluding, Layout, Profiled, Program, Stateful, owners
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
@@ -125,7 +125,9 @@ class Rank:
         """
         role, meeting = self._role, self._meeting
         start, is_concluded = self._start() if self._rank == 0 else (None, False)
-        profile = {**numeric.describe(), **self._program.libraries()}
+        profile = {**numeric.describe()}
+        if isinstance(self._program, Profiled):
+            profile |= self._program.libraries()
         mine = Announcement(server.address, profile, start, is_concluded, left, lost)
         meeting.announce(generation, self._rank, mine)
         everybody = meeting.complete(generation, role.ranks, role.wait)
@@ -144,7 +146,7 @@ class Rank:
         try:
             mesh.open(server, look_in_time)
             layout = Layout(mesh.ranks, role.blocks, threads=role.threads)
-            if not self._program.has_state:
+            if not isinstance(self._program, Stateful):
                 blocks = once(self._program, mesh, layout, role.slowness(self._rank))
                 if self._rank == 0:
                     meeting.give(blocks)
@@ -162,19 +164,19 @@ class Rank:
     def _start(self) -> tuple[int, bool]:
         """The last whole round that is published, and whether what is beside it is concluded."""
         program, count = self._program, self._role.blocks
-        if not program.has_state:
+        if not isinstance(program, Stateful):
             return 0, False
-        completed = self._files.latest_whole(count, program.owners())
+        completed = self._files.latest_whole(count, owners(program))
         if completed is None:
             raise DataError(
                 f"{self._files.folder} holds no whole round in {count} block(s) to go on from"
             )
-        return completed, program.is_concluded(completed)
+        return completed, isinstance(program, Concluding) and program.is_concluded(completed)
 
     def _done(self, completed: int) -> None:
         self._completed = completed
         self._progress += 1
 
     def _give_sign_of_life(self) -> None:
-        rounds = self._program.most_rounds()
+        rounds = self._program.most_rounds() if isinstance(self._program, Stateful) else 1
         self._status(f"rank {self._rank}: round {self._completed} of {rounds}")

@@ -5,12 +5,13 @@ A round is that of :mod:`mapreduce.executors.gang.exchange`, and then::
     new blocks of the state    --all-gather------>  to everybody
 
 Where messages are applied as they arrive, the program has its own part for a rank instead
-(:meth:`mapreduce.engine.program.Program.arriving`). Only some rounds are published in the folder:
+(:class:`mapreduce.engine.program.ArrivingTask`). Only some rounds are published in the folder:
 those that are due, and now and then another, so that little is lost with a task.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mapreduce.engine.executor import (
     PUBLISH_SECONDS,
@@ -21,10 +22,23 @@ from mapreduce.engine.executor import (
     require_blocks,
 )
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
-from mapreduce.engine.program import Layout, Pair, Program
+from mapreduce.engine.program import (
+    ArrivingTask,
+    Concluding,
+    Layout,
+    Pair,
+    Program,
+    Staged,
+    StagedTask,
+    Stateful,
+    Task,
+    is_over,
+    next_due,
+    owners,
+)
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InMemory
-from mapreduce.errors import GradreduceError
+from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.balance import Balance
 from mapreduce.executors.gang.division import Division, Neighbours, Together
 from mapreduce.executors.gang.exchange import Exchange
@@ -54,7 +68,7 @@ class Rounds:
 
     def __init__(
         self,
-        program: Program,
+        program: Stateful,
         files: RoundFiles,
         mesh: Mesh,
         layout: Layout,
@@ -70,20 +84,21 @@ class Rounds:
         self._look = look
         self._count = layout.blocks
         self._state = GangState(files, mesh, program, self._count)
-        program.begin(self._state, layout)
+        self._task = task = program.task(self._state, layout)
         # What it needs has been imported by now, or else it has no products.
         blas.limit()
-        divided = program.stages(stages) if stages > 1 else ()
+        divided = _stages_of(program, stages) if stages > 1 else ()
         self._division = division = Division(mesh.ranks, self._state.bounds, divided)
         self._stage = division.stage(mesh.rank)
         self._line = Neighbours(mesh)
         if self._stage is not None:
             self._state.part = self._stage.part
-            program.split(self._stage, self._line)
+            assert isinstance(task, StagedTask), "its program has stages"
+            task.split(self._stage, self._line)
         self._group = division.group(mesh.rank)
         self._owners = division.owners(self._count)
         self._mine = [at for at in range(self._count) if division.owner(at) == mesh.rank]
-        mesh.most += program.most_bytes()
+        mesh.most += task.most_bytes()
         self._keys = [(at,) for at in self._mine]
         #: The next round that is due by the plan, and whether the last one was its end.
         self._due, self._ended = 0, False
@@ -97,7 +112,9 @@ class Rounds:
         #: Times the rounds, and decides when the job ends: that of rank 0 counts.
         self.watch = Stopwatch(limit, program.most_rounds())
         self._exchange = Exchange(mesh, division, slowness)
-        self._arriving = program.arriving(Together(mesh, division, self._state, slowness))
+        self._arriving = None
+        if isinstance(task, ArrivingTask):
+            self._arriving = task.arriving(Together(mesh, division, self._state, slowness))
         #: How units are divided, and rank 0's measurements, by which it decides that.
         self._split = EVEN
         self._balance = Balance(division.groups, time.monotonic())
@@ -130,7 +147,7 @@ class Rounds:
         self._exchange.to_all([], self._exchange.all)
 
     def _load(self, start: int) -> None:
-        has_own = self._program.owners() > 0
+        has_own = owners(self._program) > 0
         units = range(*self._parts(start)[self._group]) if has_own else ()
         self._state.load(start, self._mine, units)
         if self._stage is None and self._arriving is None:
@@ -149,7 +166,7 @@ class Rounds:
     def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
         """The units of each group: always the same if they own something, else by speed."""
         units = self._program.units(completed)
-        return shares(units, self._division.groups, EVEN if self._program.owners() else self._split)
+        return shares(units, self._division.groups, EVEN if owners(self._program) else self._split)
 
     def _round(self, completed: int) -> None:
         """Make one update of the blocks, each by its owner."""
@@ -158,7 +175,7 @@ class Rounds:
             shared.reset()
             put = shared.put
         took = self._exchange.took = []
-        pairs = self._exchange.round(self._program, completed, self._parts(completed), put)
+        pairs = self._exchange.round(self._task, completed, self._parts(completed), put)
         for one in took:
             self._balance.note(one["rank"], one["units"], one["seconds"])
         self.watch.note_maps([one["seconds"] for one in took])
@@ -208,8 +225,8 @@ class Rounds:
     def _is_due(self, completed: int) -> bool:
         """Whether the state after a round is to be seen by the driver."""
         if completed > self._due:
-            self._due = self._program.next_due(completed - 1)
-        self._ended = self._program.is_over(completed, self._state.told(completed))
+            self._due = next_due(self._program, completed - 1)
+        self._ended = is_over(self._program, completed, self._state.told(completed))
         return completed == self._due > 0 or self._ended
 
     def _publish(self, completed: int, is_due: bool) -> None:
@@ -246,37 +263,48 @@ class Rounds:
 
     def _is_over(self, completed: int, is_concluded: bool) -> bool:
         """Conclude what is beside a due round; returns whether the program ends here."""
-        program, is_over = self._program, self._ended
+        program = self._program
         beside = beside_of(program, completed, self._state.told(completed))
         if beside is None:
-            return is_over
-        self._mesh.most = max(self._mesh.most, beside.most_bytes())
+            return self._ended
+        assert isinstance(program, Concluding), "it has another beside its rounds"
+        task = beside.task(self._state, self._task.layout._replace(blocks=1))
+        self._mesh.most = max(self._mesh.most, task.most_bytes())
         if not is_concluded:
             with self.watch.evaluating():
-                self._run_beside(beside, completed)
+                block = self._run_beside(task, completed)
+                if block is not None:
+                    program.conclude(completed, block)
         answer = []
         if self._mesh.rank == 0:
             answer = [Message({"stop": program.is_out(completed)})]
         answer += self._exchange.to_all(answer, range(1))
-        return is_over or bool(answer[0].meta["stop"])
+        return self._ended or bool(answer[0].meta["stop"])
 
-    def _run_beside(self, beside: Program, completed: int) -> None:
-        """Run a program over this state, a part of it on each rank; rank 0 concludes it."""
-        beside.begin(self._state, self._program.layout._replace(blocks=1))
+    def _run_beside(self, task: Task, completed: int) -> Message | None:
+        """Run a program over this state, a part of it on each rank; returns its block on rank 0."""
         if self._stage is not None:
-            beside.split(self._stage, self._line)
-        parts = shares(beside.units(completed), self._division.groups, self._split)
-        pairs = self._exchange.round(beside, completed, parts)
-        if self._mesh.rank == 0:
-            (block,) = require_blocks(beside, pairs, range(1))
-            self._program.conclude(completed, block)
+            assert isinstance(task, StagedTask), "it reads a model that is in stages"
+            task.split(self._stage, self._line)
+        parts = shares(task.program.units(completed), self._division.groups, self._split)
+        pairs = self._exchange.round(task, completed, parts)
+        if self._mesh.rank:
+            return None
+        (block,) = require_blocks(task.program, pairs, range(1))
+        return block
+
+
+def _stages_of(program: Stateful, count: int) -> Sequence[Any]:
+    if not isinstance(program, Staged):
+        raise UsageError(f"--stages {count}: the program {program.name} has none. Take --stages 1")
+    return program.stages(count)
 
 
 def once(program: Program, mesh: Mesh, layout: Layout, slowness: float = 1.0) -> list[Pair]:
     """Take part in the round of a program without a state; rank 0 returns all blocks."""
-    program.begin(InMemory(layout.blocks), layout)
+    task = program.task(InMemory(layout.blocks), layout)
     blas.limit()
-    mesh.most += program.most_bytes()
+    mesh.most += task.most_bytes()
     exchange = Exchange(mesh, Division(mesh.ranks, [(0, 0)]), slowness)
-    pairs = exchange.round(program, 0, shares(program.units(0), mesh.ranks))
+    pairs = exchange.round(task, 0, shares(program.units(0), mesh.ranks))
     return exchange.gathered(pairs)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mapreduce.engine.program import Program
+from mapreduce.engine.program import InBlocks, Stateful, owners
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import Array, Arrays, InFolder, overlap
 from mapreduce.errors import GradreduceError
@@ -24,12 +24,16 @@ class GangState(InFolder):
     vectors that belongs to its stage, and receives no more of new blocks.
     """
 
-    def __init__(self, files: RoundFiles, mesh: Mesh, program: Program, count: int) -> None:
-        super().__init__(files, count, program.owners())
-        self.bounds = program.bounds(count)
+    def __init__(self, files: RoundFiles, mesh: Mesh, program: Stateful, count: int) -> None:
+        super().__init__(files, count, owners(program))
+        self.bounds: Sequence[tuple[int, int]] = [(0, 0)] * count
+        self._mapped: tuple[str, ...] = ()
+        self._whole: tuple[str, ...] = ()
+        if isinstance(program, InBlocks):
+            self.bounds = program.bounds(count)
+            self._mapped, self._whole = program.mapped(), program.whole()
         self.part: tuple[int, int] = 0, self.bounds[-1][1]
         self._mesh = mesh
-        self._mapped, self._whole = program.mapped(), program.whole()
         #: Memory of each vector, of even and of odd rounds.
         self._memory: dict[tuple[int, str], Array] = {}
         #: Blocks of this round, for the other ranks.

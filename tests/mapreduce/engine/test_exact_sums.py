@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Layout
+from mapreduce.engine.program import InBlocks, Layout
 from mapreduce.engine.state import InMemory
 from mapreduce.engine.sums import ExactSum, bits_for
 from mapreduce.errors import ConflictingNodesError, MemberError, MissingNodesError, UsageError
@@ -19,13 +19,12 @@ from mapreduce.testing import check_program
 
 
 @dataclass(frozen=True)
-class Powers(ExactSum):
+class Powers(ExactSum, InBlocks):
     """Over two rounds: sums of the powers of the units, and the largest one."""
 
     count: int
     floats: bool = False
 
-    has_state = True
     LARGEST = frozenset({"largest"})
 
     def most_rounds(self):
@@ -40,9 +39,9 @@ class Powers(ExactSum):
     def first(self, blocks):
         return [{"sums": np.ones(1, np.int64)}] * blocks
 
-    def lift(self, completed, unit):
+    def lift(self, now, unit):
         powers = np.array([unit, unit**2, unit**3])
-        before = self.state.vector(completed, "sums").sum()
+        before = now.vector("sums").sum()
         return {
             "sums": powers * int(before % 7) if not self.floats else powers * 0.1,
             "largest": powers[:2] * 0.1,
@@ -69,10 +68,9 @@ def test_floats_are_no_exact_sums():
 def test_a_task_sends_one_message_a_block():
     program = Powers(13)
     state = InMemory(3)
-    program.begin(state, Layout(2, 3))
     for number, block in enumerate(program.first(3)):
         state.publish(0, number, Message({}, block))
-    pairs = [*program.map(LeafRange(0, 4, 13))]
+    pairs = [*program.task(state, Layout(2, 3)).map(LeafRange(0, 4, 13))]
     assert [key for key, _ in pairs] == [(0,), (1,), (2,)]
     assert [len(message.arrays["sums"]) for _, message in pairs] == [1, 1, 1]
     assert [len(message.arrays["largest"]) for _, message in pairs] == [0, 1, 1]

@@ -168,41 +168,39 @@ def test_a_program_of_ones_own(trusted):
 class CountsTwice(Roots):
     """What is sent by a repeated task is counted twice."""
 
-    def total(self, completed, key, messages):
+    def total(self, now, key, messages):
         yield key, SUM.to_message(sum(sorted(SUM.from_message(message) for message in messages)))
 
 
 class InOrderOfArrival(Roots):
-    def total(self, completed, key, messages):
+    def total(self, now, key, messages):
         yield key, SUM.to_message(next(SUM.from_message(message) for message in messages))
 
 
 class KeyOfData(Roots):
-    def map(self, part):
-        for _, message in super().map(part):
+    def map(self, now, units):
+        for _, message in super().map(now, units):
             yield (int(SUM.from_message(message)),), message
 
 
 class BlockTwice(Roots):
-    def total(self, completed, key, messages):
-        return [*super().total(completed, key, messages)] * 2
+    def total(self, now, key, messages):
+        return [*super().total(now, key, messages)] * 2
 
 
 class NoBlock(Roots):
-    def total(self, completed, key, messages):
+    def total(self, now, key, messages):
         return ()
 
 
 class ByTasks(Roots):
     """A task sends one sum of its units, whatever the tree is."""
 
-    def map(self, part):
-        message = SUM.to_message(
-            reduce(add, (float(unit) ** 0.5 for unit in range(part.start, part.stop)))
-        )
-        yield (0,), Message({"start": part.start}, message.arrays)
+    def map(self, now, units):
+        message = SUM.to_message(reduce(add, (float(unit) ** 0.5 for unit in units)))
+        yield (0,), Message({"start": units.start}, message.arrays)
 
-    def total(self, completed, key, messages):
+    def total(self, now, key, messages):
         found = {message.meta["start"]: SUM.from_message(message) for message in messages}
         yield key, SUM.to_message(reduce(add, (found[at] for at in sorted(found))))
 
@@ -217,7 +215,7 @@ class OtherName(Roots):
 
 
 class SaysNothing(Roots):
-    def total(self, completed, key, messages):
+    def total(self, now, key, messages):
         return None
 
 
@@ -263,15 +261,15 @@ class InTwoPhases(Program):
     def phases(self, completed, layout):
         return Phase("by_digit", 3), Phase("all", 2)
 
-    def map(self, part):
-        for unit in range(part.start, part.stop):
+    def map(self, now, units):
+        for unit in units:
             yield (unit % 3, unit % 10), Message({"unit": unit})
 
-    def by_digit(self, completed, key, messages):
+    def by_digit(self, now, key, messages):
         units = {message.meta["unit"] for message in messages}
         yield (key[0] % 2,), Message({"key": [*key], "sum": sum(units)})
 
-    def all(self, completed, key, messages):
+    def all(self, now, key, messages):
         sums = {tuple(message.meta["key"]): message.meta["sum"] for message in messages}
         yield key, Message({"sum": sum(sums.values())})
 

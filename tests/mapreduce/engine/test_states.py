@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import programs
 from mapreduce import testing
 from mapreduce.engine.executor import Hooks, Limit, Progress, publish_first, total
-from mapreduce.engine.program import Phase, Program, kept
+from mapreduce.engine.program import InBlocks, Phase, kept
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import Block, RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
@@ -45,13 +45,13 @@ class Killed(Mixed):
 
     mark: str = ""
 
-    def step(self, completed, key, messages):
-        if completed == 3 and Path(self.mark).exists():
+    def step(self, now, key, messages):
+        if now.completed == 3 and Path(self.mark).exists():
             victim = int(Path(self.mark).read_text())
             Path(self.mark).unlink(missing_ok=True)
             os.kill(victim, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        yield from super().step(completed, key, messages)
+        yield from super().step(now, key, messages)
 
 
 class MapsMisspelt(Mixed):
@@ -164,7 +164,7 @@ def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
 def ran_until(executor, program, files, place, stop):
     """Run the rounds up to one by an executor, in this process, whose tasks keep the program."""
     completed = files.latest_whole(1, program.owners())
-    state, near = InFolder(files, 1, program.owners()), kept(program.describe(), "driver")
+    state, near = InFolder(files, 1, program.owners()), kept(program.describe(), "driver").program
     if executor == "a state":
         Here(state).advance(near, completed, stop)
     elif executor == "here":
@@ -175,7 +175,7 @@ def ran_until(executor, program, files, place, stop):
     else:
         meeting, limit = Meeting.prepare(place), Limit(until=stop)
         role = Role(str(place), meeting.token, 1, 1, str(place), programs.PATIENCE, limit=limit)
-        Rank(kept(program.describe(), "driver"), role, 0, lambda _: None).run()
+        Rank(near, role, 0, lambda _: None).run()
         meeting.clear()
 
 
@@ -226,10 +226,10 @@ def folders_of(place, monkeypatch, seconds, program, hooks):
     state, seen = InFolder(RoundFiles(place), 2, program.owners()), []
     publish_first(program, state)
 
-    def step(self, completed, key, messages):
+    def step(self, now, key, messages):
         if key == (1,):
             seen.append({path.name for path in place.iterdir()})
-        yield from Mixed.step(self, completed, key, messages)
+        yield from Mixed.step(self, now, key, messages)
 
     monkeypatch.setattr(Stepwise, "step", step)
     times = InProcess(HERE[1]).go_on(program, state, 0, Limit(until=4), hooks)
@@ -335,7 +335,7 @@ class Threads(Sum):
     def units(self, completed):
         return 4
 
-    def lift(self, completed, unit):
+    def lift(self, now, unit):
         return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
 
 
@@ -357,8 +357,8 @@ def test_a_class_that_is_defined_again(forgotten, monkeypatch):
 
     @dataclass(frozen=True)
     class Again(Parts):
-        def map(self, part):
-            for key, message in super().map(part):
+        def map(self, now, units):
+            for key, message in super().map(now, units):
                 yield key, Message({}, {"part": 2 * message.arrays["part"]})
 
     monkeypatch.setattr(Again, "name", Parts.name)
@@ -439,7 +439,7 @@ class NoDataclass(Sum):
     def units(self, completed):
         return 1
 
-    def lift(self, completed, unit):
+    def lift(self, now, unit):
         return 0
 
 
@@ -472,20 +472,20 @@ class Disagrees(Mixed):
 
 
 class GivesNoBlock(Mixed):
-    def step(self, completed, key, messages):
-        return () if key[0] == 1 else super().step(completed, key, messages)
+    def step(self, now, key, messages):
+        return () if key[0] == 1 else super().step(now, key, messages)
 
 
 class GivesABlockTwice(Mixed):
-    def step(self, completed, key, messages):
-        return [*super().step(completed, key, messages)] * 2
+    def step(self, now, key, messages):
+        return [*super().step(now, key, messages)] * 2
 
 
 class TellsOtherThings(Mixed):
     """What all blocks should have in common is each one's own."""
 
-    def step(self, completed, key, messages):
-        for other, block in super().step(completed, key, messages):
+    def step(self, now, key, messages):
+        for other, block in super().step(now, key, messages):
             arrays = {**block.arrays, "largest": np.array([1.0 + key[0]])}
             yield other, Message({}, arrays)
 
@@ -493,8 +493,8 @@ class TellsOtherThings(Mixed):
 class Grows(Mixed):
     """A vector that maps read does not keep its length."""
 
-    def step(self, completed, key, messages):
-        for other, block in super().step(completed, key, messages):
+    def step(self, now, key, messages):
+        for other, block in super().step(now, key, messages):
             yield other, Message({}, {**block.arrays, "x": np.append(block.arrays["x"], 1.0)})
 
 
@@ -536,10 +536,8 @@ def test_what_maps_read_is_not_as_a_program_says(kind, message, tmp_path, forgot
 
 
 @dataclass(frozen=True)
-class Longer(Program):
+class Longer(InBlocks):
     """A state that grows in each round."""
-
-    has_state = True
 
     def most_rounds(self):
         return 4
@@ -556,13 +554,13 @@ class Longer(Program):
     def phases(self, completed, layout):
         return (Phase("grown", layout.blocks),)
 
-    def map(self, part):
-        x = self.state.vector(part.completed, "x")
-        for unit in range(part.start, part.stop):
-            for number in range(self.state.count):
+    def map(self, now, units):
+        x = now.vector("x")
+        for unit in units:
+            for number in range(now.layout.blocks):
                 yield (number,), Message({"unit": unit}, {"x": x * (unit + 1)})
 
-    def grown(self, completed, key, messages):
+    def grown(self, now, key, messages):
         found = {one.meta["unit"]: one.arrays["x"] for one in messages}
         yield key, Message({}, {"x": np.concatenate([found[unit] for unit in range(3)])})
 
@@ -632,8 +630,8 @@ def test_a_folder_that_was_emptied_is_begun_anew(tmp_path, forgotten, executor):
 class OddKey(Roots):
     """A key that its phase does not have."""
 
-    def map(self, part):
-        for _, message in super().map(part):
+    def map(self, now, units):
+        for _, message in super().map(now, units):
             yield (1,), message
 
 
@@ -644,18 +642,9 @@ class Unnamed(Mixed):
     besides = ()
 
 
-class Forgets(Mixed):
-    """Never knows what was concluded."""
-
-    is_concluded = Program.is_concluded
-
-
 class TwoBlocks(Elements):
-    def finish(self, completed, total):
-        return super().finish(completed, total)
-
-    def total(self, completed, key, messages):
-        for _, block in super().total(completed, key, messages):
+    def total(self, now, key, messages):
+        for _, block in super().total(now, key, messages):
             yield from (((number,), block) for number in range(2))
 
 
@@ -677,7 +666,6 @@ class NotLater(Mixed):
     "kind, message",
     (OddKey, r"OddKey, phase 'total': expected keys that begin with a number below 1, found \(1"),
     (Unnamed, "name that class in its attribute besides"),
-    (Forgets, "expected a method is_concluded"),
     (GivesTwo, r"TwoBlocks(, 'total',)? gave (the blocks )?\[\(0,\), \(1,\)\]"),
     (NotLater, r"expected a later round than 0 from next_due\(0\), found 0"),
 )
