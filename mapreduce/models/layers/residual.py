@@ -34,11 +34,11 @@ class Residual(Layer):
         self.inner = Stack(self.layers, shape)
         self.output = self.inner.output
         self.parameters = list(self.inner.parameters)
-        self._shortcut: Conv | None = None
+        self.shortcut: Conv | None = None
         if self.output != shape:
-            self._shortcut = self._projection()
+            self.shortcut = self._projection()
             self.parameters += [
-                one._replace(name=f"shortcut.{one.name}") for one in self._shortcut.parameters
+                one._replace(name=f"shortcut.{one.name}") for one in self.shortcut.parameters
             ]
 
     def _projection(self) -> Conv:
@@ -57,14 +57,14 @@ class Residual(Layer):
     def init(self, views: Arrays, uniform: Initial) -> None:
         count = len(self.inner.parameters)
         self.inner.init(views[:count], uniform)
-        if self._shortcut:
-            self._shortcut.init(views[count:], uniform.inner(len(self.layers)))
+        if self.shortcut:
+            self.shortcut.init(views[count:], uniform.inner(len(self.layers)))
 
     def forward(self, x: Array, params: Arrays, call: Pass) -> Array:
         count = len(self.inner.parameters)
         y = self.inner.forward(x, params[:count], call)
-        if self._shortcut:
-            x = self._shortcut.forward(x, params[count:], call.inner(len(self.layers)))
+        if self.shortcut:
+            x = self.shortcut.forward(x, params[count:], call.inner(len(self.layers)))
         return _sum(x, y, call.array("out", y.shape), call)
 
     def backward(self, delta: Array, params: Arrays, grads: Arrays, call: Pass) -> Array | None:
@@ -73,9 +73,9 @@ class Residual(Layer):
         copy = call.kernel("scale")(delta, 1.0, call.array("delta", delta.shape))
         below = self.inner.backward(copy, params[:count], grads[:count], call)
         aside: Array | None = delta
-        if self._shortcut:
+        if self.shortcut:
             outer = call.inner(len(self.layers))
-            aside = self._shortcut.backward(delta, params[count:], grads[count:], outer)
+            aside = self.shortcut.backward(delta, params[count:], grads[count:], outer)
         if below is None or aside is None:
             return None
         return _sum(aside, below, call.array("below", below.shape), call)
@@ -83,7 +83,7 @@ class Residual(Layer):
     @property
     def work(self) -> int:
         """That of the shortcut alone: the layers within have their own."""
-        return self._shortcut.work if self._shortcut else 0
+        return self.shortcut.work if self.shortcut else 0
 
 
 def _sum(a: Array, b: Array, out: Array, call: Pass) -> Array:

@@ -67,6 +67,11 @@ class Stack:
             if isinstance(inner, Stack):
                 yield from inner.named(f"{name}.")
 
+    def with_parameters(self, params: Arrays) -> Iterator[tuple[Layer, Arrays]]:
+        """The layers in order, each with its part of all parameters."""
+        for layer, place in zip(self.layers, self._places, strict=True):
+            yield layer, params[place]
+
     def costs(self) -> list[tuple[int, int]]:
         """Of each step, which is a layer with what it computes: its work, and its parameters.
 
