@@ -83,11 +83,12 @@ docs: $(VENV)/.docs
 ptx: .venv-ptx/.ptx
 	.venv-ptx/bin/python tests/kernels/ptx.py
 
-# A few cases of what needs PyTorch or Triton's client, in an environment of its own: 3 GB.
+# A few cases of what needs PyTorch, Triton's client or ONNX, in an environment of its own: 3 GB.
 test-torch: .venv-torch/.torch
 	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick 2 tests/mapreduce/models/test_torch_module.py \
 	    tests/mapreduce/training/test_given.py tests/test_bits.py tests/docs/test_pages.py \
-	    tests/mapreduce/serving/test_triton.py -k "torch or given or triton"
+	    tests/mapreduce/serving/test_triton.py tests/mapreduce/training/test_onnx.py \
+	    -k "torch or given or triton or onnx"
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -129,7 +130,7 @@ $(VENV)/.bench: $(VENV)/.python setup.cfg
 
 .venv-torch/.torch: setup.cfg
 	$(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch,triton]'
+	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch,triton,onnx,onnxruntime]'
 	@touch $@
 
 clean:

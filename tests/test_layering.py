@@ -37,6 +37,7 @@ FOLDERS = [
     *(
         "strategies.tournament",
         "strategies.downpour",
+        "training.onnx",
         "training",
         "training.api",
         "launch",

@@ -236,7 +236,7 @@ def swarm(
 
 @click.command(cls=GroupedCommand)
 @_MODEL
-@click.option("--to", "out", type=LOCATION, required=True, help="File .npz or .safetensors.")
+@click.option("--to", "out", type=LOCATION, required=True, help="File .npz, .safetensors or .onnx.")
 @moved_data_option
 @remote_data_option
 @trust_option
@@ -244,14 +244,17 @@ def swarm(
 def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **values: Any) -> None:
     """Write MODEL, the folder of a run, into a file: its parameters by name, for other programs.
 
-    A file .safetensors is a model, too, which evaluate, predict and swarm take without the run.
+    A file .safetensors is a model, too, which evaluate, predict and swarm take without the run. A
+    file .onnx is a graph, by which other programs predict. For a table it has an input for each
+    column.
+
     Of a linear model also coef_ and intercept_, as scikit-learn has them, for features as they were
     before they were standardised. Where there are any, classes_, feature_names, mean_ and scale_.
     """
     pin_profile(run)
     from mapreduce.errors import UsageError
     from mapreduce.runs.models import is_file
-    from mapreduce.training.export import described
+    from mapreduce.training.export import ONNX, described
     from mapreduce.training.export import export as write
 
     if is_file(run):
@@ -260,13 +263,18 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
         fitted = _opened(run, values)
     else:
         directory = open_run(run, None if data else values["remote_data"], values["trust"])
-        fitted = described(directory, data and data.absolute())
+        fitted = described(directory, data and data.absolute(), out=out)
     arrays = write(fitted, out.absolute())
     shapes = {name: list(array.shape) for name, array in arrays.items()}
+    said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    if out.name.endswith(ONNX):
+        from mapreduce.training.onnx.graph import signature
+
+        said = signature(out.read_bytes())
     if as_json:
         print_json({"out": str(out), "shapes": shapes})
     else:
-        echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
+        echo(f"{out}: {said}")
 
 
 def _evaluated(

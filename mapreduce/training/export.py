@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array
-from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from mapreduce.errors import DataError, LeftOutWarning, MissingInputError, OutputError, UsageError
 from mapreduce.models.fitted import FittedModel
 from mapreduce.models.linear import LinearModel
 from mapreduce.models.softmax import Softmax
@@ -21,7 +22,8 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.training.creating import check_data
 
-FORMATS = (".npz", ".safetensors")
+ONNX = ".onnx"
+FORMATS = (".npz", ".safetensors", ONNX)
 
 
 def fold(weights: Array, bias: Array, mean: Array, scale: Array) -> tuple[Array, Array]:
@@ -61,11 +63,14 @@ def scaled(run: RunDir) -> FittedModel:
     return fitted
 
 
-def described(run: RunDir, data: AnyPath | None = None) -> FittedModel:
+def described(
+    run: RunDir, data: AnyPath | None = None, *, out: AnyPath | None = None
+) -> FittedModel:
     """The last model of a run, with what its training data know of their features.
 
     ``data`` is the folder of the training data, by default where the run says. Only their manifest
-    and their statistics are read: for a linear model, or if they are standardised.
+    and their statistics are read: for a linear model, or if they are standardised; and for a graph
+    of ONNX, ``out``, if ``data`` is given or they are on this machine.
 
     Raises
     ------
@@ -77,7 +82,10 @@ def described(run: RunDir, data: AnyPath | None = None) -> FittedModel:
         mean, deviation = fitted.recipe.standardisation()
         return replace(fitted, scale=1.0, mean=mean, deviation=deviation)
     if not (_is_linear(fitted) or fitted.data.standardised):
-        return fitted
+        if out is None or not out.name.endswith(ONNX):
+            return fitted
+        if data is None:
+            return scaled(run)
     folder = path_of(run.config.data) if data is None else data
     manifest = check_data(str(folder), run.config.plan.data.sha256)
     # A model sees the stored features times the manifest's scale.
@@ -127,27 +135,54 @@ def exported(fitted: FittedModel) -> dict[str, Array]:
 def export(fitted: FittedModel, out: AnyPath) -> dict[str, Array]:
     """Write :func:`exported` to a file ``.npz``, or ``.safetensors`` with texts in its metadata.
 
-    The second is the file of the model itself, too, which :func:`mapreduce.load` reads.
+    The second is the file of the model itself, too, which :func:`mapreduce.load` reads. A file
+    ``.onnx`` is a graph, by which other programs predict.
 
     Raises
     ------
     UsageError
-        The file's name ends in another way.
+        The file's name ends in another way; or the package onnx is not installed, or the model, a
+        layer or a column has no form in it.
     OutputError
         The file exists and has another content.
     """
     suffix = next((one for one in FORMATS if out.name.endswith(one)), None)
     if suffix is None:
-        raise UsageError(f"--to {out}: expected a name that ends with {' or '.join(FORMATS)}")
+        raise UsageError(
+            f"--to {out}: expected a name that ends with {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        )
     arrays = exported(fitted)
     if suffix == ".safetensors":
         fitted.save(out, {n: arrays[n] for n in ("coef_", "intercept_") if n in arrays})
         return arrays
-    sink = io.BytesIO()
-    named: dict[str, Any] = arrays
-    np.savez(sink, **named)
+    content = _graph(fitted, out) if suffix == ONNX else _packed(arrays)
     try:
-        put_if_absent(out, sink.getvalue(), sync=True)
+        put_if_absent(out, content, sync=True)
     except ConflictError:
         raise OutputError(f"{out} exists already. Name another file") from None
     return arrays
+
+
+def _packed(arrays: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    np.savez(sink, **arrays)
+    return sink.getvalue()
+
+
+def _graph(fitted: FittedModel, out: AnyPath) -> bytes:
+    try:
+        from mapreduce.training.onnx.encoding import encode
+    except ImportError as error:
+        raise UsageError(
+            f"--to {out}: a graph of ONNX needs the package {error.name}. Install it: pip "
+            f"install 'gradreduce[onnx]'"
+        ) from error
+    if fitted.recipe is None and fitted.scale is None:
+        warnings.warn(
+            f"{out}: the scale of the training data is not known here, and left out: the graph "
+            f"takes features as the model sees them. If the data have a scale, multiply by it, or "
+            f"export the run where its data are",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+    return encode(fitted)

@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from following import follow
+from following import clone, follow
 from test_readme import ROOT, blocks, shell
 
 import programs
@@ -263,3 +263,14 @@ def test_pytorch(tmp_path, monkeypatch, forgotten, capsys):
         exec(block, namespace)
     sys.modules.pop("networks")
     assert capsys.readouterr().out == "True\n(5, 32)\n<All keys matched successfully>\n"
+
+
+def test_onnx(tmp_path, monkeypatch, capsys):
+    for name in ("onnx", "onnxruntime"):
+        pytest.importorskip(name, reason="needs ONNX: pip install 'gradreduce[onnx]' onnxruntime")
+    clone(tmp_path)
+    assert "penguins.onnx: graph (string[rows] island, " in typed("onnx", tmp_path)[-1]
+    monkeypatch.chdir(tmp_path)
+    (program,), (printed,) = (blocks(kind, text("onnx")) for kind in ("python", "text"))
+    exec(program, {})
+    assert capsys.readouterr().out == printed

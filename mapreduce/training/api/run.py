@@ -167,8 +167,9 @@ class Run(TrainedModel):
     @naming_keywords
     def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
         """Write the model to a file; see :func:`mapreduce.training.export.described`."""
-        fitted = described(self._run, None if data is None else absolute_path(data))
-        return export(fitted, absolute_path(path))
+        out = absolute_path(path)
+        fitted = described(self._run, None if data is None else absolute_path(data), out=out)
+        return export(fitted, out)
 
     @naming_keywords
     def plot(self, *others: "Run", against: str = "rounds") -> Any:

@@ -1,6 +1,7 @@
 """scikit-learn's estimators with exported parameters predict what the run predicts."""
 
 import json
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from datasets import blobs
 from mapreduce.training.export import fold
 from programs import fails, gradreduce, succeed
 from quick import cases
+from services import drawn
 
 
 @pytest.fixture(autouse=True)
@@ -120,10 +122,23 @@ def test_a_network_needs_no_data(folder):
 def test_bad_names(folder):
     blobs(folder / "data")
     succeed("train", "data", "--run", "run", "--rounds", 1, "-q")
-    assert "ends with .npz or .safetensors" in fails(2, "export", "run", "--to", "weights.csv")
+    said = fails(2, "export", "run", "--to", "weights.csv")
+    assert "ends with .npz, .safetensors or .onnx" in said
     (folder / "a.npz").write_text("mine")
     assert gradreduce("export", "run", "--to", "a.npz").returncode == 73
     assert (folder / "a.npz").read_text() == "mine"
     succeed("export", "run", "--to", "b.npz")
     succeed("export", "run", "--to", "b.npz")
     assert gradreduce("export", "data", "--to", "c.npz").returncode == 66
+
+
+def test_a_graph_without_the_package(folder, refused, monkeypatch):
+    """What there is with it, test_onnx.py shows."""
+    drawn(folder / "model.safetensors", "softmax", (4,), (0, 1), 0)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for name in ("encoding", "graph", "layers", "recipe"):
+        monkeypatch.delitem(sys.modules, f"mapreduce.training.onnx.{name}", raising=False)
+    said = refused(2, "export", "model.safetensors", "--to", "model.onnx")
+    assert "model.onnx: a graph of ONNX needs the package onnx" in said
+    assert "pip install 'gradreduce[onnx]'" in said
+    assert not (folder / "model.onnx").exists()

@@ -1,0 +1,1 @@
+"""Fitted models as graphs of ONNX, which other programs compute."""
