@@ -21,7 +21,7 @@ from mapreduce.engine.state import InFolder
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.state import Position
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating
 
@@ -63,7 +63,7 @@ class Mapper:
         for completed in range(rounds + 1):
             run.publish_round(replace(first, completed=completed), 1)
         context = TaskContext(run.config, 1)
-        self._gradients = Gradients(context, State(context, InFolder(run.rounds, 1)))
+        self._gradients = Gradients(context, TrainingState(context, InFolder(run.rounds, 1)))
         self._rounds = range(1, rounds + 1)
         # The first round compiles kernels, and tries whether the module keeps a state.
         self._round(0)

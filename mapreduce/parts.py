@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from mapreduce.engine.executor import QUIET, WHOLE, Executor, Hooks, Limit, Times
 
     # isort: split
+    from mapreduce.engine.earlier import block_key, block_of
     from mapreduce.engine.executor import blocks_of, reduced
-    from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, leaf_ranges
+    from mapreduce.engine.leaf_ranges import LeafRange, leaf_ranges
     from mapreduce.engine.program import Concluding, EndsEarly, InBlocks, Owning, Stateful
 
     # isort: split

@@ -25,7 +25,7 @@ from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import Executor, conclude_beside, over, publish_first
-from mapreduce.engine.leaf_ranges import block_of, leaf_ranges, read_key, spelled
+from mapreduce.engine.leaf_ranges import leaf_ranges
 from mapreduce.engine.program import (
     Concluding,
     EndsEarly,
@@ -62,6 +62,9 @@ from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
 
 _ROWS = 9
+
+#: A key, and its message as bytes.
+Line = tuple[tuple[int, ...], bytes]
 
 
 def _same(what: str, found: object, expected: object) -> None:
@@ -455,7 +458,7 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
         _same(f"{where}: phases of another", others, phases)
         for phase in phases:
             sent = _exchanged(f"{where}, phase {phase.name!r}", tasks, completed, phase, sent)
-        blocks = [(read_key(key), block) for key, block in map(protocol.read, sent)]
+        blocks = [(key, protocol.read(line)[1]) for key, line in sent]
         is_stateful = isinstance(program, Stateful)
         keys = [(number,) for number in range(layout.blocks if is_stateful else len(blocks))]
         _same(f"{where}: keys of the blocks", sorted(key for key, _ in blocks), keys)
@@ -502,32 +505,29 @@ def _check_read(
 
 
 def _exchanged(
-    where: str, tasks: Sequence[Task], completed: int, phase: Phase, sent: list[bytes]
-) -> list[bytes]:
+    where: str, tasks: Sequence[Task], completed: int, phase: Phase, sent: list[Line]
+) -> list[Line]:
     """What a phase makes of lines, each of which comes twice."""
-    protocol, random, arrived = (
-        WireProtocol(),
-        Random(len(sent)),
-        defaultdict[str, list[bytes]](list),
-    )
-    for line in sent * 2:
-        arrived[protocol.read(line)[0]].append(line)
-    wrong = [key for key in arrived if block_of(key) not in range(phase.keys)]
+    protocol, random = WireProtocol(), Random(len(sent))
+    arrived: dict[tuple[int, ...], list[bytes]] = defaultdict(list)
+    for key, line in sent * 2:
+        arrived[key].append(line)
+    wrong = [key for key in arrived if key[0] not in range(phase.keys)]
     _same(f"{where}: keys that do not begin with a block's", wrong, [])
     found = []
     for key, lines in sorted(arrived.items()):
         orders = [random.sample(lines, len(lines)) for _ in tasks]
         given = [[protocol.read(line)[1] for line in order] for order in orders]
         made = zip(tasks, given, strict=True)
-        pairs = [task.reduce(completed, phase, read_key(key), one) for task, one in made]
+        pairs = [task.reduce(completed, phase, key, one) for task, one in made]
         found += _repeat(f"{where}, key {key}", pairs)
     return found
 
 
-def _repeat(where: str, outputs: Sequence[Iterable[Pair]]) -> list[bytes]:
+def _repeat(where: str, outputs: Sequence[Iterable[Pair]]) -> list[Line]:
     """The messages of a task that is run twice, which must be the same."""
     write = WireProtocol().write
-    first, again = ([write(spelled(key), one) for key, one in pairs] for pairs in outputs)
+    first, again = ([(key, write("", one)) for key, one in pairs] for pairs in outputs)
     _same(f"{where}: whether a repeated task sends the same bytes", first == again, True)
     return first
 

@@ -30,7 +30,7 @@ from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position
 from mapreduce.strategies.program import Training
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating, driver
 
@@ -142,9 +142,9 @@ def mean_gradient(context: TaskContext, slices: Iterable[Slice], params: Any) ->
     return total / rows + context.plan.l2 * model.penalised(0, model.size) * params
 
 
-def state_of(run: RunDir, context: TaskContext, blocks: int) -> State:
+def state_of(run: RunDir, context: TaskContext, blocks: int) -> TrainingState:
     """The state in a run's folder, as a strategy reads it."""
-    return State(context, InFolder(run.rounds, blocks, context.plan.owners))
+    return TrainingState(context, InFolder(run.rounds, blocks, context.plan.owners))
 
 
 def left_by(run: RunDir) -> dict[str, Any]:

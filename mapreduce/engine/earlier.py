@@ -1,4 +1,4 @@
-"""Programs and executors of one's own in the form of the version before, which run with a warning.
+"""Parts of one's own in the form of the version before, which run with a warning.
 
 Then a program was the task, too: :func:`begin` gave it ``self.state`` and ``self.layout``, ``map``
 took a :class:`LeafRange`, and all other methods took the number of completed rounds. What a program
@@ -17,8 +17,6 @@ from mapreduce.engine.leaf_ranges import LeafRange
 _OF_NUMBERS = (
     "units", "phases", "is_over", "next_due", "beside", "is_concluded", "conclude", "is_out",
 )  # fmt: skip
-
-_ADVICE = "See docs/extending.md; the next version does not know the old form"
 
 
 class Earlier:
@@ -69,7 +67,8 @@ def adapt(kind: Any, capabilities: Iterable[Any]) -> None:
     if not issubclass(kind, Earlier):
         _warn(
             f"the program {kind.__qualname__}: expected methods that take a Round, and a base "
-            f"class of mapreduce.parts for all that it can do"
+            f"class of mapreduce.parts for all that it can do",
+            5,
         )
         bases = [Earlier]
     for capability in capabilities:
@@ -137,6 +136,22 @@ def begin(program: Any, state: Any, layout: Any) -> None:
     vars(program).update(state=state, layout=layout, map=either, reduce=task.reduce)
 
 
-def _warn(what: str) -> None:
+# Keys, which strategies of the earlier form had as texts
+
+
+def block_key(block: int) -> tuple[int]:
+    """The key of a block."""
+    _warn("block_key: a key is a tuple of numbers now, and begins with its block: (block,)")
+    return (block,)
+
+
+def block_of(key: tuple[int, ...]) -> int:
+    """The block of a key."""
+    _warn("block_of: a key is a tuple of numbers now, and begins with its block: key[0]")
+    return key[0]
+
+
+def _warn(what: str, level: int = 3) -> None:
     # Python shows a DeprecationWarning only of the script that it runs, and not of its modules.
-    warnings.warn(f"{what}. {_ADVICE}", FutureWarning, stacklevel=4)
+    text = f"{what}. See docs/extending.md; the next version does not know the old form"
+    warnings.warn(text, FutureWarning, stacklevel=level)

@@ -1,4 +1,4 @@
-"""Keys of a round: the ranges of units of map tasks, and the blocks of the parameters."""
+"""The ranges of units that the map tasks of a round have."""
 
 import heapq
 from functools import lru_cache
@@ -99,30 +99,3 @@ def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
         return []
     step = fan_in.bit_length() - 1
     return list(range(alignment(leaves, tasks) + step, root(leaves).level, step))
-
-
-@lru_cache(maxsize=4096)
-def block_key(block: int) -> str:
-    """The key of a block: its number in base 31, as in Java's hash of a string.
-
-    So Hadoop's HashPartitioner gives consecutive blocks to different reducers.
-    """
-    digits = (block // 961, block // 31 % 31, block % 31)
-    return "".join(chr(ord("0") + digit) for digit in digits)
-
-
-@lru_cache(maxsize=4096)
-def block_of(key: str) -> int:
-    """The block of a key that starts with :func:`block_key`."""
-    top, middle, low = (ord(char) - ord("0") for char in key[:3])
-    return (top * 31 + middle) * 31 + low
-
-
-def spelled(key: tuple[int, ...]) -> str:
-    """A key for Hadoop's partitioner, which gives each first number to another reducer."""
-    return ".".join([block_key(key[0]), *(f"{number:08d}" for number in key[1:])])
-
-
-def read_key(text: str) -> tuple[int, ...]:
-    """The key of :func:`spelled`."""
-    return (block_of(text), *map(int, text.split(".")[1:]))

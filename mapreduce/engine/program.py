@@ -72,8 +72,7 @@ class Phase(NamedTuple):
     """A reduce of a round.
 
     ``name``: Name of the method that reduces one key.
-    ``keys``: The first number of each key is below this. A strategy spells that number by
-      :func:`~mapreduce.engine.leaf_ranges.block_key`.
+    ``keys``: The first number of each key is below this.
     """
 
     name: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from hdfs_utils.paths import RemotePath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times, grouped, require_blocks
-from mapreduce.engine.leaf_ranges import LeafRange, block_of, leaf_ranges, read_key, spelled
+from mapreduce.engine.leaf_ranges import LeafRange, leaf_ranges
 from mapreduce.engine.program import (
     EndsEarly,
     Kept,
@@ -36,6 +36,7 @@ from mapreduce.executors.options import ChainOptions
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import MRStep
 from mapreduce.reduction.message import Message
+from mapreduce.runners.keys import read_key, spelled
 from mapreduce.runs.execution import Execution
 from mapreduce.support import blas
 from mapreduce.support.periodic import every
@@ -186,7 +187,7 @@ class ChainJob(WireJob):
         yield from self._publish(completed + 1, key, found[0][1])
 
     def _publish(self, completed: int, key: str, block: Message) -> Pairs:
-        options, task, number = self.options, self._task, block_of(key)
+        options, task, number = self.options, self._task, read_key(key)[0]
         program = task.program
         if not isinstance(program, Stateful):
             yield key, block

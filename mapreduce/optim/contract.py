@@ -12,7 +12,7 @@ from mapreduce.reduction.tree import PAGE as PAGE
 
 Array = npt.NDArray[Any]
 Scalars = npt.NDArray[np.float64]
-State = dict[str, Array]
+Arrays = dict[str, Array]
 Schedule = Callable[[int], float]
 
 #: Arrays of a block in addition to an optimizer's state; ``memory`` are the optimizer's scalars.
@@ -106,7 +106,7 @@ class Optimizer:
         found = self.search(scalars)
         return found is not None and found.done > 0
 
-    def slopes(self, state: State) -> Array:
+    def slopes(self, state: Arrays) -> Array:
         """The gradient at the best point of a search that has failed, (size,)."""
         raise NotImplementedError(f"{type(self).__name__} does not search a minimum")
 
@@ -140,8 +140,8 @@ class Transformation(Optimizer):
         from 0.
     """
 
-    init: Callable[[Array], State]
-    update: Callable[[Array, State, Array, int], tuple[Array, State]]
+    init: Callable[[Array], Arrays]
+    update: Callable[[Array, Arrays, Array, int], tuple[Array, Arrays]]
 
 
 class Shared(NamedTuple):
@@ -177,23 +177,23 @@ class GlobalTransformation(Optimizer, ABC):
     takes_curvature: ClassVar[bool] = False
 
     @abstractmethod
-    def init(self, params: Array) -> State:
+    def init(self, params: Array) -> Arrays:
         """As for :class:`Transformation`."""
 
     @abstractmethod
-    def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
+    def sums(self, gradient: Array, state: Arrays, params: Array, scalars: Scalars) -> Scalars:
         """The sums over one page, (k,), which are added up over the pages of all blocks."""
 
     @abstractmethod
     def update(
-        self, gradient: Array, state: State, params: Array, step: int, shared: Shared
-    ) -> tuple[Array, State, Scalars]:
+        self, gradient: Array, state: Arrays, params: Array, step: int, shared: Shared
+    ) -> tuple[Array, Arrays, Scalars]:
         """New parameters, state and scalars.
 
         The scalars may depend only on ``shared`` and ``step``, so that they are the same in every
         block. A round that changes nothing returns the very ``params``.
         """
 
-    def precondition(self, state: State, curvature: Array) -> State:
+    def precondition(self, state: Arrays, curvature: Array) -> Arrays:
         """The state with an estimate of the second derivatives at the initial parameters."""
         return state

@@ -13,10 +13,10 @@ import numpy as np
 from mapreduce.errors import NonFiniteError
 from mapreduce.optim.contract import (
     Array,
+    Arrays,
     GlobalTransformation,
     Scalars,
     Shared,
-    State,
     Transformation,
 )
 
@@ -51,7 +51,7 @@ class Guarded(GlobalTransformation):
         self._skips = skip_non_finite
         self._first_scale = first_scale
 
-    def init(self, params: Array) -> State:
+    def init(self, params: Array) -> Arrays:
         return self._inner.init(params)
 
     def first_scalars(self) -> Scalars:
@@ -67,14 +67,14 @@ class Guarded(GlobalTransformation):
     def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
         return self._skips or (self._first_scale is not None and is_loss_finite)
 
-    def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
+    def sums(self, gradient: Array, state: Arrays, params: Array, scalars: Scalars) -> Scalars:
         finite = np.isfinite(gradient)
         kept = np.where(finite, gradient, 0).astype(np.float64)
         return np.array([kept @ kept, gradient.size - np.count_nonzero(finite)])
 
     def update(
-        self, gradient: Array, state: State, params: Array, step: int, shared: Shared
-    ) -> tuple[Array, State, Scalars]:
+        self, gradient: Array, state: Arrays, params: Array, step: int, shared: Shared
+    ) -> tuple[Array, Arrays, Scalars]:
         squares, bad = shared.sums
         overflows = bad > 0 and math.isfinite(shared.value) and self.loss_scale(shared.scalars) > 1
         is_bad = bad > 0 or not math.isfinite(shared.value)

@@ -31,12 +31,12 @@ import numpy as np
 from mapreduce.optim.contract import (
     PAGE,
     Array,
+    Arrays,
     Defaults,
     GlobalTransformation,
     Scalars,
     Search,
     Shared,
-    State,
 )
 
 #: The share of the decrease promised by the slope that is enough.
@@ -89,12 +89,12 @@ class LBFGS(GlobalTransformation):
         self._names = [f"{kind}{slot}" for kind in "sy" for slot in range(pairs)]
         self.width = 3 * (2 * pairs + 3) + 1
 
-    def init(self, params: Array) -> State:
+    def init(self, params: Array) -> Arrays:
         nothing = np.zeros_like(params)
         state = dict.fromkeys(("base", "base_gradient", *self._names), nothing)
         return {**state, "root": np.ones_like(params)}
 
-    def precondition(self, state: State, curvature: Array) -> State:
+    def precondition(self, state: Arrays, curvature: Array) -> Arrays:
         # The curvature is 0 where no row has a feature.
         known = np.where(curvature > 0, curvature, 1)
         return {**state, "root": np.sqrt(known).astype(state["root"].dtype)}
@@ -112,7 +112,7 @@ class LBFGS(GlobalTransformation):
         state = "converged" if norm <= self._tol else "stalled" if done else "unfinished"
         return Search(done, norm, bool(scalars[_GAINS] < 0), state)
 
-    def slopes(self, state: State) -> Array:
+    def slopes(self, state: Arrays) -> Array:
         with np.errstate(all="ignore"):
             return state["base_gradient"] * state["root"]
 
@@ -123,7 +123,7 @@ class LBFGS(GlobalTransformation):
     def cures(self, dtype: str) -> list[str]:
         return ["take --dtype float64"] if dtype == "float32" else []
 
-    def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
+    def sums(self, gradient: Array, state: Arrays, params: Array, scalars: Scalars) -> Scalars:
         """Products of the candidate's step, change and gradient with the basis and each other."""
         # In double precision: float32 may hold the elements and not their squares.
         candidates = np.stack(_candidates(gradient, state, params)).astype(np.float64)
@@ -142,8 +142,8 @@ class LBFGS(GlobalTransformation):
         return np.append(products, last)
 
     def update(
-        self, gradient: Array, state: State, params: Array, step: int, shared: Shared
-    ) -> tuple[Array, State, Scalars]:
+        self, gradient: Array, state: Arrays, params: Array, step: int, shared: Shared
+    ) -> tuple[Array, Arrays, Scalars]:
         before, pairs = shared.scalars, self._pairs
         if before[_DONE]:
             return params, state, before
@@ -163,7 +163,7 @@ class LBFGS(GlobalTransformation):
         return _moved(base, state["root"], coefficients, vectors), state, after
 
 
-def _candidates(gradient: Array, state: State, params: Array) -> tuple[Array, Array, Array]:
+def _candidates(gradient: Array, state: Arrays, params: Array) -> tuple[Array, Array, Array]:
     """The step to a point, the change of the gradient on it, and the gradient there, scaled."""
     scaled = gradient / state["root"]
     return (params - state["base"]) * state["root"], scaled - state["base_gradient"], scaled

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mapreduce.errors import MemberError
-from mapreduce.optim.contract import RESERVED, Array, Schedule, State, Transformation
+from mapreduce.optim.contract import RESERVED, Array, Arrays, Schedule, Transformation
 from mapreduce.optim.schedules import power
 
 
@@ -27,14 +27,14 @@ def chain(*transformations: Transformation) -> Transformation:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"chain: {', '.join(twice)}: a state of this name exists already")
 
-    def init(params: Array) -> State:
-        state: State = {}
+    def init(params: Array) -> Arrays:
+        state: Arrays = {}
         for transformation in transformations:
             state.update(transformation.init(params))
         return state
 
-    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
-        new_state: State = {}
+    def update(updates: Array, state: Arrays, params: Array, step: int) -> tuple[Array, Arrays]:
+        new_state: Arrays = {}
         for transformation in transformations:
             found = transformation.update(updates, state, params, step)
             if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
@@ -75,7 +75,7 @@ def scale_by_learning_rate(schedule: Schedule) -> Transformation:
 def trace(decay: float) -> Transformation:
     """Accumulate momentum: ``velocity = decay * velocity + updates`` (Polyak 1964)."""
 
-    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+    def update(updates: Array, state: Arrays, params: Array, step: int) -> tuple[Array, Arrays]:
         velocity = decay * state["velocity"] + updates
         return velocity, {"velocity": velocity}
 
@@ -87,10 +87,10 @@ def scale_by_adam(
 ) -> Transformation:
     """Divide a running mean by the root of a running mean square (Kingma and Ba 2015)."""
 
-    def init(params: Array) -> State:
+    def init(params: Array) -> Arrays:
         return {"mean": np.zeros_like(params), "mean_square": np.zeros_like(params)}
 
-    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+    def update(updates: Array, state: Arrays, params: Array, step: int) -> tuple[Array, Arrays]:
         mean = beta1 * state["mean"] + (1 - beta1) * updates
         mean_square = beta2 * state["mean_square"] + (1 - beta2) * (updates * updates)
         corrected = mean / (1 - power(beta1, step + 1))
@@ -103,7 +103,7 @@ def scale_by_adam(
 def scale_by_adagrad(epsilon: float = 1e-8) -> Transformation:
     """Divide by the root of the sum of all squares so far (Duchi, Hazan and Singer 2011)."""
 
-    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+    def update(updates: Array, state: Arrays, params: Array, step: int) -> tuple[Array, Arrays]:
         squares = state["squares"] + updates * updates
         return updates / (np.sqrt(squares) + epsilon), {"squares": squares}
 

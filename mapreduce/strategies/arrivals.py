@@ -22,7 +22,6 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import block_of
 from mapreduce.errors import DataError
 from mapreduce.executors.gang.division import Together
 from mapreduce.executors.gang.post import Call, Post
@@ -329,7 +328,7 @@ class Arrivals:
                 time.sleep((self._slowness - 1) * (time.perf_counter() - started))
             asked = []
             for key, message in pairs:
-                number = block_of(key)
+                number = key[0]
                 meta = {**message.meta, "push": done, "block": number, "versions": versions}
                 asked.append((self._division.owner(number), Message(meta, message.arrays)))
             self._post.ask(asked)

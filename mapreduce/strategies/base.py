@@ -13,35 +13,32 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import LeafRange, block_key
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key, Pair
 from mapreduce.engine.program import Layout as Layout
 from mapreduce.engine.program import Line as Line
 from mapreduce.engine.program import Phase as Phase
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.models.layers.stages import Stage
-from mapreduce.optim.contract import RESERVED
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import RESERVED, Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.events import Event
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.support.places import place_of
 from mapreduce.support.suggest import did_you_mean
-
-#: A key, which begins with :func:`mapreduce.engine.leaf_ranges.block_key`, and a message.
-Pair = tuple[str, Message]
 
 
 def pairs_of(method: Callable[..., Any], found: Any) -> Iterator[Pair]:
     """What a method of a strategy gave: raises GradreduceError if that is no pairs."""
     for one in found if isinstance(found, Iterable) else [found]:
         is_pair = isinstance(one, tuple) and len(one) == 2
-        if not is_pair or not isinstance(one[0], str) or not isinstance(one[1], Message):
-            expected = "pairs of a key and a Message, or () if it sends nothing on"
+        if not is_pair or not isinstance(one[0], tuple) or not isinstance(one[1], Message):
+            expected = "pairs of a key, such as (block,), and a Message, or () for none"
             raise GradreduceError(given_wrongly(method, expected, one))
         yield one
 
@@ -86,7 +83,7 @@ class Strategy(ABC):
     #: A frozen dataclass of :func:`mapreduce.support.options.option`, if it has options of its own.
     Options: ClassVar[type[Any] | None] = None
 
-    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         self.context = context
         self.state = state
         self.layout = layout
@@ -113,7 +110,7 @@ class Strategy(ABC):
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
         """The reduces of the round after ``completed`` ones, at least one.
 
-        The last one has a key for each block, ``block_key(number)``, and publishes the block.
+        The last one has a key for each block, ``(number,)``, and publishes the block.
         """
 
     @classmethod
@@ -154,8 +151,8 @@ class Strategy(ABC):
     def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """The arrays of each unit before the first round, (size,); by default none.
 
-        They stay where the unit is mapped, and are kept by :meth:`State.keep`. All rounds must have
-        the same number of units then.
+        They stay where the unit is mapped, and are kept by :meth:`TrainingState.keep`. All rounds
+        must have the same number of units then.
         """
         return {}
 
@@ -196,7 +193,7 @@ class Strategy(ABC):
         """The messages of some units, whose arrays are valid until the next call of this method."""
 
     def reduce(
-        self, completed: int, phase: Phase, key: str, messages: Iterable[Message]
+        self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
     ) -> Iterable[Pair]:
         """Call the method that the phase names, with all messages of a key.
 
@@ -248,7 +245,7 @@ class Strategy(ABC):
             message = self.message(node, piece)
             if not is_whole:
                 message = Message({**message.meta, "start": there.start}, message.arrays)
-            yield block_key(number), message
+            yield (number,), message
 
     def message(self, node: Node, partial: VectorSum) -> Message:
         """The partial sum of a node, for :meth:`fold`."""

@@ -14,7 +14,7 @@ from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.state import Array
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
 
 _first_non_finite = dispatch.get("first_non_finite")
@@ -23,7 +23,7 @@ _first_non_finite = dispatch.get("first_non_finite")
 class Gradients:
     """Gradients of the slices of a range."""
 
-    def __init__(self, context: TaskContext, state: State) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState) -> None:
         self._context = context
         self._state = state
         self._spare: list[Array] = []

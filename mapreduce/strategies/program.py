@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import path_of
-from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of
+from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.program import (
     Arriving,
     ArrivingTask,
@@ -26,8 +26,7 @@ from mapreduce.engine.program import (
     StagedTask,
     kept,
 )
-from mapreduce.engine.state import Array
-from mapreduce.engine.state import State as Published
+from mapreduce.engine.state import Array, State
 from mapreduce.errors import UsageError
 from mapreduce.inference.evaluate import Evaluate, check_finite, from_message
 from mapreduce.models.layers.sequential import ROWS
@@ -39,22 +38,8 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.base import Strategy, pairs_of
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
-
-
-@lru_cache(maxsize=4096)
-def _key(text: str) -> Key:
-    """The key of a strategy's, which may have any text after its block."""
-    rest = text[len(block_key(0)) :]
-    return (block_of(text), *([int.from_bytes(rest.encode())] if rest else []))
-
-
-@lru_cache(maxsize=4096)
-def _text(key: Key) -> str:
-    """The strategy's own words for a key of :func:`_key`."""
-    rest = (number.to_bytes((number.bit_length() + 7) // 8).decode() for number in key[1:])
-    return block_key(key[0]) + "".join(rest)
 
 
 @dataclass(frozen=True)
@@ -183,7 +168,7 @@ class Training(InBlocks, Owning, EndsEarly, Concluding, Staged, Profiled):
 
     # What tasks do
 
-    def task(self, state: Published, layout: Layout) -> "TrainingTask":
+    def task(self, state: State, layout: Layout) -> "TrainingTask":
         return TrainingTask(self, state, layout)
 
     def map(self, now: Round, units: range) -> Iterator[Pair]:
@@ -196,25 +181,23 @@ class TrainingTask(StagedTask, ArrivingTask):
 
     program: Training
 
-    def __init__(self, program: Training, state: Published, layout: Layout) -> None:
+    def __init__(self, program: Training, state: State, layout: Layout) -> None:
         super().__init__(program, state, layout)
         self.context = program.context
-        self.strategy = program.kind(self.context, State(self.context, state), layout)
+        self.strategy = program.kind(self.context, TrainingState(self.context, state), layout)
         #: Of the tasks that hold the model together, what this one does.
         self._stage: Stage | None = None
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
         self.context.threads = self.layout.threads
         method = self.strategy.map
-        for text, message in pairs_of(method, method(part)):
-            yield _key(text), message
+        return pairs_of(method, method(part))
 
     def _reduce(
         self, completed: int, phase: Phase, key: Key, messages: Iterable[Message]
     ) -> Iterator[Pair]:
         strategy = self.strategy
-        for text, message in strategy.reduce(completed, phase, _text(key), messages):
-            yield _key(text), message
+        yield from strategy.reduce(completed, phase, key, messages)
         made = strategy.state.take()
         if made is not None:
             yield key, made

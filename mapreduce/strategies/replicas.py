@@ -13,15 +13,14 @@ import numpy as np
 
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError, UsageError
-from mapreduce.optim.contract import GlobalTransformation
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import Arrays, GlobalTransformation
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
 from mapreduce.runs.state import Array
 from mapreduce.strategies.base import Strategy
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
@@ -110,7 +109,7 @@ class Replicas:
     """The local steps of replicas; ``factors`` are multiples of the learning rate, one for each."""
 
     def __init__(
-        self, context: TaskContext, state: State, factors: Sequence[float] | None = None
+        self, context: TaskContext, state: TrainingState, factors: Sequence[float] | None = None
     ) -> None:
         self._context = context
         self._gradients = Gradients(context, state)

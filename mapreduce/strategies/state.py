@@ -17,7 +17,7 @@ from mapreduce.strategies.task_context import TaskContext
 _first_non_finite = dispatch.get("first_non_finite")
 
 
-class State:
+class TrainingState:
     """The parameters and the other arrays of a training, in blocks.
 
     ``published`` are the rounds that were made, by whoever runs them. ``bounds`` are start and stop

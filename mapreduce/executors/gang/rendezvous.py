@@ -29,11 +29,11 @@ from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
 from mapreduce.engine.executor import Times
-from mapreduce.engine.leaf_ranges import read_key, spelled
 from mapreduce.engine.program import Pair
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
 from mapreduce.reduction.message import WireProtocol
+from mapreduce.runners.keys import read_key, spelled
 
 #: Seconds between two looks at the folder: at first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25

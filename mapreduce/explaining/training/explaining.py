@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import UsageError
 from mapreduce.explaining.training import filters, replay, tracing
 from mapreduce.explaining.training.model import BlockNote, ParameterNote, RoundTrace
 from mapreduce.explaining.training.tracing import norm
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
+from mapreduce.runners.keys import spelled
 from mapreduce.runners.parallel.partition import hash_partition
 from mapreduce.runs import checkpoint
 from mapreduce.runs import flags as options
@@ -134,7 +134,7 @@ def _blocks(scratch: RunDir, completed: int, size: int, layout: Layout) -> list[
     notes = []
     for number, (start, stop) in enumerate(block_bounds(size, layout.blocks)):
         path = scratch.rounds.path(completed, number, layout.blocks)
-        part = hash_partition(block_key(number).encode(), layout.blocks)
+        part = hash_partition(spelled((number,)).encode(), layout.blocks)
         notes.append(BlockNote(number, start, stop, part, len(path.read_bytes())))
     return notes
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import block_of, leaf_ranges
+from mapreduce.engine.leaf_ranges import leaf_ranges
 from mapreduce.executors.chain import ChainJob, Pairs
 from mapreduce.explaining import plans, showing, summary
 from mapreduce.explaining.engine import TracingRunner
@@ -25,6 +25,7 @@ from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.tree import Node, TreeFold, watcher
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
+from mapreduce.runners.keys import read_key
 from mapreduce.runners.parallel.records import Split
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Array
@@ -74,7 +75,7 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
         def reduce_key(
             self, completed: int, phase: Phase, key: str, messages: Iterator[Message]
         ) -> Pairs:
-            seen.step, seen.task, seen.block = self.options.step_num, -1, block_of(key)
+            seen.step, seen.task, seen.block = self.options.step_num, -1, read_key(key)[0]
             yield from super().reduce_key(completed, phase, key, messages)
 
     class Runner(_RoundRunner):

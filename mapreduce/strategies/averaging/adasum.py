@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import block_key, block_of
+from mapreduce.engine.program import Key
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
 from mapreduce.optim.contract import PAGE
 from mapreduce.reduction.aggregator import VectorSum, combine
@@ -51,10 +51,10 @@ class Adasum:
         return _combined(left, right, self._products(left, right, 0).result())
 
     def compare(
-        self, completed: int, key: str, messages: Iterable[Message], start: int
+        self, completed: int, key: Key, messages: Iterable[Message], start: int
     ) -> Iterator[Pair]:
         """Combine a level of a block's tree, and send the next level's products to all blocks."""
-        nodes = self._level(completed, block_of(key), messages)
+        nodes = self._level(completed, key[0], messages)
         for node, partial in nodes.items():
             sent = partial.to_message()
             yield key, Message({**sent.meta, "node": [*node]}, sent.arrays)
@@ -65,14 +65,14 @@ class Adasum:
             for page, sums in self._products(left, right, start // PAGE).nodes():
                 meta = {"pair": [node.level + 1, node.number // 2], "page": [*page]}
                 for block in range(self._blocks):
-                    yield block_key(block), Message(meta, {"products": sums})
+                    yield (block,), Message(meta, {"products": sums})
 
-    def result(self, completed: int, key: str, messages: Iterable[Message]) -> VectorSum:
+    def result(self, completed: int, key: Key, messages: Iterable[Message]) -> VectorSum:
         """The combined update of a block, from the messages of the last :meth:`compare`."""
-        nodes = self._level(completed, block_of(key), messages)
+        nodes = self._level(completed, key[0], messages)
         if len(nodes) != 1:
             raise MissingNodesError(
-                f"round {completed}, block {block_of(key)}: updates of replicas are missing; found "
+                f"round {completed}, block {key[0]}: updates of replicas are missing; found "
                 f"nodes {sorted(nodes)}, expected one"
             )
         return nodes.popitem()[1]

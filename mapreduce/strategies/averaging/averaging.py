@@ -29,9 +29,10 @@ from itertools import repeat
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import LeafRange, block_of
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key
 from mapreduce.errors import UsageError
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.strategies import REPLICATING
 from mapreduce.reduction.aggregator import STATE, VectorSum, combine
@@ -44,7 +45,7 @@ from mapreduce.strategies.averaging.adasum import Adasum, levels
 from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
 from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
 from mapreduce.strategies.replicas import Replicas, Replicated
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
 
@@ -58,7 +59,7 @@ class Averaging(Replicated):
     waits = "all wait for the last replica, but only once in --local-steps steps"
     use = "a round costs more than a gradient: on a cluster, with a large model, on a slow network"
 
-    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         super().__init__(context, state, layout)
         self._replicas = Replicas(context, state)
         self._stepper = Stepper(context)
@@ -196,20 +197,20 @@ class Averaging(Replicated):
 
     # Reduce
 
-    def compare(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+    def compare(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Combine a level of the tree by adasum, and send the next level's products to all."""
-        start, _ = self.state.bounds[block_of(key)]
+        start, _ = self.state.bounds[key[0]]
         yield from self._adasum.compare(completed, key, self._received(key, messages), start)
 
-    def _received(self, key: str, messages: Iterable[Message]) -> list[Message]:
+    def _received(self, key: Key, messages: Iterable[Message]) -> list[Message]:
         """The messages of a key, with updates that are not compressed."""
         if self._compressor is None:
             return [*messages]
-        return [self._compressor.unpacked(block_of(key), message) for message in messages]
+        return [self._compressor.unpacked(key[0], message) for message in messages]
 
-    def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+    def average(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterable[Pair]:
         """Add the mean of the updates to a block, and publish it."""
-        number, plan = block_of(key), self.context.plan
+        number, plan = key[0], self.context.plan
         total = self._total(completed, key, self._received(key, messages))
         arrays = dict(self.state.block(completed, number).arrays)
         scalars, _ = arrays.pop("memory"), arrays.pop("history", None)
@@ -225,9 +226,9 @@ class Averaging(Replicated):
         self.state.advance(completed, number, arrays, total.totals, scalars)
         return ()
 
-    def _total(self, completed: int, key: str, messages: list[Message]) -> VectorSum:
+    def _total(self, completed: int, key: Key, messages: list[Message]) -> VectorSum:
         """The combined update of a block."""
         if self.context.plan.combine == "adasum" and self.layout.blocks > 1:
             return self._adasum.result(completed, key, messages)
         how = self._adasum.combine if self.context.plan.combine == "adasum" else combine
-        return self.fold(completed, block_of(key), messages, how).result()
+        return self.fold(completed, key[0], messages, how).result()

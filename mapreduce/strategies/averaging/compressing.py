@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mapreduce.errors import NonFiniteError, UsageError
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.compression import Compression, Packed
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.vectors import SparseVector, Vector
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
@@ -54,7 +54,7 @@ class Sent(NamedTuple):
 class Compressor:
     """Compression of the updates of a plan."""
 
-    def __init__(self, context: TaskContext, state: State, format_: Compression) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, format_: Compression) -> None:
         self._context = context
         self._state = state
         self._format = format_

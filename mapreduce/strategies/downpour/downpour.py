@@ -27,9 +27,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mapreduce.engine.leaf_ranges import LeafRange, block_of
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key
 from mapreduce.errors import UsageError
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
@@ -39,7 +40,7 @@ from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
 from mapreduce.strategies.downpour.schedule import begin, pushes
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.replicas import Replicated
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
@@ -58,7 +59,7 @@ class Downpour(Replicated):
         *("replicas", "staleness", "asynchronous"),
     )
 
-    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         super().__init__(context, state, layout)
         self._gradients = Gradients(context, state)
         self._stepper = Stepper(context)
@@ -135,9 +136,9 @@ class Downpour(Replicated):
 
     # Reduce
 
-    def apply(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+    def apply(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterable[Pair]:
         """Apply the pushes of a round to a block one by one, and publish it."""
-        number, plan, messages = block_of(key), self.context.plan, [*messages]
+        number, plan, messages = key[0], self.context.plan, [*messages]
         bounds = self.state.bounds[number]
         arrays = dict(self.state.block(completed, number).arrays)
         scalars, _ = arrays.pop("memory"), arrays.pop("history", None)

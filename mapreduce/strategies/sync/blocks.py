@@ -3,7 +3,7 @@
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.tree import TreeFold
 from mapreduce.runs.state import Array
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
@@ -11,7 +11,7 @@ from mapreduce.strategies.task_context import TaskContext
 class BlockOwner:
     """The steps of the blocks that a task owns."""
 
-    def __init__(self, context: TaskContext, state: State) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState) -> None:
         self._stepper = Stepper(context)
         self._state = state
 

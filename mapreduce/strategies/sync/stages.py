@@ -27,7 +27,7 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.strategies.base import Line
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
 
 
@@ -42,7 +42,9 @@ class _Going(NamedTuple):
 class StagedGradients(Gradients):
     """Gradients by the parameters of one stage, whose tasks the state's ``part`` is of."""
 
-    def __init__(self, context: TaskContext, state: State, stage: Stage, line: Line) -> None:
+    def __init__(
+        self, context: TaskContext, state: TrainingState, stage: Stage, line: Line
+    ) -> None:
         super().__init__(context, state)
         self._stage = stage
         self._line = line

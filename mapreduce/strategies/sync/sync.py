@@ -18,7 +18,8 @@ owns a block and its part of the optimizer's state.
 
 from collections.abc import Iterable, Iterator
 
-from mapreduce.engine.leaf_ranges import LeafRange, block_key, block_of, merge_levels
+from mapreduce.engine.leaf_ranges import LeafRange, merge_levels
+from mapreduce.engine.program import Key
 from mapreduce.errors import MissingNodesError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.plan.plan import Plan
@@ -28,7 +29,7 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.base import Layout, Line, Pair, Phase, Strategy
 from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.sync.blocks import BlockOwner
 from mapreduce.strategies.sync.stages import StagedGradients
 from mapreduce.strategies.task_context import TaskContext
@@ -43,7 +44,7 @@ class Sync(Strategy):
     use = "the default, and the only one that takes L-BFGS and mixed precision"
     takes_stages = True
 
-    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         super().__init__(context, state, layout)
         self._gradients: Gradients = Gradients(context, state)
         self._owner = BlockOwner(context, state)
@@ -73,28 +74,25 @@ class Sync(Strategy):
             for key, message in self.cut(node, partial):
                 yield self._target(key, node, levels), message
 
-    def _target(self, block: str, node: Node, levels: list[int]) -> str:
+    def _target(self, key: Key, node: Node, levels: list[int]) -> Key:
         """The key of a node: its block, and the level and number of the ancestor that merges it."""
         if not levels:
-            return block
+            return key[:1]
         level = levels[0]
-        number = node.number >> max(0, level - node.level)
-        ancestor = f"{max(level, node.level):02d}.{number:08d}"
-        return f"{block}.{level:02d}.{ancestor}"
+        return key[0], level, max(level, node.level), node.number >> max(0, level - node.level)
 
     # Reduce
 
-    def merge(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+    def merge(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Merge partial sums below one node of the tree, where the fan-in is limited."""
-        block, level = key[:3], int(key[4:6])
         levels = _levels(self.context.plan, completed, self.layout)
-        above = [other for other in levels if other > level]
-        for node, partial in self.fold(completed, block_of(key), messages).nodes():
-            yield self._target(block, node, above), self.message(node, partial)
+        above = [level for level in levels if level > key[1]]
+        for node, partial in self.fold(completed, key[0], messages).nodes():
+            yield self._target(key, node, above), self.message(node, partial)
 
-    def update(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+    def update(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterable[Pair]:
         """Step a block, and publish it."""
-        number = block_of(key)
+        number = key[0]
         mean = self._mean(completed, number, messages)
         sums = None
         if self.context.plan.needs_scalars:
@@ -106,18 +104,18 @@ class Sync(Strategy):
         total = self.fold(completed, number, messages).result()
         return self._owner.mean(completed, number, total)
 
-    def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+    def average(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:
         """Send the mean gradient to the block itself, and its scalars to all blocks."""
-        number = block_of(key)
+        number = key[0]
         mean = self._mean(completed, number, messages)
         yield key, mean.to_message()
         for node, sums in self._owner.scalars(completed, number, mean).nodes():
             for other in range(self.layout.blocks):
-                yield block_key(other), Message({"node": [*node]}, {"sums": sums})
+                yield (other,), Message({"node": [*node]}, {"sums": sums})
 
-    def finish(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+    def finish(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterable[Pair]:
         """As :meth:`update`, from the block's mean gradient and the scalars of all blocks."""
-        number = block_of(key)
+        number = key[0]
         mean: VectorSum | None = None
         fold: TreeFold[Array] = self._owner.fold_scalars(completed)
         for message in messages:

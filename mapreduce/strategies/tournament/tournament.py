@@ -20,10 +20,11 @@ from dataclasses import replace
 import numpy as np
 
 from kernels import arrays
-from mapreduce.engine.leaf_ranges import LeafRange, block_of
+from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Key
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context
-from mapreduce.optim.contract import State as Arrays
+from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.strategies import COMPETING
 from mapreduce.reduction.aggregator import STATE, VectorSum
@@ -34,7 +35,7 @@ from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout, Pair, Phase
 from mapreduce.strategies.replicas import Replicas, Replicated
-from mapreduce.strategies.state import State
+from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, factors, rank
@@ -52,7 +53,7 @@ class Tournament(Replicated):
     use = "it is not known which learning rate is good, or a training may get stuck"
     takes = (*replicas.TAKES, "replicas", "local_steps", *COMPETING)
 
-    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+    def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         super().__init__(context, state, layout)
         self._replicas = Replicas(context, state, factors(context.plan))
         self._stepper = Stepper(context)
@@ -162,9 +163,9 @@ class Tournament(Replicated):
 
     # Reduce
 
-    def decide(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+    def decide(self, completed: int, key: Key, messages: Iterable[Message]) -> Iterable[Pair]:
         """Decide the matches, and publish a block of all replicas and of the best."""
-        number, plan = block_of(key), self.context.plan
+        number, plan = key[0], self.context.plan
         messages = [*messages]
         best = self.fold(completed, number, messages, _better).result()
         if not np.isfinite(_loss(best)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from own_averaging import Averaging
 
 from hdfs_utils.paths import path_of
 from mapreduce.parts import (
@@ -19,6 +20,8 @@ from mapreduce.parts import (
     Slices,
     Sum,
     Times,
+    block_key,
+    block_of,
     blocks_of,
     built,
     in_one_thread,
@@ -146,3 +149,15 @@ class Threads(Resumable):
                 if program.is_over(completed, blocks[0].arrays):
                     break
         return completed, pairs
+
+
+class ByText(Averaging):
+    """A strategy that asks which block a key has, and for the key of a block."""
+
+    def map(self, part):
+        for key, message in super().map(part):
+            yield block_key(block_of(key)), message
+
+    def average(self, completed, key, messages):
+        assert 0 <= block_of(key) < self.state.count
+        return super().average(completed, block_key(block_of(key)), messages)

@@ -1,6 +1,7 @@
 """The contract of programs is small, descriptions never change, and the earlier form runs on."""
 
 import importlib
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,12 @@ from mapreduce.engine.program import Concluding, EndsEarly, InBlocks, Owning, Pr
 from mapreduce.engine.state import InMemory
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import Here
+from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
+from mapreduce.strategies.program import Training
+from mapreduce.support import trust
 from mapreduce.testing import Mixed, Roots, check_executor, check_program
+from mapreduce.training import creating
 
 
 def methods(kind):
@@ -80,3 +85,20 @@ def test_an_executor_of_the_earlier_form(earlier, k_means, tmp_path):
         check_executor(lambda folder: earlier.Threads(how, place=folder))
         found = earlier.Threads(how, place=tmp_path / "rounds").advance(k_means)
     assert centres(found) == centres(Here().advance(k_means))
+
+
+def test_a_strategy_of_the_earlier_form(earlier, tmp_path, forgotten):
+    trust.trust("earlier_parts:ByText", "own_averaging:Averaging")
+    data = datasets.blobs(tmp_path / "data", features=20).folder
+    found = []
+    for number, name in enumerate(("own_averaging:Averaging", "earlier_parts:ByText")):
+        settings = Settings("mlp:1000", strategy=name, rounds=3, batch_size=64)
+        training = Training.of(creating.create(tmp_path / f"{number}", settings, data, None))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            blocks = Here(InMemory(2)).advance(training).blocks
+        found.append([block.arrays["params"].tobytes() for block in blocks])
+    assert found[0] == found[1]
+    texts = {str(each.message).partition(":")[0] for each in warned}
+    assert texts == {"block_key", "block_of"}
+    assert {each.filename for each in warned} == {earlier.__file__}

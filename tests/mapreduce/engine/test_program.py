@@ -20,7 +20,6 @@ from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.engine import executor
 from mapreduce.engine.executor import total
-from mapreduce.engine.leaf_ranges import read_key, spelled
 from mapreduce.engine.program import PROGRAMS, Layout, Phase, Program, built
 from mapreduce.errors import DataError, GradreduceError, UntrustedError, UsageError
 from mapreduce.executors.chain import Chain
@@ -36,6 +35,7 @@ from mapreduce.inference.report import Tallies
 from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.runners.keys import read_key, spelled
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
@@ -221,7 +221,7 @@ class SaysNothing(Roots):
 
 WRONG = [
     (CountsTwice, "whether the blocks are those of one task: expected True"),
-    (InOrderOfArrival, "phase 'total', key 000: whether a repeated task sends the same bytes"),
+    (InOrderOfArrival, "phase 'total', key \\(0,\\): whether a repeated task sends the same bytes"),
     (KeyOfData, "phase 'total': keys that do not begin with a block's"),
     (ByTasks, "whether the blocks are those of one task: expected True"),
     (PhasesOfAnInstance, "phases of another: expected"),

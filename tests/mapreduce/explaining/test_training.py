@@ -18,7 +18,6 @@ import naive
 from builders import HERE
 from mapreduce.checking.notebook import Explained
 from mapreduce.data.shards import Dataset
-from mapreduce.engine.leaf_ranges import block_key
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.explaining import summary
 from mapreduce.explaining.training.explaining import traced
@@ -27,6 +26,7 @@ from mapreduce.explaining.training.sections import drawn, report, view
 from mapreduce.plan.settings import Settings
 from mapreduce.report import terminal
 from mapreduce.report.page import page
+from mapreduce.runners.keys import spelled
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
@@ -154,7 +154,7 @@ class TestFigures:
         for step in divided.steps[: len(reducers) - 2]:
             for task in step.reduces:
                 assert all(len(group.values) <= 2 for group in task.groups)
-        owners = {block_key(block.number): block.part for block in divided.blocks}
+        owners = {spelled((block.number,)): block.part for block in divided.blocks}
         sent = [one for task in divided.steps[-1].maps for one in task.outputs]
         assert {summary.raw_key(one): one.part for one in sent} == owners
         assert len(owners) == 2

@@ -6,7 +6,7 @@ with an optimizer's state of its own, and then all go on from the mean of their 
 
 import numpy as np
 
-from mapreduce.parts import Message, Node, Phase, Strategy, VectorSum, block_of, dense
+from mapreduce.parts import Message, Node, Phase, Strategy, VectorSum, dense
 
 REPLICAS = 4
 
@@ -69,7 +69,7 @@ class Averaging(Strategy):
         names, arrays, messages = self.mapped_arrays(self.context.plan), {}, list(messages)
         for message in messages:
             arrays |= {name: message.arrays[name] for name in names if name in message.arrays}
-        total = self.fold(completed, block_of(key), messages).result()
+        total = self.fold(completed, key[0], messages).result()
         arrays["params"] = total.vector / total.vector.dtype.type(REPLICAS)
-        self.state.advance(completed, block_of(key), arrays, total.totals)
+        self.state.advance(completed, key[0], arrays, total.totals)
         return ()

@@ -5,7 +5,6 @@ import pytest
 from own_averaging import Averaging
 
 import datasets
-from mapreduce.engine.leaf_ranges import block_of
 from mapreduce.errors import GradreduceError, MemberError, NonFiniteError, UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.plan import strategies
@@ -114,9 +113,9 @@ def test_initial_parameters_of_another_dtype(monkeypatch):
 
 class Diverges(Averaging):
     def average(self, completed, key, messages):
-        block = self.state.block(completed, block_of(key)).arrays
+        block = self.state.block(completed, key[0]).arrays
         params = block["params"] * np.float32("nan")
-        self.state.advance(completed, block_of(key), block | {"params": params}, (1, 1.0, 1.0))
+        self.state.advance(completed, key[0], block | {"params": params}, (1, 1.0, 1.0))
         return ()
 
 
@@ -125,20 +124,20 @@ class ByArrival(Averaging):
 
     def average(self, completed, key, messages):
         found = {message.meta["node"][1]: message.arrays for message in messages}
-        block = self.state.block(completed, block_of(key)).arrays
+        block = self.state.block(completed, key[0]).arrays
         total = sum(arrays["vector"] * np.float32(0.3) for arrays in found.values())
-        self.state.advance(completed, block_of(key), block | {"params": total}, (1, 1.0, 1.0))
+        self.state.advance(completed, key[0], block | {"params": total}, (1, 1.0, 1.0))
         return ()
 
 
 class ForgetsABlock(Averaging):
     def map(self, part):
-        yield from (pair for pair in super().map(part) if block_of(pair[0]) != 1)
+        yield from (pair for pair in super().map(part) if pair[0][0] != 1)
 
 
 class PublishesNothing(Averaging):
     def average(self, completed, key, messages):
-        if block_of(key) != 1:
+        if key[0] != 1:
             super().average(completed, key, messages)
         return ()
 

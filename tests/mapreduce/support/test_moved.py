@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from mapreduce.checking.checker import Checker
-from mapreduce.engine.leaf_ranges import block_of
+from mapreduce.engine.earlier import block_of
 from mapreduce.engine.program import PROGRAMS
 from mapreduce.explaining import summary
 from mapreduce.support import moved, trust
