@@ -63,7 +63,8 @@ KERNELS = {
     "to_grid": "fixed_point",
     "gram_parts": "fixed_point",
     "nearest": "fixed_point",
-    "add_rows": "fixed_point",
+    "closest": "fixed_point",
+    "move_rows": "fixed_point",
     "row_chances": "fixed_point",
 }
 

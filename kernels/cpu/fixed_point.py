@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu import jit
+from kernels.cpu.scratch import scratch
 from kernels.cpu.shapes import expect, expect_all
 
 Array = npt.NDArray[np.float64]
@@ -34,20 +35,29 @@ def to_grid(rows: Rows, shift: Array, factor: Array) -> Array:
     return out
 
 
-def gram_parts(whole: Array, bits: int) -> tuple[Integers, Integers, Integers]:
-    """The sum of ``row' row`` of whole numbers of up to ``2 * bits`` bits, exact, in three parts.
+def gram_parts(
+    rows: Rows, shift: Array, factor: Array, roots: Array, bits: int
+) -> tuple[Integers, Integers, Integers]:
+    """The sum of ``row' row`` over rows of whole numbers with a last column, exact, in three parts.
 
-    ``high * 4**bits + middle * 2**bits + low`` is the sum: (columns, columns) each.
+    The numbers are ``rint((x - shift) * root * factor)``, of which the root (rows,) is the row's
+    and the others are the columns'. The last column has ``rint(root * factor)``. All have up to
+    ``2 * bits`` bits. ``high * 4**bits + middle * 2**bits + low`` is the sum.
 
-    Raises ValueError (the rows or the bits are too many).
+    Raises ValueError (the rows or the bits are too many, or shapes do not fit).
     """
-    if len(whole) > UNIT_ROWS or not 1 <= bits <= PART_BITS:
+    columns = rows.shape[1]
+    expect("gram_parts", "shift", shift, (columns,))
+    expect("gram_parts", "factor", factor, (columns + 1,))
+    expect("gram_parts", "roots", roots, (len(rows),))
+    if len(rows) > UNIT_ROWS or not 1 <= bits <= PART_BITS:
         raise ValueError(
-            f"gram_parts: {len(whole)} rows of {bits} bits, expected at most {UNIT_ROWS} of 1 to "
+            f"gram_parts: {len(rows)} rows of {bits} bits, expected at most {UNIT_ROWS} of 1 to "
             f"{PART_BITS}"
         )
-    high, low, both = np.empty(whole.shape), np.empty(whole.shape), np.empty(whole.shape)
-    _parts(whole, 2.0**bits, high, low, both)
+    size = len(rows) * (columns + 1)
+    high, low, both = scratch("parts", 3 * size, np.float64).reshape(3, len(rows), columns + 1)
+    _parts(rows, shift, factor, roots, 2.0**bits, high, low, both)
     # Symmetric products alone, of which BLAS computes one half.
     first, last, mixed = high.T @ high, low.T @ low, both.T @ both
     mixed -= first
@@ -55,30 +65,59 @@ def gram_parts(whole: Array, bits: int) -> tuple[Integers, Integers, Integers]:
     return first.astype(np.int64), mixed.astype(np.int64), last.astype(np.int64)
 
 
-def nearest(whole: Array, centres: Array) -> tuple[npt.NDArray[np.int32], Array]:
+def nearest(
+    whole: Array, centres: Array, *, squared: bool = True
+) -> tuple[npt.NDArray[np.int32], Array]:
     """The nearest centre of each row, the first of several, and the squared distance from it.
 
-    Both are whole numbers, (rows, columns) and (k, columns), whose products are exact.
+    Both are whole numbers, (rows, columns) and (k, columns), whose products are exact. Squared
+    distances are empty where they are not asked for.
     """
     expect("nearest", "centres", centres, (len(centres), whole.shape[1]))
     if not len(centres):
         raise ValueError("nearest: centres are none, expected at least one")
-    labels, squares = np.empty(len(whole), np.int32), np.empty(len(whole))
+    products = scratch("products", len(whole) * len(centres), np.float64)
     # Twice the rows: then all numbers stay whole.
-    _nearest(whole, whole @ (2.0 * centres.T), (centres * centres).sum(axis=1), labels, squares)
+    np.matmul(whole, 2.0 * centres.T, out=products.reshape(len(whole), len(centres)))
+    labels, squares = np.empty(len(whole), np.int32), np.empty(len(whole) if squared else 0)
+    norms = (centres * centres).sum(axis=1)
+    _nearest(whole, products.reshape(len(whole), -1), norms, labels, squares)
     return labels, squares
 
 
-def add_rows(
-    rows: Rows, labels: npt.NDArray[np.int32], shift: Array, factor: Array, sums: Integers
+def closest(rows: Rows, centres: Array) -> tuple[npt.NDArray[np.int32], Array]:
+    """As :func:`nearest`, of any numbers: each distance is added up column by column."""
+    expect("closest", "centres", centres, (len(centres), rows.shape[1]))
+    if not len(centres):
+        raise ValueError("closest: centres are none, expected at least one")
+    labels, squares = np.empty(len(rows), np.int32), np.empty(len(rows))
+    _closest(rows, np.ascontiguousarray(centres.T), np.empty(len(centres)), labels, squares)
+    return labels, squares
+
+
+def move_rows(
+    rows: Rows,
+    weights: Array,
+    before: npt.NDArray[np.int32],
+    labels: npt.NDArray[np.int32],
+    shift: Array,
+    factor: Array,
+    sums: Integers,
 ) -> None:
-    """Add the rows in fixed point to the row of ``sums`` (k, columns) that their label names."""
-    expect("add_rows", "labels", labels, rows.shape[:1])
-    expect_all("add_rows", rows.shape[1:], shift=shift, factor=factor)
-    expect("add_rows", "sums", sums, (len(sums), rows.shape[1]))
-    if len(labels) and not 0 <= labels.min() <= labels.max() < len(sums):
-        raise ValueError(f"add_rows: labels beyond the {len(sums)} sums")
-    _add_rows(rows, labels, shift, factor, sums)
+    """Move rows between ``sums`` (k, columns + 1): from that of the label before to the new one.
+
+    A row is ``rint((x - shift) * weight * factor)``, with its weight in the last column. Where the
+    label before is -1, the row is in no sum yet.
+    """
+    columns = rows.shape[1]
+    expect_all("move_rows", rows.shape[:1], weights=weights, before=before, labels=labels)
+    expect("move_rows", "shift", shift, (columns,))
+    expect("move_rows", "factor", factor, (columns + 1,))
+    expect("move_rows", "sums", sums, (len(sums), columns + 1))
+    for part in (before + 1, labels):
+        if len(labels) and not 0 <= part.min() <= part.max() < len(sums) + (part is not labels):
+            raise ValueError(f"move_rows: labels beyond the {len(sums)} sums")
+    _move_rows(rows, weights, before, labels, shift, factor, sums)
 
 
 def row_chances(whole: Array, seed: int) -> Array:
@@ -110,12 +149,20 @@ def _to_grid(rows, shift, factor, out):
 
 
 @jit
-def _parts(whole, step, high, low, both):
-    for i in range(whole.shape[0]):
-        for j in range(whole.shape[1]):
-            h = np.rint(whole[i, j] / step)
-            rest = whole[i, j] - h * step
-            high[i, j], low[i, j], both[i, j] = h, rest, h + rest
+def _parts(rows, shift, factor, roots, step, high, low, both):
+    columns = rows.shape[1]
+    share = 1.0 / step
+    for i in range(rows.shape[0]):
+        root = roots[i]
+        for j in range(columns):
+            whole = np.rint((rows[i, j] - shift[j]) * root * factor[j])
+            upper = np.rint(whole * share)
+            high[i, j], low[i, j] = upper, whole - upper * step
+            both[i, j] = high[i, j] + low[i, j]
+        whole = np.rint(root * factor[columns])
+        upper = np.rint(whole * share)
+        high[i, columns], low[i, columns] = upper, whole - upper * step
+        both[i, columns] = high[i, columns] + low[i, columns]
 
 
 @jit
@@ -126,19 +173,49 @@ def _nearest(whole, products, norms, labels, squares):
             score = norms[c] - products[i, c]
             if score < best:
                 best, at = score, c
-        own = 0.0
-        for j in range(whole.shape[1]):
-            own += whole[i, j] * whole[i, j]
         labels[i] = at
-        squares[i] = best + own
+        if squares.size:
+            own = 0.0
+            for j in range(whole.shape[1]):
+                own += whole[i, j] * whole[i, j]
+            squares[i] = best + own
 
 
 @jit
-def _add_rows(rows, labels, shift, factor, sums):
+def _closest(rows, columns, sums, labels, squares):
     for i in range(rows.shape[0]):
-        at = labels[i]
+        sums[:] = 0.0
         for j in range(rows.shape[1]):
-            sums[at, j] += np.int64(np.rint((rows[i, j] - shift[j]) * factor[j]))
+            x = np.float64(rows[i, j])
+            # Lanes are centres, so that each sum has the order of the columns.
+            for c in range(sums.size):
+                gap = x - columns[j, c]
+                sums[c] += gap * gap
+        at = 0
+        for c in range(1, sums.size):
+            if sums[c] < sums[at]:
+                at = c
+        labels[i] = at
+        squares[i] = sums[at]
+
+
+@jit
+def _move_rows(rows, weights, before, labels, shift, factor, sums):
+    columns = rows.shape[1]
+    for i in range(rows.shape[0]):
+        old, new = before[i], labels[i]
+        if old == new:
+            continue
+        weight = weights[i]
+        for j in range(columns):
+            whole = np.int64(np.rint((rows[i, j] - shift[j]) * weight * factor[j]))
+            sums[new, j] += whole
+            if old >= 0:
+                sums[old, j] -= whole
+        whole = np.int64(np.rint(weight * factor[columns]))
+        sums[new, columns] += whole
+        if old >= 0:
+            sums[old, columns] -= whole
 
 
 @jit

@@ -34,3 +34,22 @@ class Slices:
     def __getitem__(self, number: int) -> Batch:
         shard, start, stop = self.place(number)
         return self.dataset.shard(shard).rows(start, stop)
+
+
+class BatchSlices:
+    """Slices of at most ``rows`` rows of a batch in memory, which need no dataset."""
+
+    def __init__(self, batch: Batch, rows: int) -> None:
+        self._batch, self._rows = batch, rows
+
+    def __len__(self) -> int:
+        return -(-self._batch.rows // self._rows)
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """0 for the batch, and the first row of a slice there and the one after its last."""
+        start = number * self._rows
+        return 0, start, min(start + self._rows, self._batch.rows)
+
+    def __getitem__(self, number: int) -> Batch:
+        _, start, stop = self.place(number)
+        return self._batch[start:stop]

@@ -37,7 +37,9 @@ PROGRAMS = Registry(
     {
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
         "find-blocks": "mapreduce.tables.tables:FindBlocks",
+        "gram": "mapreduce.algorithms.gram:Gram",
         "importance": "mapreduce.inference.importance:Permute",
+        "k-means": "mapreduce.algorithms.k_means:KMeans",
         "name-rows": "mapreduce.tables.shuffle:NameRows",
         "moments": "mapreduce.tables.standardise:SumMoments",
         "predict": "mapreduce.inference.predict:Predict",

@@ -106,7 +106,12 @@ MODELS = _Models(
 ESTIMATORS = Registry(
     "model",
     "gradreduce.estimators",
-    {"gradient": "mapreduce.models.gradient:GradientModel"},
+    {
+        "gradient": "mapreduce.models.gradient:GradientModel",
+        "k-means": "mapreduce.algorithms.k_means:Clusters",
+        "pca": "mapreduce.algorithms.gram:PrincipalComponents",
+        "ridge": "mapreduce.algorithms.gram:RidgeNumbers",
+    },
     base="mapreduce.models.fitted:Estimator",
 )
 

@@ -7,9 +7,21 @@ from hypothesis.extra.numpy import arrays
 
 from kernels import dispatch
 
-add_rows, extremes, gram_parts, nearest, row_chances, to_grid = map(
-    dispatch.get, ("add_rows", "extremes", "gram_parts", "nearest", "row_chances", "to_grid")
+closest, extremes, gram_parts, move_rows, nearest, row_chances, to_grid = map(
+    dispatch.get,
+    ("closest", "extremes", "gram_parts", "move_rows", "nearest", "row_chances", "to_grid"),
 )
+
+
+def gram(whole, bits):
+    """By the kernel and by Python's integers, of whole numbers whose last column is 1."""
+    columns = whole.shape[1]
+    parts = gram_parts(
+        whole.astype(float), np.zeros(columns), np.ones(columns + 1), np.ones(len(whole)), bits
+    )
+    high, middle, low = (part.astype(object) for part in parts)
+    exact = np.column_stack([whole, np.ones(len(whole), np.int64)]).astype(object)
+    return high * 4**bits + middle * 2**bits + low, exact.T @ exact
 
 
 @given(
@@ -21,25 +33,31 @@ add_rows, extremes, gram_parts, nearest, row_chances, to_grid = map(
     st.integers(1, 20),
 )
 def test_a_gram_rounds_nothing(whole, bits):
-    whole >>= 40 - 2 * bits
-    high, middle, low = (part.astype(object) for part in gram_parts(whole.astype(float), bits))
-    exact = whole.astype(object)
-    assert (high * 4**bits + middle * 2**bits + low == exact.T @ exact).all()
+    found, exact = gram(whole >> (40 - 2 * bits), bits)
+    assert (found == exact).all()
 
 
 def test_the_largest_rows_of_a_unit():
     """Partial sums stay below 2**53."""
-    whole = np.full((2048, 2), 2.0**39)
-    whole[:, 1] = 2.0**40 - 2.0**19
-    high, middle, low = (part.astype(object) for part in gram_parts(whole, 20))
-    exact = whole.astype(np.int64).astype(object)
-    assert (high * 2**40 + middle * 2**20 + low == exact.T @ exact).all()
+    whole = np.full((2048, 2), 2**39)
+    whole[:, 1] = 2**40 - 2**19
+    found, exact = gram(whole, 20)
+    assert (found == exact).all()
+
+
+def test_roots_of_weights_multiply_rows_and_the_last_column():
+    rows, roots = np.array([[3.0, 5.0], [2.0, 9.0]], np.float32), np.array([2.0, 0.5])
+    parts = gram_parts(rows, np.array([1.0, 1.0]), np.array([4.0, 4.0, 2.0]), roots, 4)
+    whole = np.array([[16, 32, 4], [2, 16, 1]])
+    assert (
+        sum(part << shift for part, shift in zip(parts, (8, 4, 0), strict=True)) == whole.T @ whole
+    ).all()
 
 
 @pytest.mark.parametrize(("rows", "bits"), [(2049, 20), (3, 21), (3, 0)])
 def test_a_gram_that_would_round(rows, bits):
     with pytest.raises(ValueError, match=f"gram_parts: {rows} rows of {bits} bits, expected at"):
-        gram_parts(np.ones((rows, 2)), bits)
+        gram(np.ones((rows, 2), np.int64), bits)
 
 
 @given(
@@ -51,20 +69,27 @@ def test_the_first_of_the_nearest_centres(whole, centres):
     distances = ((whole[:, None] - centres) ** 2).sum(axis=2)
     assert (labels == distances.argmin(axis=1)).all()
     assert (squares == distances.min(axis=1)).all()
+    labels, squares = closest(whole.astype(np.float32), centres.astype(float))
+    assert (labels == distances.argmin(axis=1)).all()
+    assert (squares == distances.min(axis=1)).all()
 
 
 def test_sums_by_label():
+    """Rows that move leave the sums that they would have if all were added up anew."""
     random = np.random.default_rng(0)
-    rows, labels = random.normal(size=(50, 3)).astype(np.float32), np.arange(50, dtype=np.int32) % 4
-    shift, factor = np.array([0.5, 0.0, -1.0]), np.array([2.0**30, 2.0**20, 2.0**10])
-    sums = np.zeros((5, 3), np.int64)
-    add_rows(rows, labels, shift, factor, sums)
-    whole = to_grid(rows, shift, factor)
-    assert (whole == np.rint((rows.astype(float) - shift) * factor)).all()
-    expected = [whole[labels == label].sum(axis=0) for label in range(5)]
-    assert (sums == np.array(expected)).all()
-    with pytest.raises(ValueError, match="add_rows: labels beyond the 3 sums"):
-        add_rows(rows, labels, shift, factor, sums[:3])
+    rows, weights = random.normal(size=(50, 3)).astype(np.float32), random.random(50)
+    shift, factor = np.array([0.5, 0.0, -1.0]), np.array([2.0**30, 2.0**20, 2.0**10, 2.0**8])
+    sums, before = np.zeros((5, 4), np.int64), np.full(50, -1, np.int32)
+    table = np.column_stack([(rows - shift) * weights[:, None], weights])
+    whole = to_grid(table, np.zeros(4), factor)
+    for _ in range(3):
+        labels = random.integers(0, 5, 50).astype(np.int32)
+        move_rows(rows, weights, before, labels, shift, factor, sums)
+        expected = [whole[labels == label].sum(axis=0) for label in range(5)]
+        assert (sums == np.array(expected)).all()
+        before = labels
+    with pytest.raises(ValueError, match="move_rows: labels beyond the 3 sums"):
+        move_rows(rows, weights, before, labels, shift, factor, sums[:3])
 
 
 def test_extremes_and_what_is_not_finite():

@@ -73,9 +73,14 @@ def calls():
         "murmur3": (*text, 0),
         "augment": (images, np.zeros(2, bool), np.zeros((2, 2), np.int64), images.copy()),
         "cholesky_solve": (np.eye(3), double),
+        "gram_parts": (flat, double, np.ones(4), np.ones(2), 20),
         "to_grid": (flat, double, double.copy()),
         "nearest": (np.ones((2, 3)), np.ones((4, 3))),
-        "add_rows": (flat, words(0, 1), double, double.copy(), np.zeros((4, 3), np.int64)),
+        "closest": (flat, np.ones((4, 3))),
+        "move_rows": (
+            *(flat, np.ones(2), words(0, 1), words(2, 2), double, np.ones(4)),
+            np.zeros((4, 4), np.int64),
+        ),
     }
 
 
@@ -85,13 +90,20 @@ FREE = {
     *{("softmax_cross_entropy", 0, 1), ("score", 0, 1), ("channel_moments", 0, 0)},
     *{("global_average", 0, 1), ("global_average", 0, 2), ("embed", 1, 0)},
     *{("global_average_backward", 1, 1), ("global_average_backward", 1, 2)},
-    *{("to_grid", 0, 0), ("nearest", 0, 0), ("nearest", 1, 0), ("add_rows", 4, 0)},
+    *{
+        ("to_grid", 0, 0),
+        ("nearest", 0, 0),
+        ("nearest", 1, 0),
+        ("closest", 0, 0),
+        ("closest", 1, 0),
+        ("move_rows", 6, 0),
+    },
     *{("embed_gradient", 2, 0), ("hash_partitions", 0, 0), ("murmur3", 0, 0)},
 }
 #: What BLAS refuses by itself, and kernels of one array.
 LEFT_OUT = {"affine", "affine_gradient", "affine_input_gradient", "relu_backward", "softmax"}
 LEFT_OUT |= {"sigmoid", "uniform", "first_non_finite", "WordCounter", "record_ends"}
-LEFT_OUT |= {"eigh", "extremes", "gram_parts", "row_chances"}
+LEFT_OUT |= {"eigh", "extremes", "row_chances"}
 
 
 def called(kernel, name, changes):

@@ -116,7 +116,11 @@ def test_numbers_have_the_squared_error():
 
 @cases(
     "kind, error, message",
-    ("forest", UsageError, "unknown model 'forest': expected one of gradient, or MODULE:NAME"),
+    (
+        "forest",
+        UsageError,
+        "unknown model 'forest': expected one of gradient, k-means, pca, ridge, or MODULE:NAME",
+    ),
     ("other_estimators:Trees", UntrustedError, "If you trust it, add --trust other_estim"),
     ("own_estimators:Nothing", MemberError, "expected a mapreduce.parts.Estimator"),
 )

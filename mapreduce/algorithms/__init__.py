@@ -1,0 +1,1 @@
+"""Algorithms that are sums of whole numbers: what is fitted has the same bits for any workers."""

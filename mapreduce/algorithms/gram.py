@@ -1,0 +1,219 @@
+"""Means and covariances of all columns, exact but for the rounding of each number to 40 bits.
+
+Principal components and ridge regression follow from them: by loops of plain scalars, so that a fit
+has the same bits for any workers, any order of the rows and any processor.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels import dispatch
+from mapreduce.algorithms.rows import OverRows, Scale, scale_of
+from mapreduce.data.batch import Array, Batch
+from mapreduce.engine.sums import Arrays, bits_for
+from mapreduce.errors import DataError
+from mapreduce.models.fitted import Estimator
+from mapreduce.reduction.message import Message
+
+#: Bits of each of a number's two parts, at most.
+_PART_BITS = 20
+#: More columns would not fit into one message, nor would their eigenvectors be found soon.
+MOST_COLUMNS = 1000
+#: A column whose deviation is fewer units of its fixed point is not told apart from its rounding.
+_LEAST_DEVIATION = 1 << 10
+#: A column of which other columns leave less is a combination of them.
+_LEAST_SHARE = 2.0**-34
+
+
+@dataclass(frozen=True)
+class Gram(OverRows):
+    """The sum of the products of all pairs of columns, the last of which is 1 in each row.
+
+    ``target``: Whether the labels are a column, behind the features.
+    """
+
+    target: bool = False
+
+    name = "gram"
+
+    def most_rounds(self) -> int:
+        return 2
+
+    def blocks_for(self, wanted: int) -> int:
+        # Bands of the matrix.
+        return min(wanted, 8)
+
+    def matrix(self, batch: Batch) -> Array:
+        features = super().matrix(batch)
+        if features.shape[1] > MOST_COLUMNS:
+            raise DataError(
+                f"{self._place}: expected at most {MOST_COLUMNS} columns, found "
+                f"{features.shape[1]}. Drop some, or train a model by gradients"
+            )
+        if not self.target:
+            return features
+        if batch.labels is None or batch.labels.dtype.kind != "f":
+            kind = "none" if batch.labels is None else "classes"
+            raise DataError(f"{self._place}: expected labels that are numbers, found {kind}")
+        return np.column_stack([features, batch.labels])
+
+    def contribution(self, completed: int, unit: int) -> Arrays:
+        rows, weights = self.unit(unit)
+        scale = self.scale(completed)
+        bits, factor = fixed_point(scale)
+        roots = np.ones(len(rows)) if weights is None else np.sqrt(weights)
+        parts = dispatch.get("gram_parts")(rows, scale.shift, factor, roots, bits)
+        names = ("first", "mixed", "last")
+        return dict(zip(names, parts, strict=True))
+
+    def outcome(self, completed: int, number: int, total: Arrays) -> Arrays:
+        return {**self.state.block(completed, number).arrays, **total}
+
+
+def fixed_point(scale: Scale) -> tuple[int, Array]:
+    """Bits of a part of a number, and the factor of each column and of the last one."""
+    bits = bits_for(scale.rows, 2 * _PART_BITS) // 2
+    root = int(np.frexp(math.sqrt(scale.most))[1])
+    powers = np.append(scale.power + root, root)
+    return bits, np.ldexp(1.0, 2 * bits - 1 - powers)
+
+
+class Moments(NamedTuple):
+    """``mean`` (columns,), ``products`` of the deviations from it (columns, columns), summed over
+    the rows, their ``weight`` and number.
+    """
+
+    mean: Array
+    products: Array
+    weight: float
+    rows: int
+
+
+def moments(blocks: Sequence[Message]) -> Moments:
+    """The moments of the blocks of :class:`Gram`, each rounded once.
+
+    Raises DataError (a column's deviation is lost beside its largest number).
+    """
+    parts = [block.arrays for block in blocks]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in ("top", "bottom")}
+    scale = scale_of(joined["top"], -joined["bottom"], parts[0]["most"], parts[0]["rows"])
+    bits, factor = fixed_point(scale)
+    # Python's integers, since these have up to 200 bits.
+    first, mixed, last = (
+        np.concatenate([part[name] for part in parts]).astype(object)
+        for name in ("first", "mixed", "last")
+    )
+    gram = (first << 2 * bits) + (mixed << bits) + last
+    weight, sums, columns = gram[-1, -1], gram[-1, :-1], len(gram) - 1
+    i, j = np.triu_indices(columns)
+    centred = gram[i, j] * weight - sums[i] * sums[j]
+    exact = np.zeros((columns, columns))
+    exact[i, j] = exact[j, i] = centred / weight
+    is_constant = joined["top"] == -joined["bottom"]
+    lost = ~is_constant & (exact.diagonal() < float(scale.rows) * _LEAST_DEVIATION**2)
+    if (odd := np.flatnonzero(lost)).size:
+        raise DataError(
+            f"column {', '.join(map(str, odd[:5]))}: most of its numbers are so close to each "
+            f"other, beside the largest, that fixed point does not tell them apart. Give outliers "
+            f"the weight 0, clip them, or take logarithms"
+        )
+    unit = factor[-1]
+    mean = scale.shift + (sums / weight).astype(np.float64) * (unit / factor[:-1])
+    products = exact / factor[:-1] / factor[:-1, None]
+    return Moments(mean, products, float(weight) / unit**2, scale.rows)
+
+
+class Components(NamedTuple):
+    """Principal components: ``mean`` (columns,), ``vectors`` (n, columns), the ``variances`` along
+    all of them, and the ``rank`` of the rows.
+    """
+
+    mean: Array
+    vectors: Array
+    variances: Array
+    rank: int
+
+
+def components(found: Moments) -> Components:
+    """All principal components, the largest variance first; the largest loading is positive."""
+    freedom = max(found.rows - 1, 1)
+    values, vectors = dispatch.get("eigh")(found.products / freedom)
+    values, vectors = values[::-1], np.ascontiguousarray(vectors.T[::-1])
+    largest = abs(vectors).argmax(axis=1)
+    vectors *= np.where(vectors[np.arange(len(vectors)), largest] < 0, -1.0, 1.0)[:, None]
+    noise = values[0] * len(values) * 2.0**-50
+    return Components(found.mean, vectors, np.maximum(values, 0.0), int((values > noise).sum()))
+
+
+def ridge(found: Moments, alpha: float, intercept: bool) -> tuple[Array, float]:
+    """Coefficients (features,) and intercept that minimise squared errors, the last column being
+    the target, plus ``alpha`` times the sum of squared coefficients.
+
+    Raises DataError (a column is a combination of others, and ``alpha`` too small to choose).
+    """
+    mean, products = found.mean, found.products
+    if not intercept:
+        products = products + found.weight * (mean[:, None] * mean)
+    matrix, right = products[:-1, :-1].copy(), products[:-1, -1]
+    matrix.flat[:: len(matrix) + 1] += alpha
+    coefficients, shares = np.zeros(len(right)), np.ones(len(right))
+    # A column of one value tells nothing: its coefficient is 0.
+    used = np.flatnonzero(matrix.diagonal() > 0)
+    if used.size:
+        solve = dispatch.get("cholesky_solve")
+        coefficients[used], shares[used] = solve(matrix[np.ix_(used, used)], right[used])
+    if np.isnan(coefficients).any() or shares.min() < _LEAST_SHARE:
+        at = int(np.flatnonzero(shares < _LEAST_SHARE)[0])
+        raise DataError(
+            f"column {at}: it is a combination of the columns before it, so that many coefficients "
+            f"fit as well. Drop it, or take an alpha larger than {alpha}"
+        )
+    if not intercept:
+        return coefficients, 0.0
+    terms = [mean[-1], *(-mean[:-1] * coefficients)]
+    return coefficients, math.fsum(terms)
+
+
+class _Affine(Estimator):
+    """Estimators that multiply rows by a matrix, each by itself."""
+
+    is_batch_invariant = True
+
+    def product(self, rows: Array, matrix: Array, bias: Array) -> Array:
+        """``rows @ matrix + bias``."""
+        out = np.empty((len(rows), matrix.shape[1]), self.dtype)
+        weight = np.ascontiguousarray(matrix, self.dtype)
+        multiply: Any = dispatch.batch_invariant().affine
+        multiply(rows, weight, np.asarray(bias, self.dtype), out, relu=False)
+        return out
+
+
+class PrincipalComponents(_Affine):
+    """Predicts how far a row is from the components' subspace; ``components`` are its scores."""
+
+    def named_layers(self) -> dict[str, str]:
+        return {"components": "scores along the principal components"}
+
+    def layer_outputs(self, batch: Batch, layer: str) -> Array:
+        arrays = self.fitted.arrays
+        centred = self.inputs(batch) - arrays["mean"]
+        return self.product(centred, arrays["vectors"].T, np.zeros(len(arrays["vectors"])))
+
+    def logits(self, batch: Batch) -> Array:
+        arrays = self.fitted.arrays
+        scores = self.layer_outputs(batch, "components")
+        missed = self.inputs(batch) - self.product(scores, arrays["vectors"], arrays["mean"])
+        return np.sqrt((missed**2).sum(axis=1, keepdims=True))
+
+
+class RidgeNumbers(_Affine):
+    """Predicts a number: the features times coefficients, plus an intercept."""
+
+    def logits(self, batch: Batch) -> Array:
+        arrays = self.fitted.arrays
+        coefficients = arrays["coefficients"][:, None]
+        return self.product(self.inputs(batch), coefficients, arrays["intercept"])

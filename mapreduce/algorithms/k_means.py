@@ -1,0 +1,337 @@
+"""k-means in fixed point: each row belongs to the nearest centre, which is the mean of its rows.
+
+Rows lie on a grid of up to 2**20 steps a column, where distances are whole numbers: the nearest
+centre is the same in any BLAS, and ties go to the first. Means are of numbers of up to 39 bits.
+The first centres are drawn as by k-means|| (B. Bahmani and others, "Scalable k-means++", 2012), but
+a round draws a fixed number of rows: those of the least chance by weight and squared distance, of
+which the chance follows from a row's content.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from kernels import dispatch
+from mapreduce.algorithms.rows import OverRows
+from mapreduce.data.batch import Array, Batch
+from mapreduce.engine.sums import Arrays, bits_for
+from mapreduce.errors import DataError
+from mapreduce.models.fitted import Estimator
+
+#: Rounds that draw candidates by their distance, after the first row; and how many, by cluster.
+_DRAWS, _OVERSAMPLING = 3, 2
+#: How often centres are chosen of the candidates: the best choice is taken.
+_CHOICES = 8
+#: Most bits of a number on the grid, and of one that is added up.
+_GRID_BITS, _MEAN_BITS = 20, 39
+#: Bytes of rows on the grid that a task keeps for the next round.
+_MEMORY = 256 << 20
+
+#: What a round does, by the number in the state.
+_DRAW, _COUNT, _MOVE, _FILL, _SCORE, _OVER = range(6)
+
+
+@dataclass(frozen=True)
+class KMeans(OverRows):
+    """Rounds of S. Lloyd's algorithm after those that draw the first centres.
+
+    ``clusters``: How many. ``seed``: Of the draws. ``limit``: Rounds that move centres, at most.
+    ``tolerance``: The squared moves of all centres that end it, as a share of the mean variance.
+
+    Of the result ``centres`` are (clusters, columns), ``inertia`` the sum of the squared distances,
+    ``moves`` how often centres moved, and ``counts`` the weight of each cluster.
+    """
+
+    clusters: int = 8
+    seed: int = 0
+    limit: int = 300
+    tolerance: float = 1e-4
+
+    name = "k-means"
+    ends_early = True
+    unit_rows = 8192
+
+    def most_rounds(self) -> int:
+        # Any of those that move centres may be followed by one that fills clusters.
+        return 4 + _DRAWS + 2 * self.limit
+
+    def is_over(self, completed: int, arrays: Arrays) -> bool:
+        is_scored = completed > 1 and int(arrays["stage"]) == _OVER
+        return is_scored or super().is_over(completed, arrays)
+
+    def _stage(self, completed: int) -> int:
+        return _DRAW if completed == 1 else int(self.state.scalar(completed, "stage"))
+
+    @cached_property
+    def _units(self) -> dict[int, "_Unit"]:
+        """What is known of units that fit into memory."""
+        return {}
+
+    @cached_property
+    def _kept(self) -> dict[str, "_Fixed"]:
+        return {}
+
+    def _fixed(self, completed: int) -> "_Fixed":
+        """How numbers become whole ones, by the extremes, which no later round changes."""
+        if "fixed" not in self._kept:
+            self._kept["fixed"] = self._of_extremes(completed)
+        return self._kept["fixed"]
+
+    def _of_extremes(self, completed: int) -> "_Fixed":
+        scale = self.scale(completed)
+        columns, powers = len(scale.shift), scale.power
+        grid_bits = min(_GRID_BITS, (50 - columns.bit_length()) // 2)
+        grid_bits = min(grid_bits, bits_for(scale.rows, 2 * grid_bits) // 2)
+        bits = bits_for(scale.rows, _MEAN_BITS) - scale.weight_power
+        farthest = int(np.frexp(np.ldexp(4.0, 2 * powers).sum())[1])
+        return _Fixed(
+            scale.shift,
+            2.0 ** (grid_bits - int(powers.max())),
+            np.ldexp(1.0, bits - np.append(powers, 0)),
+            2.0 ** (bits - farthest),
+            scale.rows,
+        )
+
+    def contribution(self, completed: int, unit: int) -> Arrays:
+        rows, weights = self.unit(unit)
+        fixed, stage = self._fixed(completed), self._stage(completed)
+        centres = self.state.vector(completed, "centres") if completed > 1 else None
+        weights = np.ones(len(rows)) if weights is None else weights
+        if stage == _SCORE:
+            labels, squares = dispatch.get("closest")(rows, centres)
+            inertia = np.rint(squares * weights * fixed.squaring).sum()
+            return {"inertia": np.asarray(inertia, np.int64)}
+        known = self._known(unit, rows, fixed)
+        whole = known.whole
+        if centres is None:
+            used = whole[weights > 0]
+            return {
+                **self._drawn(known, weights, np.ones(len(rows)), 1),
+                "sums": used.sum(axis=0).astype(np.int64),
+                "squares": (used * used).sum(axis=0).astype(np.int64),
+            }
+        nearest = dispatch.get("nearest")
+        if stage == _DRAW:
+            return self._drawn(known, weights, known.distances(centres), self._most_drawn)
+        # Candidates are on the grid.
+        on_grid = centres if stage == _COUNT else fixed.on_grid(centres)
+        labels, squares = nearest(whole, on_grid, squared=stage == _FILL)
+        if stage == _FILL:
+            keys = np.where((squares > 0) & (weights > 0), -squares, np.inf)
+            empty = int((self.state.vector(completed, "counts") == 0).sum())
+            return _least(keys, whole, empty)
+        if known.sums.shape != (len(centres), rows.shape[1] + 1):
+            known.labels = np.full(len(rows), -1, np.int32)
+            known.sums = np.zeros((len(centres), rows.shape[1] + 1), np.int64)
+        move = dispatch.get("move_rows")
+        move(rows, weights, known.labels, labels, fixed.shift, fixed.adding, known.sums)
+        known.labels = labels
+        return {"sums": known.sums.copy()}
+
+    def _known(self, unit: int, rows: Array, fixed: "_Fixed") -> "_Unit":
+        known = self._units.get(unit)
+        if known is None:
+            known = _Unit(fixed.on_grid(rows))
+            if (len(self._units) + 1) * known.whole.nbytes <= _MEMORY:
+                self._units[unit] = known
+        return known
+
+    @property
+    def _most_drawn(self) -> int:
+        return _OVERSAMPLING * self.clusters
+
+    def _drawn(self, known: "_Unit", weights: Array, squares: Array, count: int) -> Arrays:
+        if known.chances is None:
+            known.chances = dispatch.get("row_chances")(known.whole, self.seed)
+        with np.errstate(divide="ignore"):
+            return _least(known.chances / (weights * squares), known.whole, count)
+
+    def combine(self, completed: int, left: Arrays, right: Arrays) -> Arrays:
+        if "keys" not in left:
+            return super().combine(completed, left, right)
+        count = 1 if completed == 1 else self._most_drawn
+        drawn = _least(*(np.concatenate([left[n], right[n]]) for n in ("keys", "rows")), count)
+        others = left.keys() - drawn.keys()
+        sums = super().combine(completed, *({n: part[n] for n in others} for part in (left, right)))
+        return {**sums, **drawn}
+
+    def outcome(self, completed: int, number: int, total: Arrays) -> Arrays:
+        before, fixed = self.state.block(completed, number).arrays, self._fixed(completed)
+        after = {name: before[name] for name in ("top", "bottom", "most", "rows")}
+        if completed == 1:
+            after |= {"small": self._small(total, fixed), "moves": np.array(0)}
+            return {**after, "centres": total["rows"], "stage": np.array(_DRAW)}
+        after |= {name: before[name] for name in ("small", "moves", "centres")}
+        stage = self._stage(completed)
+        if stage == _DRAW:
+            after["centres"] = np.concatenate([before["centres"], total["rows"]])
+            stop = _COUNT if completed == 1 + _DRAWS else _DRAW
+        elif stage == _COUNT:
+            after["centres"], stop = self._chosen(before["centres"], total["sums"], fixed), _MOVE
+        elif stage == _MOVE:
+            after |= self._moved(before, total["sums"], fixed)
+            return after
+        elif stage == _FILL:
+            empty = np.flatnonzero(before["counts"] == 0)
+            if len(total["rows"]) < len(empty):
+                self._refuse(self.clusters - len(empty) + len(total["rows"]))
+            after["centres"] = before["centres"].copy()
+            after["centres"][empty] = fixed.off_grid(total["rows"][: len(empty)])
+            stop = _MOVE
+        else:
+            after["inertia"] = np.array(float(total["inertia"]) / fixed.squaring)
+            stop = _OVER
+        return {**after, "stage": np.array(stop)}
+
+    def _small(self, total: Arrays, fixed: "_Fixed") -> Array:
+        """The squared moves that end it."""
+        rows = fixed.rows
+        pairs = zip(total["sums"].tolist(), total["squares"].tolist(), strict=True)
+        variances = [(squares * rows - sums * sums) / rows**2 for sums, squares in pairs]
+        mean = math.fsum(variances) / len(variances) / fixed.grid**2
+        return np.array(self.tolerance * mean)
+
+    def _moved(self, before: Arrays, sums: Array, fixed: "_Fixed") -> Arrays:
+        centres, counts = before["centres"], sums[:, -1]
+        weights = np.maximum(counts, 1)[:, None] / fixed.adding[-1]
+        means = fixed.shift + sums[:, :-1] / fixed.adding[:-1] / weights
+        after = np.where(counts[:, None] > 0, means, centres)
+        moves = before["moves"] + 1
+        if (counts == 0).any() and moves < self.limit:
+            stage = _FILL
+        else:
+            squares = math.fsum(((after - centres) ** 2).ravel().tolist())
+            stage = _SCORE if squares <= before["small"] or moves >= self.limit else _MOVE
+        return {"centres": after, "counts": counts, "moves": moves, "stage": np.array(stage)}
+
+    def _refuse(self, distinct: int) -> None:
+        raise DataError(
+            f"{self._place}: expected at least {self.clusters} different rows, one for each "
+            f"cluster, found {distinct}. Take at most {distinct} clusters"
+        )
+
+    def _chosen(self, candidates: Array, sums: Array, fixed: "_Fixed") -> Array:
+        """As many of the candidates as there are clusters: by greedy k-means++, the best choice."""
+        if len(candidates) < self.clusters:
+            self._refuse(len(candidates))
+        norms = (candidates**2).sum(axis=1)
+        # Whole numbers, so that BLAS rounds nothing.
+        squares = norms[:, None] + norms - 2 * (candidates @ candidates.T)
+        random = np.random.Generator(np.random.Philox(self.seed))
+        choices = [_choice(squares, sums[:, -1], self.clusters, random) for _ in range(_CHOICES)]
+        best = min(choices, key=lambda choice: choice[0])[1]
+        return fixed.off_grid(candidates[best])
+
+
+class _Fixed(NamedTuple):
+    """How numbers become whole ones.
+
+    ``shift``: The middles (columns,) of columns. ``grid``: The factor of numbers on the grid.
+    ``adding``: Of those that are added up, times weights, and of weights: (columns + 1,).
+    ``squaring``: Of squared distances, times weights. ``rows``: How many there are.
+    """
+
+    shift: Array
+    grid: float
+    adding: Array
+    squaring: float
+    rows: int
+
+    def on_grid(self, rows: Array) -> Array:
+        found: Array = dispatch.get("to_grid")(
+            rows, self.shift, np.full(len(self.shift), self.grid)
+        )
+        return found
+
+    def off_grid(self, whole: Array) -> Array:
+        return self.shift + whole / self.grid
+
+
+class _Unit:
+    """What is known of a unit: the next round begins with it, which gives the same whole numbers.
+
+    ``whole``: The rows on the grid. ``chances``: Theirs. ``labels``, ``sums``: Of the last centres.
+    """
+
+    def __init__(self, whole: Array) -> None:
+        self.whole = whole
+        self.chances: Array | None = None
+        self.labels, self.sums = np.empty(0, np.int32), np.empty((0, 0), np.int64)
+        self._candidates, self._squares = 0, np.full(len(whole), np.inf)
+
+    def distances(self, candidates: Array) -> Array:
+        """Squared distances from the nearest candidate; those of before are the first of these."""
+        if len(candidates) < self._candidates:
+            # A task is repeated.
+            self._candidates, self._squares = 0, np.full(len(self.whole), np.inf)
+        new = candidates[self._candidates :]
+        if len(new):
+            squares = dispatch.get("nearest")(self.whole, new)[1]
+            self._squares = np.minimum(self._squares, squares)
+            self._candidates = len(candidates)
+        return self._squares
+
+
+def _least(keys: Array, rows: Array, count: int) -> dict[str, Array]:
+    """The rows of the least finite keys, each once, by key and then by content."""
+    used = np.isfinite(keys)
+    keys, rows = keys[used], rows[used]
+    wanted = count
+    while True:
+        few = keys <= np.partition(keys, wanted)[wanted] if wanted < len(keys) else slice(None)
+        order = np.lexsort((*rows[few].T[::-1], keys[few]))
+        some, contents = keys[few][order], rows[few][order]
+        first = np.sort(np.unique(contents, axis=0, return_index=True)[1])[:count]
+        if len(first) == count or wanted >= len(keys):
+            return {"keys": some[first], "rows": contents[first]}
+        wanted *= 4
+
+
+def _choice(
+    squares: Array, weights: Array, clusters: int, random: np.random.Generator
+) -> tuple[float, Sequence[int]]:
+    """Candidates that greedy k-means++ draws, and the weighted squared distances that they leave.
+
+    ``squares``: Between the candidates (n, n).
+    """
+    trials = 2 + int(math.log(clusters))
+    left, chosen = np.ones(len(weights)), list[int]()
+    for number in range(clusters):
+        chances = np.cumsum(left * weights)
+        draws = random.random(trials if number else 1) * chances[-1]
+        places = np.minimum(np.searchsorted(chances, draws, "right"), len(weights) - 1)
+        before = left if number else np.full(len(weights), np.inf)
+        options = [np.minimum(before, squares[place]) for place in places]
+        costs = [float(np.cumsum(option * weights)[-1]) for option in options]
+        best = costs.index(min(costs))
+        left = options[best]
+        chosen.append(int(places[best]))
+    return costs[best], chosen
+
+
+class Clusters(Estimator):
+    """Predicts the cluster of the nearest centre; ``distances`` are those from all centres."""
+
+    is_batch_invariant = True
+
+    def logits(self, batch: Batch) -> Array:
+        labels, _ = dispatch.get("closest")(self.inputs(batch), self._centres)
+        # The softmax of these is 1 for the nearest centre, and 0 for others.
+        found = np.full((batch.rows, len(self._centres)), -1000, self.dtype)
+        found[np.arange(batch.rows), labels] = 0
+        return found
+
+    @property
+    def _centres(self) -> Array:
+        return np.asarray(self.fitted.arrays["centres"], np.float64)
+
+    def named_layers(self) -> dict[str, str]:
+        return {"distances": "distances from the centres"}
+
+    def layer_outputs(self, batch: Batch, layer: str) -> Array:
+        rows, closest = self.inputs(batch), dispatch.get("closest")
+        return np.sqrt(np.stack([closest(rows, one[None])[1] for one in self._centres], axis=1))
