@@ -40,6 +40,7 @@ FOLDERS = [
         "training.onnx",
         "training",
         "training.api",
+        "estimators",
         "launch",
         "serving",
     ),

@@ -201,13 +201,17 @@ class PrincipalComponents(_Affine):
     def layer_outputs(self, batch: Batch, layer: str) -> Array:
         arrays = self.fitted.arrays
         centred = self.inputs(batch) - arrays["mean"]
-        return self.product(centred, arrays["vectors"].T, np.zeros(len(arrays["vectors"])))
+        return (
+            self.product(centred, arrays["vectors"].T, np.zeros(len(arrays["vectors"])))
+            / arrays["spread"]
+        )
 
     def logits(self, batch: Batch) -> Array:
         arrays = self.fitted.arrays
-        scores = self.layer_outputs(batch, "components")
+        scores = self.layer_outputs(batch, "components") * arrays["spread"]
         missed = self.inputs(batch) - self.product(scores, arrays["vectors"], arrays["mean"])
-        return np.sqrt((missed**2).sum(axis=1, keepdims=True))
+        found: Array = np.sqrt((missed**2).sum(axis=1, keepdims=True))
+        return found
 
 
 class RidgeNumbers(_Affine):

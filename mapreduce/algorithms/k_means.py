@@ -3,8 +3,8 @@
 Rows lie on a grid of up to 2**20 steps a column, where distances are whole numbers: the nearest
 centre is the same in any BLAS, and ties go to the first. Means are of numbers of up to 39 bits.
 The first centres are drawn as by k-means|| (B. Bahmani and others, "Scalable k-means++", 2012), but
-a round draws a fixed number of rows: those of the least chance by weight and squared distance, of
-which the chance follows from a row's content.
+a round draws a fixed number of rows: those of the least chance by squared distance, of which the
+chance follows from a row's content. So equal rows are drawn once, and a weight is as many rows.
 """
 
 import math
@@ -108,11 +108,12 @@ class KMeans(OverRows):
         known = self._known(unit, rows, fixed)
         whole = known.whole
         if centres is None:
-            used = whole[weights > 0]
+            # Of few bits, so that squares times weights are exact, too.
+            coarse, heavy = np.rint(whole / 1024), np.rint(weights * fixed.adding[-1] / (1 << 20))
+            sums = heavy.sum(), heavy @ coarse, heavy @ coarse**2
             return {
                 **self._drawn(known, weights, np.ones(len(rows)), 1),
-                "sums": used.sum(axis=0).astype(np.int64),
-                "squares": (used * used).sum(axis=0).astype(np.int64),
+                **{f"sum {at}": np.asarray(one, np.int64) for at, one in enumerate(sums)},
             }
         nearest = dispatch.get("nearest")
         if stage == _DRAW:
@@ -148,13 +149,14 @@ class KMeans(OverRows):
         if known.chances is None:
             known.chances = dispatch.get("row_chances")(known.whole, self.seed)
         with np.errstate(divide="ignore"):
-            return _least(known.chances / (weights * squares), known.whole, count)
+            return _least(known.chances / ((weights > 0) * squares), known.whole, count)
 
     def combine(self, completed: int, left: Arrays, right: Arrays) -> Arrays:
         if "keys" not in left:
             return super().combine(completed, left, right)
         count = 1 if completed == 1 else self._most_drawn
-        drawn = _least(*(np.concatenate([left[n], right[n]]) for n in ("keys", "rows")), count)
+        keys, rows = (np.concatenate([left[name], right[name]]) for name in ("keys", "rows"))
+        drawn = _least(keys, rows, count)
         others = left.keys() - drawn.keys()
         sums = super().combine(completed, *({n: part[n] for n in others} for part in (left, right)))
         return {**sums, **drawn}
@@ -189,10 +191,10 @@ class KMeans(OverRows):
 
     def _small(self, total: Arrays, fixed: "_Fixed") -> Array:
         """The squared moves that end it."""
-        rows = fixed.rows
-        pairs = zip(total["sums"].tolist(), total["squares"].tolist(), strict=True)
-        variances = [(squares * rows - sums * sums) / rows**2 for sums, squares in pairs]
-        mean = math.fsum(variances) / len(variances) / fixed.grid**2
+        weight = int(total["sum 0"])
+        pairs = zip(total["sum 1"].tolist(), total["sum 2"].tolist(), strict=True)
+        variances = [(squares * weight - sums * sums) / weight**2 for sums, squares in pairs]
+        mean = math.fsum(variances) / len(variances) * (1024 / fixed.grid) ** 2
         return np.array(self.tolerance * mean)
 
     def _moved(self, before: Arrays, sums: Array, fixed: "_Fixed") -> Arrays:
@@ -318,8 +320,13 @@ class Clusters(Estimator):
 
     is_batch_invariant = True
 
+    def labels(self, rows: Array) -> Array:
+        """The cluster (rows,) of each row."""
+        found: Array = dispatch.get("closest")(rows, self._centres)[0]
+        return found
+
     def logits(self, batch: Batch) -> Array:
-        labels, _ = dispatch.get("closest")(self.inputs(batch), self._centres)
+        labels = self.labels(self.inputs(batch))
         # The softmax of these is 1 for the nearest centre, and 0 for others.
         found = np.full((batch.rows, len(self._centres)), -1000, self.dtype)
         found[np.arange(batch.rows), labels] = 0
@@ -334,4 +341,6 @@ class Clusters(Estimator):
 
     def layer_outputs(self, batch: Batch, layer: str) -> Array:
         rows, closest = self.inputs(batch), dispatch.get("closest")
-        return np.sqrt(np.stack([closest(rows, one[None])[1] for one in self._centres], axis=1))
+        squares = [closest(rows, one[None])[1] for one in self._centres]
+        found: Array = np.sqrt(np.stack(squares, axis=1))
+        return found

@@ -161,5 +161,6 @@ class ExactSum(Program):
         combine, what = partial(self.combine, now), f"the program {self.name}"
         fold = RangeFold[Arrays](self.units(now.completed), combine, what)
         for message in messages:
-            fold.receive(*message.meta["units"], message.arrays, message.digest or 0)
+            start, stop = message.meta["units"]
+            fold.receive(start, stop, message.arrays, message.digest or 0)
         yield key, Message({}, self.finish(now, key[0], fold.result()))

@@ -1,0 +1,31 @@
+"""Estimators in scikit-learn's shape: its names, parameters, methods and attributes.
+
+They are fitted by sums of whole numbers, and so have the same bits for any workers, any order of
+the rows and any processor. Each loads its module when it is asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mapreduce.support.suggest import unknown_name
+
+if TYPE_CHECKING:
+    from mapreduce.estimators.k_means import KMeans as KMeans
+    from mapreduce.estimators.pca import PCA as PCA
+    from mapreduce.estimators.ridge import Ridge as Ridge
+
+__all__ = ["PCA", "KMeans", "Ridge"]
+
+_PLACES = {"KMeans": "k_means", "PCA": "pca", "Ridge": "ridge"}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name not in _PLACES:
+            raise unknown_name(__name__, name, __all__)
+        return getattr(import_module(f"mapreduce.estimators.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

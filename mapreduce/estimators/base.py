@@ -1,0 +1,209 @@
+"""What estimators have in common: where their rows are, who computes, and the model that results.
+
+With scikit-learn they have its base classes, and check arrays as it does.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from mapreduce.algorithms.rows import OverRows
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.readers import memory, opening
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, UsageError
+from mapreduce.executors.here import Here
+from mapreduce.executors.resumable import Resumable
+from mapreduce.models.fitted import FittedModel, TrainedOn
+from mapreduce.plan.fitting import digest
+from mapreduce.reduction.message import Message
+from mapreduce.runs import flags
+from mapreduce.support import signals
+from mapreduce.training.api.calls import PATHS, absolute_path, checked_options, quiet_mrjob
+from mapreduce.training.api.data import import_data
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.base import ClusterMixin as ClusterMixin
+    from sklearn.base import RegressorMixin as RegressorMixin
+    from sklearn.base import TransformerMixin as TransformerMixin
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError:
+    from mapreduce.estimators.alone import (
+        BaseEstimator,
+        _check_sample_weight,
+        check_is_fitted,
+        validate_data,
+    )
+    from mapreduce.estimators.alone import ClusterMixin as ClusterMixin
+    from mapreduce.estimators.alone import RegressorMixin as RegressorMixin
+    from mapreduce.estimators.alone import TransformerMixin as TransformerMixin
+
+
+class FitError(DataError, ValueError):
+    """Rows that an estimator cannot be fitted to; scikit-learn expects a ValueError."""
+
+
+class Rows(NamedTuple):
+    """``source``: A dataset, or rows in memory, which are ``features``, too."""
+
+    source: Dataset | Batch
+    features: Array | None = None
+
+
+class Estimator(BaseEstimator):
+    """Fits a model of :attr:`kind`, which ``fitted_`` is after :meth:`fit`.
+
+    The parameters that all estimators have:
+
+    runner, workers : str, int, optional
+        Who computes, as for :func:`mapreduce.train`; by default this process.
+    run : path, optional
+        A folder for the rounds, where a fit goes on after it was interrupted.
+    """
+
+    #: What fitted models call it.
+    kind: ClassVar[str]
+    runner: Any
+    workers: Any
+    run: Any
+    fitted_: FittedModel
+
+    def save(self, path: Any) -> None:
+        """Write the model to a file, by which ``gradreduce predict`` predicts.
+
+        Raises OutputError (the file exists and has another content).
+        """
+        check_is_fitted(self)
+        self.fitted_.save(absolute_path(path))
+
+    @contextlib.contextmanager
+    def _reading(
+        self, X: Any, y: Any = None, weights: Any = None, *, labelled: bool = False
+    ) -> Iterator[Rows]:
+        """The rows to fit: arrays and tables in memory, or the folder of a dataset.
+
+        They are a dataset in a temporary folder, if tasks of jobs read them.
+        """
+        is_folder = isinstance(X, PATHS)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_errors())
+            if is_folder:
+                if y is not None or weights is not None:
+                    raise UsageError("y, sample_weight: the dataset has labels and weights itself")
+                dataset = Dataset(absolute_path(X))
+                self.n_features_in_ = dataset.manifest.features
+                yield Rows(dataset)
+                return
+            features, y, weights = self._arrays(X, y, weights, labelled)
+            batch = Batch(features, y, weights=weights)
+            if not self._has_jobs:
+                yield Rows(batch, features)
+                return
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
+            data: Any = features if y is None else (features, y)
+            options: Any = {"labelled": False} if y is None else {"task": "regression"}
+            dtype = features.dtype.name
+            found = import_data(data, place, "auto", dtype, weights=weights, **options)
+            yield Rows(Dataset(found), features)
+
+    def _arrays(
+        self, X: Any, y: Any, weights: Any, labelled: bool
+    ) -> tuple[Array, Array | None, Array | None]:
+        options = {"dtype": (np.float64, np.float32), "order": "C"}
+        X = _matrix(X)
+        if not labelled:
+            X, y = validate_data(self, X, **options), None
+        else:
+            X, y = validate_data(self, X, y, y_numeric=True, **options)
+            y = np.asarray(y, np.float64)
+        if weights is not None:
+            weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+        return X, y, weights
+
+    def _batch(self, X: Any) -> Batch:
+        """Rows to predict."""
+        check_is_fitted(self)
+        found = validate_data(
+            self, _matrix(X), reset=False, dtype=(np.float64, np.float32), order="C"
+        )
+        return Batch(found, None)
+
+    @property
+    def _has_jobs(self) -> bool:
+        return self.runner is not None or self.workers is not None
+
+    def _advance(self, kind: type[OverRows], rows: Rows, **fields: Any) -> Sequence[Message]:
+        """The last blocks of a program over the rows."""
+        program = kind.over(rows.source, **fields)
+        if not self._has_jobs and self.run is None:
+            return Here().advance(program).blocks
+        if isinstance(rows.source, Batch):
+            raise UsageError("run: expected the folder of a dataset, or a runner, for a run")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(quiet_mrjob("native"))
+            stack.enter_context(signals.interrupting())
+            given = {"runner": self.runner, "workers": self.workers}
+            if not self._has_jobs:
+                given = {"executor": "here"}
+            values = checked_options(given, flags.RUNNER, flags.EXECUTION)
+            place: Any = self.run
+            if place is None:
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-"))
+            execution = flags.execution(values)
+            execution.check_places(place, rows.source.folder)
+            return Resumable.of(execution, place=absolute_path(place)).advance(program).blocks
+
+    def _keep(
+        self, rows: Rows, arrays: Mapping[str, Array], classes: tuple[int, ...] = ()
+    ) -> FittedModel:
+        """Note the model."""
+        data = TrainedOn("in memory", None, self.n_features_in_, (self.n_features_in_,), classes)
+        if rows.features is None:
+            data = _trained_on(rows.source, classes)
+        scale = rows.source.manifest.scale if isinstance(rows.source, Dataset) else 1.0
+        self.fitted_ = FittedModel(self.kind, {}, arrays, data, "float64", scale=scale)
+        return self.fitted_
+
+
+def _trained_on(dataset: Any, classes: tuple[int, ...]) -> TrainedOn:
+    manifest, folder = dataset.manifest, dataset.folder
+    return TrainedOn(
+        str(folder),
+        str(folder),
+        manifest.features,
+        manifest.shape,
+        classes,
+        None,
+        manifest.columns,
+        digest(manifest.standardised),
+        digest(manifest.recipe),
+        lambda: opening.fitted_of(folder, manifest),
+    )
+
+
+def _matrix(data: Any) -> Any:
+    """The columns of a table of Arrow or Polars as an array; other data as they are."""
+    if hasattr(data, "iloc") or not memory.is_table(data):
+        return data
+    table = memory.table(data)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = str(column.type)
+        if not kind.startswith(("int", "uint", "float", "double", "bool", "halffloat")):
+            raise FitError(
+                f"column {name!r}: expected numbers, found {kind}. Import the table with "
+                f"'gradreduce data import', and fit the folder of the dataset"
+            )
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise FitError(str(error)) from error

@@ -1,0 +1,108 @@
+"""Principal components in scikit-learn's shape."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mapreduce.algorithms.gram import Gram, PrincipalComponents, components, moments
+from mapreduce.data.batch import Array
+from mapreduce.errors import UsageError
+from mapreduce.estimators.base import Estimator, FitError, TransformerMixin
+
+
+class PCA(TransformerMixin, Estimator):
+    """Principal components, as :class:`sklearn.decomposition.PCA`, up to 1,000 columns.
+
+    The largest loading of each is positive. For ``runner``, ``workers`` and ``run`` see
+    :class:`mapreduce.estimators.base.Estimator`.
+
+    Parameters
+    ----------
+    n_components : int, float or None
+        How many; or the share of the variance that they are to explain; by default all.
+    whiten : bool
+        Whether scores have the variance 1.
+
+    Attributes
+    ----------
+    components_ : array (n_components_, features)
+    explained_variance_, explained_variance_ratio_, singular_values_ : array (n_components_,)
+    mean_ : array (features,)
+    n_components_, n_samples_ : int
+    noise_variance_ : float
+
+    Examples
+    --------
+    >>> from mapreduce.estimators import PCA
+    >>> from sklearn.datasets import load_iris
+    >>> PCA(2).fit(load_iris().data).explained_variance_ratio_.round(3)
+    array([0.925, 0.053])
+    """
+
+    kind = "pca"
+
+    def __init__(
+        self,
+        n_components: float | None = None,
+        *,
+        whiten: bool = False,
+        runner: str | None = None,
+        workers: int | None = None,
+        run: Any = None,
+    ) -> None:
+        self.n_components, self.whiten = n_components, whiten
+        self.runner, self.workers, self.run = runner, workers, run
+
+    def fit(self, X: Any, y: Any = None) -> "PCA":
+        """Find the components of arrays, of a table, or of the dataset in a folder."""
+        with self._reading(X) as rows:
+            found = moments(self._advance(Gram, rows))
+            if found.rows < 2:
+                raise FitError("n_samples=1: expected at least 2 rows, found 1 sample")
+            every = components(found)
+            count = self._count(every.variances, every.rank, min(found.rows, len(found.mean)))
+            variances = every.variances
+            self.components_, self.mean_ = every.vectors[:count].copy(), every.mean
+            self.explained_variance_, total = variances[:count], math.fsum(variances)
+            self.explained_variance_ratio_ = self.explained_variance_ / (total or 1.0)
+            self.singular_values_ = np.sqrt(self.explained_variance_ * (found.rows - 1))
+            left = variances[count : min(found.rows, len(variances))]
+            self.noise_variance_ = math.fsum(left) / len(left) if len(left) else 0.0
+            self.n_components_, self.n_samples_ = count, found.rows
+            spread = np.sqrt(self.explained_variance_) if self.whiten else np.ones(count)
+            # A component without variance has scores of 0.
+            spread[spread == 0] = 1.0
+            arrays = {"mean": self.mean_, "vectors": self.components_, "spread": spread}
+            self._keep(rows, arrays)
+        return self
+
+    def _count(self, variances: Array, rank: int, most: int) -> int:
+        wanted = self.n_components
+        if wanted is None:
+            return most
+        if isinstance(wanted, float) and 0 < wanted < 1:
+            shares = np.cumsum(variances) / (math.fsum(variances) or 1.0)
+            return min(int(np.searchsorted(shares, wanted, "right")) + 1, most)
+        if not isinstance(wanted, int | np.integer) or wanted < 1:
+            raise UsageError(
+                f"n_components: expected 1 or more, a share between 0 and 1, or None, found "
+                f"{wanted!r}"
+            )
+        if wanted > max(rank, 1):
+            raise FitError(
+                f"n_components={wanted}: the rows have only {rank} directions. Take at most "
+                f"{rank}, or None"
+            )
+        return int(wanted)
+
+    def transform(self, X: Any) -> Array:
+        """Scores (rows, n_components_) along the components."""
+        batch = self._batch(X)
+        return PrincipalComponents(self.fitted_).layer_outputs(batch, "components")
+
+    def inverse_transform(self, X: Any) -> Array:
+        """The rows (rows, features) of scores."""
+        spread = self.fitted_.arrays["spread"]
+        found: Array = (np.asarray(X) * spread) @ self.components_ + self.mean_
+        return found

@@ -1,0 +1,66 @@
+"""Ridge regression in scikit-learn's shape."""
+
+from typing import Any
+
+import numpy as np
+
+from mapreduce.algorithms.gram import Gram, RidgeNumbers, moments, ridge
+from mapreduce.data.batch import Array
+from mapreduce.errors import UsageError
+from mapreduce.estimators.base import Estimator, RegressorMixin
+
+
+class Ridge(RegressorMixin, Estimator):
+    """Least squares with an L2 penalty, as :class:`sklearn.linear_model.Ridge`.
+
+    For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`.
+
+    Parameters
+    ----------
+    alpha : float
+        Factor of the sum of the squared coefficients; 0 for least squares alone.
+    fit_intercept : bool
+
+    Attributes
+    ----------
+    coef_ : array (features,)
+    intercept_ : float
+
+    Examples
+    --------
+    >>> from mapreduce.estimators import Ridge
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> round(Ridge(alpha=0.1).fit(X, y).score(X, y), 3)
+    0.513
+    """
+
+    kind = "ridge"
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        runner: str | None = None,
+        workers: int | None = None,
+        run: Any = None,
+    ) -> None:
+        self.alpha, self.fit_intercept = alpha, fit_intercept
+        self.runner, self.workers, self.run = runner, workers, run
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Ridge":
+        """Find the coefficients for arrays ``X`` and ``y``, or for the dataset in a folder."""
+        if not (isinstance(self.alpha, int | float | np.number) and 0 <= self.alpha < np.inf):
+            raise UsageError(f"alpha: expected 0 or more, found {self.alpha!r}")
+        with self._reading(X, y, sample_weight, labelled=True) as rows:
+            found = moments(self._advance(Gram, rows, target=True))
+            self.coef_, self.intercept_ = ridge(found, float(self.alpha), bool(self.fit_intercept))
+            arrays = {"coefficients": self.coef_, "intercept": np.array([self.intercept_])}
+            self._keep(rows, arrays)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """A number (rows,) for each row."""
+        batch = self._batch(X)
+        return RidgeNumbers(self.fitted_).logits(batch)[:, 0]

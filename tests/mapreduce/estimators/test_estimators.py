@@ -1,0 +1,228 @@
+"""Estimators in scikit-learn's shape, beside their twins."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import sklearn.cluster
+import sklearn.decomposition
+import sklearn.linear_model
+from sklearn.utils.estimator_checks import check_estimator
+
+import mapreduce
+from mapreduce import estimators
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from mapreduce.estimators import PCA, KMeans, Ridge
+from quick import cases
+
+
+def sample(rows=600):
+    random = np.random.default_rng(0)
+    x = 5 * random.integers(0, 3, (rows, 1)) + random.normal(size=(rows, 4)) * [1, 2, 3, 4]
+    return x, x[:, 0] - x[:, 3] + random.normal(size=rows) / 9, random.random(rows) + 0.1
+
+
+def stored(folder, seed=4, *, labelled=True):
+    x, y, _ = sample()
+    source = Source([Rows(x, y if labelled else None)], (4,), 1.0, x.nbytes, {"format": "test"})
+    import_rows(source, folder, seed)
+    return folder
+
+
+def state(model):
+    return {name: array.tobytes() for name, array in model.fitted_.arrays.items()}
+
+
+@cases(
+    "model, least",
+    (KMeans(3), 55),
+    (PCA(), 46),
+    (Ridge(), 55),
+)
+def test_scikit_learns_contract(model, least):
+    """As many checks as those of the twin, without sparse rows and several targets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = check_estimator(model, on_skip=None, on_fail=None)
+    assert [
+        (one["check_name"], one["exception"]) for one in done if one["status"] == "failed"
+    ] == []
+    assert sum(one["status"] == "passed" for one in done) >= least
+
+
+def test_k_means_is_as_its_twin():
+    x, _, weights = sample()
+    model = KMeans(3, random_state=5).fit(x, sample_weight=weights)
+    twin = sklearn.cluster.KMeans(3, init=model.cluster_centers_, n_init=1)
+    twin.fit(x, sample_weight=weights)
+    np.testing.assert_allclose(twin.cluster_centers_, model.cluster_centers_, rtol=1e-2)
+    assert model.inertia_ <= twin.inertia_ * 1.001
+    assert (twin.labels_ == model.labels_).mean() > 0.99
+    assert (model.predict(x) == model.labels_).all()
+    assert (model.transform(x).argmin(axis=1) == model.labels_).all()
+    assert model.score(x, sample_weight=weights) == pytest.approx(-model.inertia_)
+    assert (KMeans(3, random_state=5).fit_predict(x, sample_weight=weights) == model.labels_).all()
+
+
+def test_several_seeds_and_the_best_of_them():
+    x = np.random.default_rng(1).random((300, 2))
+    best = KMeans(8, n_init=4, random_state=2).fit(x)
+    alone = [KMeans(8, random_state=seed).fit(x).inertia_ for seed in range(2, 6)]
+    assert best.inertia_ == min(alone) < max(alone)
+
+
+@cases("n_components, whiten", (None, False), (2, True), (0.9, False), (0.5, True))
+def test_pca_is_as_its_twin(n_components, whiten):
+    x, _, _ = sample()
+    model = PCA(n_components, whiten=whiten).fit(x)
+    twin = sklearn.decomposition.PCA(n_components, whiten=whiten).fit(x)
+    for name in (
+        *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
+        *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
+    ):
+        np.testing.assert_allclose(getattr(model, name), getattr(twin, name), atol=1e-8)
+    np.testing.assert_allclose(model.transform(x), twin.transform(x), atol=1e-8)
+    scores = model.transform(x)
+    expected = twin.inverse_transform(twin.transform(x))
+    np.testing.assert_allclose(model.inverse_transform(scores), expected, atol=1e-8)
+
+
+@cases("alpha, fit_intercept", (1.0, True), (0, False))
+def test_ridge_is_as_its_twin(alpha, fit_intercept):
+    x, y, weights = sample()
+    model = Ridge(alpha, fit_intercept=fit_intercept).fit(x, y, weights)
+    twin = sklearn.linear_model.Ridge(alpha, fit_intercept=fit_intercept).fit(x, y, weights)
+    np.testing.assert_allclose(model.coef_, twin.coef_, atol=1e-10)
+    np.testing.assert_allclose(model.intercept_, twin.intercept_, atol=1e-9)
+    np.testing.assert_allclose(model.predict(x), twin.predict(x), atol=1e-9)
+    assert model.score(x, y) == pytest.approx(twin.score(x, y))
+
+
+@cases("model", KMeans(3), PCA(2), Ridge())
+def test_a_folder_and_jobs_give_the_bits_of_arrays(model, tmp_path):
+    x, y, _ = sample()
+    target = (y,) if isinstance(model, Ridge) else ()
+    expected = state(model.fit(x, *target))
+    assert state(model.set_params(runner="inline", workers=2).fit(x, *target)) == expected
+    folder = stored(tmp_path / "data")
+    assert state(model.fit(folder)) == expected
+    assert state(model.set_params(runner=None, workers=None).fit(str(folder))) == expected
+    model.set_params(run=tmp_path / "run").fit(folder)
+    assert state(model) == expected
+    # Its rounds are there already.
+    assert state(model.fit(folder)) == expected
+    with pytest.raises(UsageError, match="rounds of another program"):
+        model.fit(stored(tmp_path / "other", seed=5))
+
+
+@cases("model", KMeans(3), PCA(2), Ridge())
+def test_its_file_predicts_without_it(model, tmp_path, answer):
+    x, y, _ = sample()
+    model.fit(x, y)
+    model.save(tmp_path / "model.safetensors")
+    loaded = mapreduce.load(tmp_path / "model.safetensors")
+    if not isinstance(model, PCA):
+        assert (loaded.predict(x) == model.predict(x)).all()
+    layer = {KMeans: "distances", PCA: "components"}.get(type(model))
+    if layer:
+        assert (loaded.predict(x, layer=layer) == model.transform(x)).all()
+    with pytest.raises(OutputError, match="exists already"):
+        PCA(1).fit(x).save(tmp_path / "model.safetensors")
+    folder, out = stored(tmp_path / "data", labelled=False), tmp_path / "out.csv"
+    answer(0, "predict", tmp_path / "model.safetensors", folder, out)
+    predicted = np.genfromtxt(out, delimiter=",", names=True)["prediction"]
+    if isinstance(model, PCA):
+        missed = x - model.inverse_transform(model.transform(x))
+        np.testing.assert_allclose(predicted, np.sqrt((missed**2).sum(axis=1)), rtol=1e-6)
+    else:
+        np.testing.assert_allclose(predicted, model.predict(x), rtol=1e-6)
+
+
+def test_a_fit_of_rows_in_memory_writes_no_file(tmp_path, monkeypatch):
+    x, y, _ = sample()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for model in (KMeans(3), PCA(), Ridge()):
+        model.fit(x, y)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_tables():
+    x, y, _ = sample()
+    table = pa.table({name: x[:, at] for at, name in enumerate("abcd")})
+    assert state(Ridge().fit(table, y)) == state(Ridge().fit(x, y))
+    table = pa.table({"a": x[:, 0], "kind": ["x"] * len(x)})
+    with pytest.raises(DataError, match="column 'kind': expected numbers, found string"):
+        PCA().fit(table)
+
+
+@cases(
+    "model, error, message",
+    (KMeans(0), UsageError, "n_clusters: expected 1 or more, found 0"),
+    (KMeans(2.5), UsageError, "n_clusters: expected 1 or more, found 2.5"),
+    (KMeans(601), DataError, "expected at least 601 different rows, .* found 600. Take at most"),
+    (KMeans(2, n_init=2, run="r"), UsageError, "run: expected n_init=1"),
+    (KMeans(2, run="r"), UsageError, "run: expected the folder of a dataset, or a runner"),
+    (KMeans(2, runner="nobody"), UsageError, "expected one of .*, found 'nobody'"),
+    (PCA(0), UsageError, "n_components: expected 1 or more, a share"),
+    (PCA("all"), UsageError, "n_components: expected 1 or more, a share"),
+    (PCA(5), DataError, "n_components=5: the rows have only 4 directions. Take at most 4, or"),
+    (Ridge(-1), UsageError, "alpha: expected 0 or more, found -1"),
+    (Ridge(float("nan")), UsageError, "alpha: expected 0 or more, found nan"),
+)
+def test_parameters_that_make_no_sense(model, error, message):
+    x, y, _ = sample()
+    with pytest.raises(error, match=message):
+        model.fit(x, y)
+
+
+def test_rows_that_make_no_sense(tmp_path):
+    x, y, _ = sample()
+    with pytest.raises(UsageError, match="y, sample_weight: the dataset has labels and weights"):
+        Ridge().fit(stored(tmp_path / "data"), y)
+    with pytest.raises(MissingInputError):
+        KMeans().fit(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="eights"):
+        KMeans().fit(x, sample_weight=np.zeros(len(x)))
+    with pytest.raises(DataError, match="column 1: it is a combination"):
+        Ridge(0).fit(np.c_[x[:, 0], 2 * x[:, 0]], y)
+    with pytest.raises(ImportError, match="has no attribute 'KMean'"):
+        _ = estimators.KMean
+
+
+ALONE = """
+import sys
+sys.modules["sklearn"] = None
+import numpy as np
+from mapreduce.errors import GradreduceError
+from mapreduce.estimators import PCA, KMeans, Ridge
+x = np.random.default_rng(0).normal(size=(90, 3))
+y = x @ [1, 2, 3]
+print(Ridge(1e-9).fit(x, y).score(x, y) > 0.99, PCA(2).fit_transform(x).shape)
+print(KMeans(2).set_params(n_clusters=3).fit(x).labels_.max(), KMeans(4).get_params()["n_clusters"])
+for wrong in (lambda: Ridge().fit(x, y[1:]), lambda: PCA().fit(x).transform(y[:, None]),
+              lambda: PCA().transform(x), lambda: KMeans().fit(x * np.nan),
+              lambda: KMeans().fit(x, sample_weight=y[1:]), lambda: PCA().set_params(k=1)):
+    try:
+        wrong()
+    except GradreduceError as error:
+        print(error)
+"""
+
+
+def test_without_scikit_learn():
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    found = done.stdout.splitlines()
+    assert found[:2] == ["True (90, 2)", "2 4"]
+    expected = (
+        *("y is an array (89,)", "X has 1 features, expected 3", "this PCA is not fitted yet"),
+        *("X[0, 0] is nan", "sample_weight has shape (89,)", "PCA has no parameter 'k'"),
+    )
+    assert [line[: len(start)] for line, start in zip(found[2:], expected, strict=True)] == [
+        *expected
+    ]
