@@ -104,41 +104,6 @@ def _names(
     return tuple(name for one in given for name in re.split(r"\s*,\s*", one))
 
 
-#: What click needs for an option that takes names of columns.
-NAMES: dict[str, Any] = {"multiple": True, "callback": _names, "metavar": "NAME[,NAME...]"}
-
-#: Options of CSV files: name, help, and what else click needs.
-CSV: list[tuple[str, str, dict[str, Any]]] = [
-    (
-        "--header/--no-header",
-        "Whether the first line has the names.  [default: if none of them is a number]",
-        {"default": None},
-    ),
-    ("--delimiter", "Between fields.  [default: a comma; a tab for .tsv]", {}),
-    ("--quote", 'Around fields.  [default: "]', {}),
-    ("--encoding", "Of the text.  [default: utf-8]", {}),
-    ("--decimal", "Decimal sign.  [default: .]", {}),
-    ("--thousands", "Separator of thousands.", {}),
-]
-
-MISSING_LABEL: tuple[str, str, dict[str, Any]] = (
-    "--missing-label",
-    "Where the label is missing: end with an error, or drop the row.",
-    {"type": click.Choice(["error", "drop"])},
-)
-
-
-def with_options(options: list[tuple[str, str, dict[str, Any]]], group: str = "CSV files") -> Any:
-    """Give a command options of files of some formats."""
-
-    def decorate(command: Any) -> Any:
-        for flag, text, more in reversed(options):
-            command = click.option(flag, cls=GroupedOption, group=group, help=text, **more)(command)
-        return command
-
-    return decorate
-
-
 def sample_options(lines: int) -> Callable[[Command], Command]:
     """How much of its input a job that is followed reads, and how long its tasks may take."""
 
@@ -207,11 +172,17 @@ def add_options(
         for option in reversed(options):
             default = option.default if defaults else None
             kind: Any = click.Choice(option.choices) if option.choices else option.type
+            kind = LOCATION if kind is Path else kind
             kind = Auto(option) if option.is_auto and option.type is int else kind
             more: dict[str, Any] = {"type": kind, "show_default": default not in (None, "auto")}
             if option.type is bool:
-                more = {"is_flag": True}
-            more |= {"cls": GroupedOption, "group": option.group, "family": option.family}
+                more = {} if "/" in option.flag else {"is_flag": True}
+            if option.joint is not None:
+                more |= {"multiple": True, "callback": _names if option.joint else None}
+                default = ()
+            if option.metavar:
+                more["metavar"] = option.metavar
+            more |= {"cls": GroupedOption, "declared": option}
             text = _sentence(option)
             command = click.option(option.flag, default=default, help=text, **more)(command)
         return command
@@ -229,7 +200,7 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
             "-r",
             runner.flag,
             cls=GroupedOption,
-            group=runner.group,
+            declared=runner,
             type=_Runner([*RUNNERS]),
             default=runner.default if defaults else None,
             show_default=defaults,

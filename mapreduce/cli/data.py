@@ -10,23 +10,22 @@ import click
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.cli import data_split
 from mapreduce.cli.common import (
-    CSV,
     FOLDER,
     LOCATION,
-    MISSING_LABEL,
-    NAMES,
+    add_options,
     json_option,
     output_options,
     print_json,
     quiet_mrjob,
     runner_options,
-    with_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
-from mapreduce.data.readers import READERS
+from mapreduce.data.readers import CSV_OPTIONS, IMPORT, READERS, TABLE_OPTIONS
+from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.report.text import aligned
 from mapreduce.support import signals, traits, trust, unfinished
+from mapreduce.support.options import picked
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
@@ -78,110 +77,19 @@ def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
         _report(targets[name], manifest)
 
 
-#: Options of tables, in the order of the help: name, help, and what else click needs.
-_TABLE: list[tuple[str, str, dict[str, Any]]] = [
-    (
-        "--recipe",
-        "TOML file that says what the columns become; options go before it.",
-        {"type": LOCATION},
-    ),
-    ("--label", "Column to be predicted.  [default: label]", {}),
-    ("--id", "Column that identifies each row; predictions have it.", {}),
-    ("--weights", "Column that says how much each row counts.", {}),
-    (
-        "--task",
-        "Whether labels are classes or numbers.  [default: as they look]",
-        {"type": click.Choice(["classification", "regression"])},
-    ),
-    ("--drop", "Columns to leave out.", NAMES),
-    ("--columns", "Columns that are features, or one of lists.  [default: all others]", NAMES),
-    (
-        "--missing",
-        "Where a field is missing: end with an error, drop the row, put the mean or the "
-        "median there, or (indicator) the median and a feature that says so.  [default: indicator]",
-        {"type": click.Choice(["error", "drop", "mean", "median", "indicator"])},
-    ),
-    MISSING_LABEL,
-    ("--na", "Word that stands for a missing field; may be repeated.", {"multiple": True}),
-    ("--number", "Columns of numbers, even with signs of money or spaces in them.", NAMES),
-    ("--category", "Columns of names, even if they look like numbers or ids.", NAMES),
-    ("--text", "Columns of texts, whose words are hashed.", NAMES),
-    (
-        "--date-format",
-        "NAME=FORMAT of a column of dates, such as day=DD/MM/YYYY; may be repeated.",
-        {"multiple": True, "metavar": "NAME=FORMAT"},
-    ),
-    (
-        "--max-categories",
-        "Hash a column of more different texts.  [default: where that takes fewer features]",
-        {"type": int},
-    ),
-    (
-        "--category-bits",
-        "Hash a column of texts to 2**BITS features.  [default: 10]",
-        {"type": int, "metavar": "BITS"},
-    ),
-    (
-        "--hash-bits",
-        "Hash all columns together to 2**BITS sparse features.",
-        {"type": int, "metavar": "BITS"},
-    ),
-    (
-        "--standardise/--no-standardise",
-        "Whether to subtract its mean from each number, and divide "
-        "it by its standard deviation.  [default: standardise]",
-        {"default": None},
-    ),
-    (
-        "--layout",
-        "How to store the features.  [default: what takes less space]",
-        {"type": click.Choice(["dense", "sparse"])},
-    ),
-]
-
-_LIKE = (
-    "--like",
-    "Make the features that this dataset has, on which a model was trained.",
-    {"type": LOCATION},
-)
-
-#: Options of other formats.
-_OTHERS: list[tuple[str, str, dict[str, Any]]] = [
-    ("--labels", "idx, as of MNIST and FashionMNIST: the file of labels.", {"type": LOCATION}),
-    (
-        "--features",
-        "libsvm: how many there are.  [default: as the largest index says]",
-        {"type": int},
-    ),
-    ("--zero-based", "libsvm: the first feature has the index 0.", {"is_flag": True}),
-    ("--sequence", "text: bytes of a row.  [default: 64]", {"type": int}),
-]
-
-
 #: Options of an import that ``--help`` shows; ``--help-all`` shows all.
 _COMMON = "recipe label id weights task drop missing header runner"
-
-
-def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
-    return {flag.split("/")[0][2:].replace("-", "_") for flag, _, _ in options}
 
 
 @data.command("import", cls=GroupedCommand, common=_COMMON)
 @click.option(
     "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
-@with_options([*_TABLE, _LIKE], "Tables (csv, parquet)")
-@with_options(CSV)
-@with_options(_OTHERS, "Other formats")
+@add_options(IMPORT, defaults=False)
 @click.option(
     "--unlabelled",
     is_flag=True,
     help="Import no labels; of a table, the label's column, if there is one, is left out.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    help="How features of csv, libsvm and parquet are stored.  [default: float32]",
 )
 @click.option(
     "--split-by",
@@ -284,11 +192,8 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
     """Refuse options that contradict the format or each other."""
     takes = _options_of(kind)
     for name, value in values.items():
-        # False is given as --no-header.
-        is_given = value not in (None, ()) and (
-            value is not False or name in ("header", "standardise")
-        )
-        if is_given and name != "unlabelled" and name not in takes:
+        is_chosen = value not in (None, ())
+        if is_chosen and name != "unlabelled" and name not in takes:
             flag = "--" + name.replace("_", "-")
             kinds = ", ".join(other for other in READERS if name in _options_of(other))
             raise UsageError(f"{flag} is for {kinds}, not for {kind}")
@@ -318,9 +223,8 @@ def _options_of(kind: str) -> set[str]:
     """The options that a reader takes, by the names of its parameters."""
     found = set(signature(READERS.load(kind)).parameters) - {"paths", "labelled"}
     if "recipe" in found:
-        found |= _option_names(_TABLE) | {"dtype"}
-        if kind != "parquet":
-            found |= _option_names(CSV)
+        found |= {row.name for row in TABLE_OPTIONS}
+        found |= {*CSV_OPTIONS} if kind != "parquet" else set()
     return found
 
 
@@ -339,13 +243,9 @@ def _source(
         return opening.table(sources, kind, *_recipes(sources, values, like))
     # A reader that takes "labelled" needs a task in any case.
     known = "classification" if labelled or "labelled" in takes else None
-    given = {
-        **values,
-        "labelled": labelled,
-        "task": values["task"] or known,
-        "dtype": values["dtype"] or "float32",
-        "sequence": 64 if values["sequence"] is None else values["sequence"],
-    }
+    chosen = {name: value for name, value in values.items() if value is not None}
+    given = {row.name: row.default for row in IMPORT} | chosen
+    given |= {"labelled": labelled, "task": values["task"] or known}
     for name, parameter in [*takes.items()][1:]:
         is_many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name not in given and parameter.default is parameter.empty and not is_many:
@@ -403,10 +303,8 @@ def _check_like(fitted: Any, values: dict[str, Any]) -> None:
         return
     if fitted is None:
         raise UsageError(f"--like {values['like']}: it was not imported from a table")
-    from mapreduce.data.readers import CSV_OPTIONS
-
     own = {"label", "id", "weights", "drop", "na", "missing_label", *CSV_OPTIONS}
-    for name in sorted((_option_names(_TABLE) | {"dtype"}) - own):
+    for name in sorted({row.name for row in TABLE_OPTIONS} - own):
         if values[name] not in (None, ()):
             raise UsageError(
                 f"--{name.replace('_', '-')} and --like contradict each other: the features are "
@@ -429,8 +327,8 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
     "--format", "kind", help="Format of FILES: csv or parquet.  [default: as their names end]"
 )
 @click.option("--label", help="Column to be predicted: others that give it away are named.")
-@click.option("--na", help="Word that stands for a missing field; may be repeated.", multiple=True)
-@with_options(CSV)
+@add_options(picked(RECIPE, "na", group="Options"), defaults=False)
+@add_options(picked(RECIPE, *CSV_OPTIONS), defaults=False)
 @click.argument("files", nargs=-1, required=True, type=LOCATION)
 @runner_options()
 @json_option

@@ -5,9 +5,12 @@ from typing import Any
 import click
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.cli.common import CSV, LOCATION, output_options, print_json, with_options
+from mapreduce.cli.common import LOCATION, add_options, output_options, print_json
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.data.readers import CSV_OPTIONS
+from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.support import signals, unfinished
+from mapreduce.support.options import picked
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -28,7 +31,7 @@ from mapreduce.support.words import count
     show_default=True,
     help="Of the choice of rows.",
 )
-@with_options([one for one in CSV if one[0] != "--thousands"])
+@add_options(picked(RECIPE, *(each for each in CSV_OPTIONS if each != "thousands")), defaults=False)
 @output_options
 def split(
     sources: tuple[AnyPath, ...], out: AnyPath, quiet: bool, as_json: bool, **options: Any

@@ -16,11 +16,18 @@ SHOW_ALL, GIVEN = "mapreduce.cli.grouping.show_all", "mapreduce.cli.grouping.giv
 
 
 class GroupedOption(click.Option):
-    """An option that stands under a heading of the help; its value may name one of a family."""
+    """An option that stands under a heading of the help.
 
-    def __init__(self, *args: Any, group: str, family: Registry | None = None, **more: Any) -> None:
+    ``declared``: The declaration, if the option is of a table.
+    """
+
+    def __init__(
+        self, *args: Any, group: str = "", declared: options.Option | None = None, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
-        self.group, self.family = group, family
+        self.declared = declared
+        self.group = declared.group if declared else group
+        self.family = declared.family if declared else None
 
 
 class GroupedCommand(click.Command):

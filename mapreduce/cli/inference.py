@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,7 @@ import click
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
-    CSV,
     LOCATION,
-    MISSING_LABEL,
-    NAMES,
     Seconds,
     add_options,
     json_option,
@@ -26,11 +24,14 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
     warn_of_changes,
-    with_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.data.readers import CSV_OPTIONS, IMPORT
+from mapreduce.data.recipes.recipe import RECIPE
+from mapreduce.inference.flags import EXTRAS, REPORT
 from mapreduce.runs import flags
 from mapreduce.support.commands import command
+from mapreduce.support.options import picked
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -40,50 +41,18 @@ if TYPE_CHECKING:
 
 
 _OF_TABLES = "If DATA is a file of a table"
-_READING: list[tuple[str, str, dict[str, Any]]] = [
-    ("--drop", "Columns to leave out.", NAMES),
-    (
-        "--na",
-        "Word that stands for a missing field; may be repeated.",
-        {"multiple": True},
-    ),
-]
+#: How a file of a table is read; by default as the training data.
+_READING = picked(RECIPE, "drop", "na", *CSV_OPTIONS, group=_OF_TABLES)
+_MISSING = picked(RECIPE, "missing_label", group=_OF_TABLES)
+_LINES = picked(IMPORT, "zero_based", "dtype", group="If DATA is a file of libsvm's format")
 
-
-def _reading(command: Any) -> Any:
-    """How to read a file of a table; by default as the training data."""
-    options = [(flag, text.partition("  [")[0], more) for flag, text, more in (*_READING, *CSV)]
-    return with_options(options, _OF_TABLES)(command)
-
-
-_LINES: list[tuple[str, str, dict[str, Any]]] = [
-    ("--zero-based", "The first feature has the index 0.", {"is_flag": True, "default": None}),
-    (
-        "--dtype",
-        "How features were stored.  [default: float32]",
-        {"type": click.Choice(["float32", "float64"])},
-    ),
-]
+_SHORT = tuple(replace(row, help=row.help.partition(" (default")[0]) for row in _READING)
+_reading = add_options(_SHORT, defaults=False)
 
 
 def _named(command: Any) -> Any:
     """Which columns of a file stand beside its predictions."""
-    keep = "Columns of the file DATA that stand beside its predictions; all for all."
-    command = click.option("--keep", help=keep, **NAMES)(command)
-    text = (
-        "Column of the file DATA that identifies its rows; '' for none.  [default: that of the "
-        "training data, if there is one]"
-    )
-    command = click.option("--id", help=text)(command)
-    command = with_options(_LINES, "If DATA is a file of libsvm's format")(command)
-    layer = (
-        "Layer whose outputs stand beside the predictions, as lists: a number that gradreduce "
-        "models show prints, layers.0 of mlp, the name of a PyTorch module, or -1 for the last."
-    )
-    command = click.option("--layer", help=layer)(command)
-    text = "Class whose probability has a column of its own; may be repeated."
-    how: dict[str, Any] = {"multiple": True, "metavar": "CLASS", "help": text}
-    return click.option("--probability-of", **how)(command)
+    return add_options((*EXTRAS, *_LINES), defaults=False)(command)
 
 
 #: Whose model a command uses: the folder of a run, or a file of its model.
@@ -99,22 +68,11 @@ _MODEL = click.argument("run", type=LOCATION, metavar="MODEL")
     type=LOCATION,
     help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
 )
-@click.option(
-    "--by",
-    metavar="NAME",
-    help="Column of the file DATA: report on the rows of each of its values, too.",
-)
-@click.option(
-    "--importance",
-    is_flag=True,
-    help="Say of each column of the table how much worse the model is where it is permuted.",
-)
-@click.option("--repeats", type=int, help="Permutations of each column.  [default: 5]")
-@click.option("--seed", type=int, help="Of the permutations.  [default: 0]")
+@add_options(REPORT, defaults=False)
 @runner_options()
 @add_options((flags.DEVICE,))
 @_reading
-@with_options([MISSING_LABEL], _OF_TABLES)
+@add_options(_MISSING, defaults=False)
 @remote_data_option
 @trust_option
 @output_options
@@ -358,8 +316,7 @@ def _request(
     def warn(text: str) -> None:
         echo(f"warning: {data}: {text}", err=True)
 
-    flag_names = (flag for flag, *_ in (*_READING, *CSV, *_LINES, MISSING_LABEL))
-    names = ("id", "keep", *(flag.split("/")[0][2:].replace("-", "_") for flag in flag_names))
+    names = ("id", "keep", *(row.name for row in (*_READING, *_LINES, *_MISSING)))
     reading = {name: values.pop(name) for name in names if name in values}
     layer, classes = values.pop("layer", None), values.pop("probability_of", ())
     fitted, device = _opened(run, values), device_of(values.pop("device"))

@@ -22,8 +22,6 @@ from mapreduce.data import csr
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.fields import bytes_of
 
-MOST_BITS = 30
-
 
 def murmur3(names: Any, seed: int = 0) -> npt.NDArray[np.uint32]:
     """MurmurHash3 x86_32 (n,) of the bytes of strings, an array of Arrow's (n,)."""

@@ -7,7 +7,7 @@ member of a family, such as an optimizer, may follow its name: ``adam:beta1=0.8,
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from mapreduce.errors import UsageError
@@ -65,6 +65,9 @@ class Option:
     ``family``: The :class:`mapreduce.support.registry.Registry` of which the value names a member.
     ``is_auto``: Whether the option takes "auto" for its default, too.
     ``group``: The heading of the option in the help.
+    ``joint``: What joins several values of an option of many in one text, "" if each comes alone;
+      None for an option of one value.
+    ``metavar``: The form of a value in the help, if the name of its type does not say it.
     ``needs_owner``: Whether a value other than the default asks for the member that declares it.
     ``owner``, ``field``: The declaration: a dataclass, and the name of its field.
     """
@@ -78,6 +81,8 @@ class Option:
     bound: Bound | None = None
     is_auto: bool = False
     group: str = ""
+    joint: str | None = None
+    metavar: str = ""
     needs_owner: bool = False
     owner: Any = None
     field: str = ""
@@ -89,7 +94,7 @@ class Option:
     @property
     def name(self) -> str:
         """The keyword."""
-        return self.flag.lstrip("-").replace("-", "_")
+        return self.flag.partition("/")[0].lstrip("-").replace("-", "_")
 
     def check(self, value: Any) -> None:
         """Refuse a value with a UsageError: not a choice, out of bounds, or an unknown member."""
@@ -113,6 +118,8 @@ def table(kind: type[Any], group: str = "") -> tuple[Option, ...]:
     """The options that a dataclass declares, under a heading unless they name another."""
     rows = []
     for one in fields(kind):
+        if not one.metadata:
+            continue
         value: Any = next(iter(get_args(one.type)), one.type)
         more = {"group": group, "flag": f"--{one.name.replace('_', '-')}", **one.metadata}
         if family := more.get("family"):
@@ -120,6 +127,12 @@ def table(kind: type[Any], group: str = "") -> tuple[Option, ...]:
             more["help"] = f"{text}: {family.known}" + f" (default{default}" * bool(default)
         rows.append(Option(type=value, default=one.default, owner=kind, field=one.name, **more))
     return tuple(rows)
+
+
+def picked(rows: tuple[Option, ...], *names: str, group: str = "") -> tuple[Option, ...]:
+    """Some options of a table, under another heading if one is named."""
+    known = {row.name: row for row in rows}
+    return tuple(replace(known[n], group=group or known[n].group) for n in names)
 
 
 def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:

@@ -5,15 +5,18 @@ A reader is a function ``source(paths, **options)`` that returns a
 ``gradreduce data import`` that it takes.
 """
 
-from pathlib import PurePath
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 
 from hdfs_utils import codecs
+from mapreduce.data.recipes.recipe import LISTS, RECIPE
+from mapreduce.support.options import option, picked, table
 from mapreduce.support.registry import Registry
 
 #: Formats whose columns a recipe makes features of.
 TABLES = ("csv", "parquet")
 #: Options of files of CSV alone.
-CSV_OPTIONS = ("header", "delimiter", "quote", "encoding", "decimal", "thousands")
+CSV_OPTIONS = tuple(row.name for row in RECIPE if row.group == "CSV files")
 
 READERS = Registry(
     "format",
@@ -24,6 +27,35 @@ READERS = Registry(
         for name in ("idx", "csv", "libsvm", "cifar10", "parquet", "text")
     },
 )
+
+
+@dataclass(frozen=True)
+class _Importing:
+    recipe: Path | None = option(
+        None,
+        "TOML file that says what the columns become; options go before it",
+    )
+    like: Path | None = option(
+        None, "make the features that this dataset has, on which a model was trained"
+    )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    labels: Path | None = option(None, "file of labels, for idx, as of MNIST and FashionMNIST")
+    features: int | None = option(
+        None, "number of features, for libsvm (default: as the largest index says)"
+    )
+    zero_based: bool = option(False, "count the features of libsvm from 0")
+    sequence: int = option(64, "bytes of a row, for text (default: 64)")
+
+
+(_RECIPE_FILE, _LIKE) = table(_Importing, "Tables (csv, parquet)")
+
+#: The options of tables, in the order of the help: those of CSV are others.
+TABLE_OPTIONS = (_RECIPE_FILE, *(row for row in RECIPE if row.name not in CSV_OPTIONS), *LISTS)
+#: The options of all imports.
+IMPORT = (*TABLE_OPTIONS, _LIKE, *picked(RECIPE, *CSV_OPTIONS), *table(_Reading, "Other formats"))
 
 #: Formats of files, by the ends of their names.
 SUFFIXES = {

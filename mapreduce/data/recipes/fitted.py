@@ -19,7 +19,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr, hashing
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.recipes import kinds
-from mapreduce.data.recipes.recipe import Recipe, Rule
+from mapreduce.data.recipes.recipe import MOST_BITS, Recipe, Rule
 from mapreduce.data.recipes.summary import MOST_VALUES, Numbers, Summary, Texts, distinct
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.moments import merge
@@ -401,7 +401,7 @@ def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
     return (
         kind in (*kinds.KINDS, "hashed")
         and form in (kinds.DATE_FORMATS if kind == "date" else ("",))
-        and (not has_bits or 1 <= column.bits <= hashing.MOST_BITS)
+        and (not has_bits or 1 <= column.bits <= MOST_BITS)
         and bool(np.isfinite([column.mean, column.scale]).all() and column.scale > 0)
         and (column.is_text or column.fill is None or bool(np.isfinite(float(column.fill))))
     )

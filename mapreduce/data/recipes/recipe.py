@@ -1,4 +1,7 @@
-"""What is to become of the columns of a table, as a user says it: by options or in a TOML file."""
+"""What is to become of the columns of a table, as a user says it: by options or in a TOML file.
+
+``--help`` needs it, so it imports nothing slow.
+"""
 
 import codecs
 import tomllib
@@ -8,19 +11,32 @@ from typing import Any
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
-from mapreduce.data.hashing import MOST_BITS
-from mapreduce.data.recipes.kinds import DATE_FORMATS, KINDS
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.support.jsonfiles import build
+from mapreduce.support.options import Bound, expect, option, table
 
 #: What may be done where a field is missing.
 MISSING_RULES = ("error", "drop", "mean", "median", "constant", "indicator")
 TASKS = ("classification", "regression")
 LAYOUTS = ("dense", "sparse")
-#: Kinds of which a recipe may list the columns.
-_LISTS = ("number", "category", "text")
+#: Most bits of the number of a hashed feature.
+MOST_BITS = 30
 #: Separators of thousands: none, or one of these; the last are a space that does not break.
 THOUSANDS = ("", ",", ".", "'", "’", "_", " ", "\u00a0", "\u202f")
+
+
+_SIGN = Bound("one ASCII character", lambda sign: len(sign.encode()) == 1 and sign not in "\r\n\0")
+
+#: Names of columns.
+_NAMES: dict[str, Any] = {"joint": ",", "metavar": "NAME[,NAME...]"}
+
+
+def _one_of(*known: Any) -> Bound:
+    return Bound(f"one of {', '.join(map(str, known))}", lambda value: value in known)
+
+
+def _up_to(most: int) -> Bound:
+    return Bound(f"1 to {most:,}", lambda number: 1 <= number <= most)
 
 
 @dataclass(frozen=True)
@@ -69,50 +85,87 @@ class Recipe:
     ``header``: Whether the first line of a CSV file has the names; None: as it looks.
     """
 
-    label: str | None = None
-    weights: str | None = None
-    id: str | None = None
+    label: str | None = option(None, "column to be predicted (default: label)")
+    id: str | None = option(None, "column that identifies each row; predictions have it")
+    weights: str | None = option(None, "column that says how much each row counts")
     labelled: bool = True
-    task: str | None = None
-    drop: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    missing: str = "indicator"
-    missing_label: str = "error"
-    max_categories: int | None = None
-    category_bits: int = 10
-    hash_bits: int | None = None
-    standardise: bool = True
-    layout: str | None = None
-    dtype: str = "float32"
-    delimiter: str = ","
-    quote: str = '"'
-    encoding: str = "utf-8"
-    decimal: str = "."
-    thousands: str = ""
-    na: tuple[str, ...] = ()
-    header: bool | None = None
+    task: str | None = option(
+        None, "whether labels are classes or numbers (default: as they look)", choices=TASKS
+    )
+    drop: tuple[str, ...] = option((), "columns to leave out", **_NAMES)
+    only: tuple[str, ...] = option(
+        (),
+        "columns that are features, or one of lists (default: all others)",
+        flag="--columns",
+        **_NAMES,
+    )
+    missing: str = option(
+        "indicator",
+        "where a field is missing: end with an error, drop the row, put the mean or the median "
+        "there, or (indicator) the median and a feature that says so (default: indicator)",
+        choices=tuple(rule for rule in MISSING_RULES if rule != "constant"),
+    )
+    missing_label: str = option(
+        "error",
+        "where the label is missing: end with an error, or drop the row",
+        choices=("error", "drop"),
+    )
+    na: tuple[str, ...] = option(
+        (), "word that stands for a missing field; may be repeated", joint=""
+    )
+    max_categories: int | None = option(
+        None,
+        "hash a column of more different texts (default: where that takes fewer features)",
+        _up_to(10_000),
+    )
+    category_bits: int = option(
+        10,
+        "hash a column of texts to 2**BITS features (default: 10)",
+        _up_to(MOST_BITS),
+        metavar="BITS",
+    )
+    hash_bits: int | None = option(
+        None,
+        "hash all columns together to 2**BITS sparse features",
+        _up_to(MOST_BITS),
+        metavar="BITS",
+    )
+    standardise: bool = option(
+        True,
+        "whether to subtract its mean from each number, and divide it by its standard deviation "
+        "(default: standardise)",
+        flag="--standardise/--no-standardise",
+    )
+    layout: str | None = option(
+        None, "how to store the features (default: what takes less space)", choices=LAYOUTS
+    )
+    dtype: str = option(
+        "float32",
+        "how features of csv, libsvm and parquet are stored (default: float32)",
+        choices=("float32", "float64"),
+        group="Options",
+    )
+    header: bool | None = option(
+        None,
+        "whether the first line has the names (default: if none of them is a number)",
+        flag="--header/--no-header",
+        group="CSV files",
+    )
+    delimiter: str = option(
+        ",", "between fields (default: a comma; a tab for .tsv)", _SIGN, group="CSV files"
+    )
+    quote: str = option('"', 'around fields (default: ")', _SIGN, group="CSV files")
+    encoding: str = option("utf-8", "of the text (default: utf-8)", group="CSV files")
+    decimal: str = option(".", "decimal sign (default: .)", _one_of(".", ","), group="CSV files")
+    thousands: str = option("", "separator of thousands", _one_of(*THOUSANDS), group="CSV files")
     columns: dict[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checks = {
-            "task": (None, *TASKS),
-            "missing": tuple(rule for rule in MISSING_RULES if rule != "constant"),
-            "missing_label": ("error", "drop"),
-            "layout": (None, *LAYOUTS),
-            "dtype": ("float32", "float64"),
-        }
-        for name, known in checks.items():
-            _one_of(name, getattr(self, name), known)
-        bounds = {"max_categories": 10_000, "category_bits": MOST_BITS, "hash_bits": MOST_BITS}
-        for name, most in bounds.items():
-            if (value := getattr(self, name)) is not None:
-                _between(name, value, most)
-        _one_of("decimal", self.decimal, (".", ","))
-        _one_of("thousands", self.thousands, THOUSANDS)
-        for name in ("delimiter", "quote"):
-            sign = getattr(self, name)
-            if len(sign.encode()) != 1 or sign in "\r\n\0":
-                raise UsageError(f"{name}: expected one ASCII character, found {sign!r}")
+        for row in RECIPE:
+            value = getattr(self, row.field)
+            bound = _one_of(*row.choices) if row.choices else row.bound
+            if bound is not None and not (value is None and row.default is None):
+                expect(bound.holds(value), row.field, bound.text, repr(value))
         signs = (self.decimal, self.thousands)
         # A sign in numbers may be the delimiter, if these are in quotes.
         if self.decimal == self.thousands or self.quote in (self.delimiter, *signs):
@@ -134,11 +187,16 @@ class Recipe:
             raise UsageError("a label or a task, and no labels, contradict each other")
         if self.drop and self.only:
             raise UsageError("drop and only contradict each other: name the columns once")
+        if self.columns:
+            # What they name is slow to load.
+            from mapreduce.data.recipes.kinds import DATE_FORMATS, KINDS
         for name, rule in self.columns.items():
             place = f"column {name}"
-            _one_of(f"{place}: kind", rule.kind, (None, *KINDS, "drop"))
-            _one_of(f"{place}: missing", rule.missing, (None, *MISSING_RULES))
-            _one_of(f"{place}: format", rule.format, (None, *DATE_FORMATS))
+            known = {"kind": (*KINDS, "drop"), "missing": MISSING_RULES, "format": DATE_FORMATS}
+            for each, values in known.items():
+                if (value := getattr(rule, each)) is not None:
+                    bound = _one_of(*values)
+                    expect(bound.holds(value), f"{place}: {each}", bound.text, repr(value))
             if (rule.missing == "constant") != (rule.constant is not None):
                 raise UsageError(f'{place}: missing = "constant" and constant need each other')
 
@@ -169,6 +227,35 @@ class Recipe:
             raise UsageError(str(error)) from error
 
 
+@dataclass(frozen=True)
+class Lists:
+    """Columns of a kind, which a user names beside a recipe."""
+
+    number: tuple[str, ...] = option(
+        (), "columns of numbers, even with signs of money or spaces in them", **_NAMES
+    )
+    category: tuple[str, ...] = option(
+        (), "columns of names, even if they look like numbers or ids", **_NAMES
+    )
+    text: tuple[str, ...] = option((), "columns of texts, whose words are hashed", **_NAMES)
+    date_format: tuple[str, ...] = option(
+        (),
+        "NAME=FORMAT of a column of dates, such as day=DD/MM/YYYY; may be repeated",
+        joint="",
+        metavar="NAME=FORMAT",
+    )
+
+
+#: The heading of options of tables.
+_TABLES = "Tables (csv, parquet)"
+
+#: The options of recipes, and those of lists beside them.
+RECIPE, LISTS = table(Recipe, _TABLES), table(Lists, _TABLES)
+
+#: Kinds of which a recipe may list the columns.
+_LISTS = ("number", "category", "text")
+
+
 def load(path: AnyPath) -> Recipe:
     """The recipe in a TOML file."""
     with storage_errors("read", path):
@@ -180,14 +267,3 @@ def load(path: AnyPath) -> Recipe:
         return Recipe.parse(tomllib.loads(content.decode()))
     except (ValueError, UsageError) as error:
         raise DataError(f"{path}: {error}") from error
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        shown = ", ".join(str(one) for one in known if one is not None)
-        raise UsageError(f"{name}: expected one of {shown}, found {value!r}")
-
-
-def _between(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UsageError(f"{name}: expected 1 to {most:,}, found {value}")

@@ -1,4 +1,4 @@
-"""How ranks reach each other: on one machine, by a name node, or by a folder that machines share."""
+"""How ranks reach each other: on one machine, by a name node, or by a disk that machines share."""
 
 import os
 import signal
