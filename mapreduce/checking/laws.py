@@ -152,9 +152,9 @@ VARIED = [
         "It gives the same output without its combiner, and however often that runs.",
         "A combiner runs when a buffer is full, and again when buffers are merged. A task with few "
         "records may not run it at all. So its output must be able to replace its input.",
-        "A combiner may get any part of a key's values, and its output must replace that part. Sums, "
-        "counts and maxima can be combined again, means cannot: send (sum, count), and divide in "
-        "the reducer.",
+        "A combiner may get any part of a key's values, and its output must replace that part. "
+        "Sums, counts and maxima can be combined again, means cannot: send (sum, count), and "
+        "divide in the reducer.",
         [
             ("a combiner that runs once", replace(REFERENCE, passes=1)),
             ("a combiner that runs on 3 parts", replace(REFERENCE, passes=1, spills=3)),
