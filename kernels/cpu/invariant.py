@@ -88,8 +88,8 @@ class Invariant:
     def _in_panels(self, weight: Array) -> Array:
         """The weights as the tiles read them."""
         # Others may begin where some that are kept do, and have their shape, as transposed ones.
-        is_kept = weight.flags.c_contiguous and _address(weight) in self._held
-        key = _address(weight), weight.shape
+        key = address, _ = _address(weight), weight.shape
+        is_kept = address in self._held and weight.flags.c_contiguous
         found = self._kept.get(key) if is_kept else None
         if found is None:
             columns = whole(weight.shape[1], lanes(weight.itemsize))

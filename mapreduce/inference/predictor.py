@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -57,11 +57,9 @@ class Predictor:
         #: Shapes of rows that were found to fit.
         self.fits: set[tuple[int, ...]] = set()
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
+    def errors(self) -> contextlib.AbstractContextManager[None]:
         """Errors of the device."""
-        with device_errors(self.estimator.device):
-            yield
+        return device_errors(self.estimator.device)
 
     def predict(self, batch: Batch, layer: str = "") -> dict[str, Array]:
         """What the model says of some rows, and their labels if they have any.

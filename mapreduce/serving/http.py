@@ -3,17 +3,19 @@
 import asyncio
 import hmac
 import json
+import random
 import re
-import secrets
 import sys
 import time
 import traceback
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import httptools
 
 from mapreduce.errors import GradreduceError
 from mapreduce.serving import page, protocol, tables
@@ -28,85 +30,51 @@ MOST_JSON = 1 << 20
 MOST_BODY, MOST_HELD = 64 << 20, 256 << 20
 #: Bytes that are parsed beside the event loop.
 _LARGE = 1 << 18
-#: Bytes that are read of a body which is refused, so that its client sees why.
-_MOST_UNREAD = 1 << 20
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.I)
 _ID = re.compile(rb"[!-~]{1,128}")
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
 _FILES = {kind.encode(): kind for kind in (tables.CSV, tables.ARROW)}
 
 Header = tuple[bytes, bytes]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
-@dataclass(frozen=True)
-class Reply:
+class Request:
+    """A request: its line and its header, and what has come of its body."""
+
+    __slots__ = (
+        "advice", "began", "error", "head", "header_size", "headers", "held", "id", "is_headed",
+        "is_last", "kind", "method", "model", "most", "parts", "size", "unread", "url", "what",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.url, self.headers, self.header_size = b"", dict[bytes, bytes](), 0
+        self.is_headed = self.is_last = False
+        #: What has come of the body; what counts in all that a worker holds; what is dropped.
+        self.parts, self.size, self.held, self.unread = list[bytes](), 0, 0, 0
+        self.error: Exception | None = None
+        #: The model that the path names, and what the path asks of it, or of the service.
+        self.model: ServedModel | None = None
+        self.what = ""
+        # Set once the header has come.
+        self.method: str
+        self.began: float
+        self.id: bytes
+        self.kind: bytes
+        self.head: int | None
+        #: The most bytes of the body, and what to do about more.
+        self.most: int
+        self.advice: str
+
+
+class Reply(NamedTuple):
     """An answer: its body, the type of that, and other headers; and what is counted of it."""
 
     body: bytes
-    kind: str = "application/json"
+    kind: bytes = b"application/json"
     headers: tuple[Header, ...] = ()
     status: int = 200
     rows: int = 0
     is_warned: bool = False
-
-
-class _Body:
-    """The body of a request, which counts in what a worker holds until its answer."""
-
-    def __init__(self, application: "Application", headers: dict[bytes, bytes], receive: Receive):
-        self._application, self._headers, self._receive = application, headers, receive
-        self.held, self.is_read = 0, False
-
-    async def read(self, most: int, advice: str = "") -> bytes:
-        """All of it, unpacked. Raises Refused (it is too large, or cut)."""
-        length = self._headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > most:
-            raise _too_large(most, advice)
-        parts = []
-        while not self.is_read:
-            parts.append(part := await self._next())
-            self._hold(len(part))
-            if self.held > most:
-                raise _too_large(most, advice)
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        coding = self._headers.get(b"content-encoding", b"identity").lower().strip()
-        if coding == b"identity":
-            return body
-        bits = {b"gzip": 31, b"deflate": 15}.get(coding)
-        if bits is None:
-            name = coding.decode("latin-1")
-            raise Refused(415, f"content-encoding: expected gzip or deflate, found {name!r:.40}")
-        self._hold(most)
-        work = partial(_unpacked, body, bits, most)
-        found: bytes | None = await self._application.beside(most, work)
-        if found is None:
-            raise _too_large(most, advice)
-        return found
-
-    def _hold(self, size: int) -> None:
-        self._application.hold(size)
-        self.held += size
-
-    async def _next(self) -> bytes:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self.is_read = True
-            raise asyncio.CancelledError
-        self.is_read = not message.get("more_body", False)
-        part: bytes = message.get("body", b"")
-        return part
-
-    async def drop(self) -> None:
-        """Read some more of a body that is refused, else its client may not see why."""
-        size = 0
-        while not self.is_read and size <= _MOST_UNREAD:
-            size += len(await self._next())
-
-
-def _too_large(most: int, advice: str) -> Refused:
-    return Refused(413, f"the body: expected at most {most:,} bytes{advice}")
 
 
 def _unpacked(body: bytes, bits: int, most: int) -> bytes | None:
@@ -124,7 +92,7 @@ def _unpacked(body: bytes, bits: int, most: int) -> bytes | None:
 
 
 class Application:
-    """Answers the requests of one worker; an application of ASGI.
+    """Answers the requests of one worker, in whose event loop it is made.
 
     ``token``: What requests are to have, or None. ``is_local``: Whether only names of this machine
     are answered. ``log``: Receives a line for each answer, if it is not None. ``version``: Of the
@@ -144,78 +112,42 @@ class Application:
         self.models = {model.name: model for model in models}
         self.metrics, self._token, self._is_local, self._log = metrics, token, is_local, log
         self.is_ready, self._held, self._version = True, 0, version
-        self._turns: Turns | None = None
+        self._loop = asyncio.get_running_loop()
+        self._turns = Turns(self._loop)
+        self._threads = ThreadPoolExecutor(2, "gradreduce-bodies")
+        self._place = lru_cache(maxsize=256)(self._find_place)
 
-    @property
-    def turns(self) -> Turns:
-        """The turns of this worker's loop."""
-        if self._turns is None:
-            self._loop = asyncio.get_running_loop()
-            self._turns = Turns(self._loop)
-            self._threads = ThreadPoolExecutor(2, "gradreduce-bodies")
-        return self._turns
+    # Before an answer
 
-    def hold(self, size: int) -> None:
-        """Hold so many more bytes, or fewer. Raises Refused (a worker holds too many)."""
-        self._held += size
-        if size > 0 and self._held > MOST_HELD:
-            self._held -= size
-            raise Refused(503, "too many large bodies at once. Ask again", (b"retry-after", b"1"))
-
-    async def beside(self, size: int, work: Callable[[], Any]) -> Any:
-        """What ``work`` gives; if it takes long by its size, in another thread."""
-        if size <= _LARGE:
-            return work()
-        return await self._loop.run_in_executor(self._threads, work)
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
-        turns = self.turns
-        headers = dict(scope["headers"])
-        body = _Body(self, headers, receive)
-        model, path = None, ""
-        asked = headers.get(b"x-request-id", b"")
-        id = asked if _ID.fullmatch(asked) else secrets.token_hex(8).encode()
+    def admit(self, request: Request, error: str) -> None:
+        """Find what is asked, once the header has come; ``error``: what is wrong with that."""
+        headers = request.headers
+        request.began = time.perf_counter()
+        id = headers.get(b"x-request-id")
+        is_own = id is None or not _ID.fullmatch(id)
+        request.id = b"%016x" % random.getrandbits(64) if is_own or id is None else id
         try:
-            try:
-                self._admit(scope, headers)
-                model, path = self._place(scope)
-                reply = await self._reply(model, path, scope["method"], headers, body)
-            except Exception as error:
-                reply = _error(error)
-                await body.drop()
-        except asyncio.CancelledError:
-            # The client is gone.
-            return
-        finally:
-            self.hold(-body.held)
-        more = [(b"content-type", reply.kind.encode()), (b"x-request-id", id), *reply.headers]
-        more.append((b"content-length", b"%d" % len(reply.body)))
-        if not body.is_read and headers.keys() & {b"content-length", b"transfer-encoding"}:
-            more.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": reply.status, "headers": more})
-        await send({"type": "http.response.body", "body": reply.body})
-        seconds = time.perf_counter() - started
-        if model is not None and path == "model/infer":
-            self.metrics.count(model.name, reply.status, seconds, reply.rows, reply.is_warned)
-        self.metrics.wait(turns.waiting_rows)
-        if self._log is not None:
-            shown = scope["raw_path"].decode("latin-1")
-            self._log(
-                f"{id.decode()} {scope['method']} {shown} {reply.status} rows={reply.rows} "
-                f"bytes={len(reply.body)} ms={1000 * seconds:.1f}"
-            )
+            if error:
+                raise Refused(431, error)
+            self._check_client(request)
+            self._bound(request)
+            length = headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > request.most:
+                raise _too_large(request)
+        except Exception as found:
+            request.error = found
 
-    def _admit(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    def _check_client(self, request: Request) -> None:
         """Refuse who may not ask."""
+        headers = request.headers
         if self._is_local and not _LOCAL.fullmatch(headers.get(b"host", b"")):
             raise Refused(
                 403,
                 "host: expected localhost or 127.0.0.1, since only this machine is served. "
                 "Another name needs 'gradreduce serve --host'",
             )
-        path = scope["path"]
-        if self._token is None or path.startswith("/v2/health/") or path.rstrip("/") in page.FILES:
+        is_open = request.url.startswith(b"/v2/health/")
+        if self._token is None or is_open or _path(request.url).rstrip("/") in page.FILES:
             return
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
@@ -225,9 +157,9 @@ class Application:
                 (b"www-authenticate", b"Bearer"),
             )
 
-    def _place(self, scope: dict[str, Any]) -> tuple[ServedModel | None, str]:
+    def _find_place(self, url: bytes) -> tuple[ServedModel | None, str]:
         """The model that a path names, and what the path asks of it, or of the service."""
-        path = scope["path"].rstrip("/")
+        path = unquote(_path(url)).rstrip("/")
         parts = path.split("/")[1:]
         if parts[:2] != ["v2", "models"] or len(parts) < 3:
             return None, path
@@ -245,29 +177,127 @@ class Application:
             others = others[2:]
         return model, "/".join(["model", *others])
 
-    async def _reply(
-        self,
-        model: ServedModel | None,
-        path: str,
-        method: str,
-        headers: dict[bytes, bytes],
-        body: _Body,
-    ) -> Reply:
-        wanted = "POST" if path in ("model/infer", "/v2/repository/index") else "GET"
-        if path in _PATHS and method != wanted and (method, wanted) != ("HEAD", "GET"):
+    def _bound(self, request: Request) -> None:
+        """Find what the path asks, and how long the body may be."""
+        request.model, request.what = model, what = self._place(request.url)
+        if what not in _PATHS:
+            raise Refused(404, f"nothing is here: expected one of {', '.join(_PATHS.values())}")
+        wanted = "POST" if what in ("model/infer", "/v2/repository/index") else "GET"
+        if request.method != wanted and (request.method, wanted) != ("HEAD", "GET"):
             raise Refused(
-                405, f"expected {wanted}, found {method:.20}", (b"allow", wanted.encode())
+                405, f"expected {wanted}, found {request.method:.20}", (b"allow", wanted.encode())
             )
+        request.kind, request.head = _kind(request.headers), None
+        request.most, request.advice = MOST_BODY, ". Send parts"
+        head = request.headers.get(b"inference-header-content-length")
+        if request.kind in _FILES and model is not None:
+            if model.recipe is None:
+                raise Refused(
+                    415,
+                    f"{request.kind.decode()}: expected a tensor, since the model was not trained "
+                    f"on a table",
+                )
+        elif head is None:
+            request.most = MOST_JSON
+            request.advice = ". Send the numbers in binary: 'Inference-Header-Content-Length'"
+        elif not head.isdigit() or int(head) > MOST_JSON:
+            raise Refused(
+                400,
+                f"inference-header-content-length: expected 0 to {MOST_JSON}, found "
+                f"{head.decode('latin-1')!r:.40}",
+            )
+        else:
+            request.head = int(head)
+
+    def take(self, request: Request, part: bytes) -> None:
+        """Take a part of the body; what is too much is refused, and what is refused is dropped."""
+        size = len(part)
+        request.size += size
+        if request.error is not None:
+            request.unread += size
+            return
+        try:
+            if request.size > request.most:
+                raise _too_large(request)
+            self._hold(request, size)
+            request.parts.append(part)
+        except Refused as error:
+            request.error = error
+            self.release(request)
+
+    def _hold(self, request: Request, size: int) -> None:
+        """Hold so many more bytes. Raises Refused (a worker holds too many)."""
+        if self._held + size > MOST_HELD:
+            raise Refused(503, "too many large bodies at once. Ask again", (b"retry-after", b"1"))
+        self._held += size
+        request.held += size
+
+    def release(self, request: Request) -> None:
+        """Hold nothing of a request any more."""
+        self._held -= request.held
+        request.held = 0
+        request.parts.clear()
+
+    # The answer
+
+    async def reply(self, request: Request) -> Reply:
+        """The answer to a request, which may be an error."""
+        try:
+            if request.error is not None:
+                raise request.error
+            if request.what == "model/infer":
+                return await self._infer(request)
+            await self._body(request)
+            return self._tell(request)
+        except Exception as error:
+            return _error(error)
+
+    def count(self, request: Request, reply: Reply) -> None:
+        """Count an answer that was sent, and write of it in the log."""
+        self.release(request)
+        seconds, model = time.perf_counter() - request.began, request.model
+        if model is not None and request.what == "model/infer":
+            self.metrics.count(model.name, reply.status, seconds, reply.rows, reply.is_warned)
+        self.metrics.wait(self._turns.waiting_rows)
+        if self._log is not None:
+            self._log(
+                f"{request.id.decode()} {request.method} {_path(request.url)} {reply.status} "
+                f"rows={reply.rows} bytes={len(reply.body)} ms={1000 * seconds:.1f}"
+            )
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, unpacked. Raises Refused (it is too large, or damaged)."""
+        parts = request.parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        coding = request.headers.get(b"content-encoding", b"identity").lower().strip()
+        if coding == b"identity":
+            return body
+        bits = {b"gzip": 31, b"deflate": 15}.get(coding)
+        if bits is None:
+            name = coding.decode("latin-1")
+            raise Refused(415, f"content-encoding: expected gzip or deflate, found {name!r:.40}")
+        self._hold(request, request.most)
+        found: bytes | None = await self._beside(
+            request.most, partial(_unpacked, body, bits, request.most)
+        )
+        if found is None:
+            raise _too_large(request)
+        return found
+
+    async def _beside(self, size: int, work: Callable[[], Any]) -> Any:
+        """What ``work`` gives; if it takes long by its size, in another thread."""
+        if size <= _LARGE:
+            return work()
+        return await self._loop.run_in_executor(self._threads, work)
+
+    def _tell(self, request: Request) -> Reply:
+        """What a path tells that asks for no prediction."""
         content: Any
-        match path:
-            case "model/infer":
-                assert model is not None, "the path names it"
-                return await self._infer(model, headers, body)
-            case "model":
-                assert model is not None, "the path names it"
+        model = request.model
+        match request.what:
+            case "model" if model is not None:
                 content = protocol.metadata(model)
-            case "model/ready":
-                assert model is not None, "the path names it"
+            case "model/ready" if model is not None:
                 content = {"name": model.name, "ready": self._check_ready()}
             case "/v2":
                 content = {
@@ -280,18 +310,15 @@ class Application:
             case "/v2/health/ready":
                 content = {"ready": self._check_ready()}
             case "/v2/repository/index":
-                await body.read(MOST_JSON)
                 content = [
                     {"name": name, "version": one.version, "state": "READY", "reason": ""}
                     for name, one in self.models.items()
                 ]
-            case "/metrics":
-                text = self.metrics.text([*self.models.values()])
-                return Reply(text.encode(), "text/plain; version=0.0.4")
-            case _ if path in page.FILES:
+            case path if path in page.FILES:
                 return Reply(*page.FILES[path], page.HEADERS)
             case _:
-                raise Refused(404, f"nothing is here: expected one of {', '.join(_PATHS.values())}")
+                text = self.metrics.text([*self.models.values()])
+                return Reply(text.encode(), b"text/plain; version=0.0.4")
         return Reply(protocol.dumps(content))
 
     def _check_ready(self) -> bool:
@@ -299,64 +326,80 @@ class Application:
             raise Refused(503, "the service ends", (b"retry-after", b"1"))
         return True
 
-    async def _infer(self, model: ServedModel, headers: dict[bytes, bytes], body: _Body) -> Reply:
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind in _FILES:
-            return await self._infer_file(model, _FILES[kind], headers, body)
-        head, most = headers.get(b"inference-header-content-length"), MOST_JSON
-        advice = ". Send the numbers in binary: 'Inference-Header-Content-Length'"
-        if head is not None:
-            most, advice = MOST_BODY, ". Send parts"
-            if not head.isdigit() or int(head) > MOST_JSON:
-                raise Refused(
-                    400,
-                    f"inference-header-content-length: expected 0 to {MOST_JSON}, found "
-                    f"{head.decode('latin-1')!r:.40}",
-                )
-        content = await body.read(most, advice)
-        if head is not None and int(head) > len(content):
+    async def _infer(self, request: Request) -> Reply:
+        model, body = request.model, await self._body(request)
+        assert model is not None, "the path names it"
+        if request.kind in _FILES:
+            return await self._infer_file(model, request, body)
+        head = request.head
+        if head is not None and head > len(body):
             raise Refused(
                 400,
-                f"inference-header-content-length: expected at most the {len(content)} bytes of "
-                f"the body, found {int(head)}",
+                f"inference-header-content-length: expected at most the {len(body)} bytes of the "
+                f"body, found {head}",
             )
-        size = len(content) if head is not None else 0
-        asked = await self.beside(
-            size, partial(protocol.asked, model, content, None if head is None else int(head))
-        )
+        if head is None or len(body) <= _LARGE:
+            asked = protocol.asked(model, body, head)
+        else:
+            asked = await self._beside(len(body), partial(protocol.asked, model, body, head))
         values, notes = await self._compute(model, asked.rows)
         found = protocol.answer(model, asked, values, notes)
         reply = Reply(found.body, rows=len(asked.rows), is_warned=bool(notes))
         if found.head is None:
             return reply
-        about = ((b"inference-header-content-length", b"%d" % found.head),)
-        return replace(reply, kind="application/octet-stream", headers=about)
+        headers = ((b"inference-header-content-length", b"%d" % found.head),)
+        return reply._replace(kind=b"application/octet-stream", headers=headers)
 
     async def _compute(self, model: ServedModel, rows: Any) -> Computed:
         if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:
             make = partial(tables.features_of, model, rows.table)
-            features, notes = await self.beside(_LARGE + 1, make)
-            return (await self.turns.submit(model, features))[0], notes
-        return await self.turns.submit(model, rows)
+            features, notes = await self._beside(_LARGE + 1, make)
+            return (await self._turns.submit(model, features))[0], notes
+        return await self._turns.submit(model, rows)
 
-    async def _infer_file(
-        self, model: ServedModel, kind: str, headers: dict[bytes, bytes], body: _Body
-    ) -> Reply:
+    async def _infer_file(self, model: ServedModel, request: Request, body: bytes) -> Reply:
         """A table in, and the table of ``gradreduce predict`` out."""
-        content = await body.read(MOST_BODY, ". Send parts")
-        if model.recipe is None:
-            raise Refused(
-                415, f"{kind}: expected a tensor, since the model was not trained on a table"
-            )
-        to = headers.get(b"accept", b"").partition(b";")[0].strip().lower()
-        out = _FILES.get(to, kind)
-        predictor: Any = InTurns(model, self.turns, self._loop)
-        work = partial(tables.answer_file, predictor, model, content, kind, out)
-        found, notes, rows = await self.beside(_LARGE + 1, work)
+        kind, to = request.kind, _bare(request.headers.get(b"accept", b""))
+        out = to if to in _FILES else kind
+        predictor: Any = InTurns(model, self._turns, self._loop)
+        work = partial(tables.answer_file, predictor, model, body, _FILES[kind], _FILES[out])
+        found, notes, rows = await self._beside(_LARGE + 1, work)
         about = [(b"gradreduce-model-sha256", model.sha256.encode())]
         if notes:
             about.append((b"gradreduce-warnings", _ascii(notes)))
         return Reply(found, out, tuple(about), rows=rows, is_warned=bool(notes))
+
+
+def _too_large(request: Request) -> Refused:
+    return Refused(413, f"the body: expected at most {request.most:,} bytes{request.advice}")
+
+
+def _path(url: bytes) -> str:
+    """The path of a URL, which may name the host, too."""
+    if url.startswith(b"/"):
+        path = url.partition(b"?")[0]
+    else:
+        try:
+            path = httptools.parse_url(url).path or b"/"
+        except httptools.HttpParserInvalidURLError:
+            path = url
+    return path.decode("latin-1")
+
+
+def _kind(headers: dict[bytes, bytes]) -> bytes:
+    """The type of a body. Raises Refused (its text is not in UTF-8)."""
+    text = headers.get(b"content-type", b"")
+    for parameter in text.split(b";")[1:]:
+        name, _, charset = parameter.strip().lower().partition(b"=")
+        if name == b"charset" and charset.strip(b'"') not in (b"utf-8", b"utf8", b"us-ascii"):
+            shown = charset.decode("latin-1")
+            raise Refused(415, f"content-type: expected charset=utf-8, found {shown!r:.40}")
+    return _bare(text)
+
+
+def _bare(kind: bytes) -> bytes:
+    """A type without parameters."""
+    return kind.partition(b";")[0].strip().lower()
 
 
 #: The paths that there are, and how an error shows them.

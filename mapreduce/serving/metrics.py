@@ -21,15 +21,15 @@ _WAITING = 0
 
 
 class Metrics:
-    """Counts of the models of some names, by ``rows`` workers."""
+    """Counts of the models of some names, by ``rows`` workers, which is an even number."""
 
     def __init__(self, names: Sequence[str], rows: int) -> None:
         self.names = {name: place for place, name in enumerate(names)}
         width = 3 + len(_CODES) + len(_BOUNDS) + 1
         shape = rows, len(names), width
-        memory = mmap.mmap(-1, 8 * rows * (len(names) * width + 1))
+        memory = mmap.mmap(-1, 8 * rows * (len(names) * width + 2))
         flat = np.frombuffer(memory, np.float64)
-        self._all, self._waiting = flat[rows:].reshape(shape), flat[:rows]
+        self._all, self._waiting = flat[2 * rows :].reshape(shape), flat[:rows]
         self._numbers, self._rows, self._width = memoryview(memory).cast("d"), rows, width
         self._row = 0
 
@@ -37,11 +37,12 @@ class Metrics:
         """Count in a row of the memory, in which no other process counts."""
         self._row = row
         self.wait(0)
+        self.connect(0)
 
     def count(self, name: str, status: int, seconds: float, rows: int, warnings: int) -> None:
         """Count an answer."""
         place = self._row * len(self.names) + self.names[name]
-        own, start = self._numbers, self._rows + place * self._width
+        own, start = self._numbers, 2 * self._rows + place * self._width
         own[start + _ROWS] += rows
         own[start + _UNKNOWN] += warnings
         own[start + _SECONDS] += seconds
@@ -51,6 +52,17 @@ class Metrics:
     def wait(self, rows: int) -> None:
         """Say how many rows wait now."""
         self._numbers[self._row] = rows
+
+    def connect(self, connections: int) -> None:
+        """Say how many connections are open now."""
+        self._numbers[self._rows + self._row] = connections
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether another worker of the same generation, half of the rows, has less connections."""
+        half = self._rows // 2
+        first = self._rows + self._row // half * half
+        return self._numbers[self._rows + self._row] > min(self._numbers[first : first + half])
 
     def text(self, models: Sequence[ServedModel]) -> str:
         """The counts of all workers, in the text format of Prometheus."""

@@ -119,10 +119,11 @@ class ServedModel:
         ``first``: Rows of the request that come before. Raises Refused, DataError.
         """
         batch, notes = rows.batch(self)
-        parts = []
-        for start in range(0, batch.rows, SLICE_ROWS):
+        parts, count = [], batch.rows
+        for start in range(0, count, SLICE_ROWS):
+            part = batch if count <= SLICE_ROWS else batch[start : start + SLICE_ROWS]
             try:
-                parts.append(self._predict(batch[start : start + SLICE_ROWS]))
+                parts.append(self._predict(part))
             except BadRowError as error:
                 raise Refused(400, f"row {first + start + error.row + 1}: {error}") from error
         return parts[0] if len(parts) == 1 else np.concatenate(parts), notes

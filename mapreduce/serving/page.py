@@ -12,10 +12,10 @@ def _content(*names: str) -> bytes:
 
 #: Content and type of each file, by its path without a slash at the end.
 FILES = {
-    "": (_content("serving/page.html"), "text/html; charset=utf-8"),
-    "/page.js": (_content("serving/page.js"), "text/javascript; charset=utf-8"),
+    "": (_content("serving/page.html"), b"text/html; charset=utf-8"),
+    "/page.js": (_content("serving/page.js"), b"text/javascript; charset=utf-8"),
     # Colours, cards and tables are those of a report.
-    "/page.css": (_content("report/page.css", "serving/page.css"), "text/css; charset=utf-8"),
+    "/page.css": (_content("report/page.css", "serving/page.css"), b"text/css; charset=utf-8"),
 }
 _POLICY = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _POLICY += b"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

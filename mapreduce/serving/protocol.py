@@ -5,6 +5,7 @@ in binary.
 """
 
 import math
+from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -234,7 +235,15 @@ def _texts(content: bytes, count: int, where: str) -> list[str]:
     return found
 
 
-_TYPES: dict[str, set[type]] = {"BOOL": {bool}, "BYTES": {str}}
+_NONE = type(None)
+#: Types of the elements of a tensor in JSON, by the first letter of its own; null for missing.
+_TYPES: dict[str, set[type]] = {
+    "U": {int, _NONE},
+    "I": {int, _NONE},
+    "F": {int, float, _NONE},
+    "BOOL": {bool, _NONE},
+    "BYTES": {str, _NONE},
+}
 
 
 def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
@@ -249,21 +258,29 @@ def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
             data = [value for row in data for value in row]
     if len(data) != math.prod(shape):
         refuse(where, f"{math.prod(shape)} elements for the shape {shape}", len(data))
-    types = {*map(type, data)}
-    own: set[type] = _TYPES.get(kind, {int, float} if kind.startswith("FP") else {int})
-    if not types <= own | {type(None)}:
-        odd = next(value for value in data if type(value) not in own | {type(None)})
+    types, own = {*map(type, data)}, _TYPES.get(kind) or _TYPES[kind[0]]
+    if not types <= own:
+        odd = next(value for value in data if type(value) not in own)
         refuse(where, f"elements that are {kind}", odd)
-    if type(None) in types or kind == "BYTES":
+    if kind == "BYTES" or _NONE in types:
         return data
-    found = np.array(data)
-    if kind[0] in "UI":
+    if kind in ("BOOL", "FP16"):
+        return _cast(np.array(data), DTYPES[kind])
+    try:
+        # NumPy takes twice as long, and longer for numbers that become infinite.
+        return np.frombuffer(array(DTYPES[kind].char, data), DTYPES[kind])
+    except OverflowError:
         ends = np.iinfo(DTYPES[kind])
-        if max(data) > ends.max or min(data) < ends.min:
-            odd = next(value for value in data if not ends.min <= value <= ends.max)
-            refuse(where, f"{ends.min} to {ends.max}, as {kind} has them", odd)
+        odd = next(value for value in data if not ends.min <= value <= ends.max)
+        refuse(where, f"{ends.min} to {ends.max}, as {kind} has them", odd)
+
+
+def _cast(values: Array, dtype: Any) -> Array:
+    """Numbers of another type, of which some may be infinite then."""
+    if values.dtype == dtype:
+        return values
     with np.errstate(over="ignore"):
-        return found.astype(DTYPES[kind])
+        return values.astype(dtype)
 
 
 def _rows_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Rows:
@@ -294,7 +311,7 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
         refuse(f"{where}, shape", " or ".join(shapes).replace("'", ""), shape)
     if isinstance(values, list) or kind == "BOOL":
         refuse(f"{where}, data", "numbers", kind if kind in ("BYTES", "BOOL") else None)
-    array: Array = values.reshape(shape[0], data.features)
+    stored: Array = values.reshape(shape[0], data.features)
     if kind == "UINT8":
         if model.scale is None:
             refuse(
@@ -303,13 +320,12 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
                 "they stored as UINT8 is not known, or they were standardised",
                 kind,
             )
-        return Features(array, model.scale)
-    with np.errstate(over="ignore"):
-        features = np.ascontiguousarray(array, model.fitted.dtype)
+        return Features(stored, model.scale)
+    features = np.ascontiguousarray(_cast(stored, model.fitted.dtype))
     if not np.isfinite(features).all():
         row, column = map(int, np.argwhere(~np.isfinite(features))[0])
         place = f"{where}, row {row + 1}, feature {column + 1}"
-        refuse(place, f"a finite number of {model.fitted.dtype}", float(array[row, column]))
+        refuse(place, f"a finite number of {model.fitted.dtype}", float(stored[row, column]))
     return Features(features)
 
 
@@ -329,8 +345,6 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
             blobs.append(_packed(found[name], kind))
             output["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            if kind.startswith("FP") and not np.isfinite(found[name]).all():
-                raise Refused(500, f"output {name}: a number is not finite, which JSON cannot say")
             output["data"] = found[name] if isinstance(found[name], list) else found[name].ravel()
         outputs.append(output)
     about: dict[str, Any] = {"model_sha256": model.sha256}
@@ -343,6 +357,11 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
     }
     content |= {"outputs": outputs} | ({} if asked.id is None else {"id": asked.id})
     head = dumps(content)
+    if b"null" in head:
+        for name, is_binary in asked.outputs.items():
+            numbers = found[name]
+            if not (is_binary or isinstance(numbers, list) or np.isfinite(numbers).all()):
+                raise Refused(500, f"output {name}: a number is not finite, which JSON cannot say")
     return Answer(b"".join([head, *blobs]), len(head) if blobs else None)
 
 

@@ -152,7 +152,7 @@ def of_objects(model: ServedModel, rows: Any) -> TableRows:
     if model.recipe is None:
         refuse("rows", 'a tensor, "inputs", since the model was not trained on a table')
     if type(rows) is not list or not all(type(row) is dict for row in rows):
-        refuse("rows", "a list of objects")
+        refuse("rows", "a list of objects", rows)
     check_count(len(rows))
     names = rows[0].keys()
     for number, row in enumerate(rows, 1):

@@ -6,6 +6,8 @@ is computed at once. Beside others a long one goes on by some rows a turn.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -23,29 +25,57 @@ MOST_WAITING = 1 << 18
 Computed = tuple[Array, list[str]]
 
 
-class _Waiting:
-    """A request that waits for the rest of its rows."""
+class Waiting:
+    """A request that waits for the rest of its rows.
 
-    def __init__(self, model: ServedModel, rows: Any, future: "asyncio.Future[Computed]") -> None:
-        self.model, self.rows, self.future = model, rows, future
+    Who awaits it goes on in the turn that computes the last of them: a future of asyncio's would
+    have the loop turn once more. :class:`mapreduce.serving.connections.Connection` knows how.
+    """
+
+    def __init__(self, model: ServedModel, rows: Any) -> None:
+        self.model, self.rows = model, rows
+        self.size, self.can_be_cut = len(rows), rows.can_be_cut
         kind = rows.kind if model.is_batch_invariant else None
         #: Requests of the same key are computed together.
         self.key = self if kind is None else (model, type(rows), kind)
         self.start, self.stop, self.parts = 0, 0, list[Array]()
         self.notes: list[str] = []
+        self.error: Exception | None = None
+        self.is_cancelled = False
+
+    def add_done_callback(self, call: "Callable[[Waiting], object]") -> None:
+        """Have something called when there is an answer; it is called once."""
+        self.tell = call
+
+    def cancel(self) -> None:
+        """Wait no longer."""
+        self.is_cancelled = True
+
+    def __await__(self) -> "Generator[Waiting, None, Computed]":
+        yield self
+        return self.result()
+
+    def result(self) -> Computed:
+        """What was computed: see :meth:`ServedModel.compute`, whose errors it raises."""
+        if self.error is not None:
+            raise self.error
+        parts = self.parts
+        return parts[0] if len(parts) == 1 else np.concatenate(parts), self.notes
 
     def cut(self, most: int) -> int:
         """Take the next rows, at most so many if they can be cut; returns how many."""
-        can_be_cut = self.rows.can_be_cut and self.model.is_batch_invariant
-        # Where the batch matters, it is that of gradreduce predict.
-        most = most if can_be_cut else SLICE_ROWS if self.rows.can_be_cut else len(self.rows)
-        self.stop = min(self.start + most, len(self.rows))
+        if not self.can_be_cut:
+            most = self.size
+        elif not self.model.is_batch_invariant:
+            # Where the batch matters, it is that of gradreduce predict.
+            most = SLICE_ROWS
+        self.stop = min(self.start + most, self.size)
         return self.stop - self.start
 
     @property
     def next(self) -> Any:
         """The rows that are computed now."""
-        is_whole = self.stop - self.start == len(self.rows)
+        is_whole = self.stop - self.start == self.size
         return self.rows if is_whole else self.rows.part(self.start, self.stop)
 
     def add(self, values: Array, notes: list[str]) -> None:
@@ -53,47 +83,38 @@ class _Waiting:
         self.parts.append(values)
         self.notes += notes
         self.start = self.stop
-        if self.is_done and not self.future.done():
-            parts = self.parts
-            self.future.set_result(
-                (parts[0] if len(parts) == 1 else np.concatenate(parts), self.notes)
-            )
 
     def fail(self, error: Exception) -> None:
         """There is no answer; none of the rows waits any more."""
-        self.start = len(self.rows)
-        if not self.future.done():
-            self.future.set_exception(error)
+        self.start, self.error = self.size, error
 
     @property
     def is_done(self) -> bool:
         """Whether none of the rows waits."""
-        return self.start == len(self.rows)
+        return self.start == self.size
 
 
 class Turns:
     """Requests that wait, in the order in which they came."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._queue, self._is_due = loop, deque[_Waiting](), False
+        self._loop, self._queue, self._is_due = loop, deque[Waiting](), False
+        #: How many rows wait.
+        self.waiting_rows = 0
 
-    @property
-    def waiting_rows(self) -> int:
-        """How many rows wait."""
-        return sum(len(one.rows) - one.start for one in self._queue)
-
-    def submit(self, model: ServedModel, rows: Rows) -> "asyncio.Future[Computed]":
+    def submit(self, model: ServedModel, rows: Rows) -> Waiting:
         """Have rows computed: see :meth:`ServedModel.compute`.
 
         Raises Refused (too many rows wait).
         """
-        if self._queue and self.waiting_rows + len(rows) > MOST_WAITING:
+        waiting = Waiting(model, rows)
+        if self._queue and self.waiting_rows + waiting.size > MOST_WAITING:
             text = f"too many rows wait: expected at most {MOST_WAITING:,}. Ask again later"
             raise Refused(503, text, (b"retry-after", b"1"))
-        waiting = _Waiting(model, rows, self._loop.create_future())
         self._queue.append(waiting)
+        self.waiting_rows += waiting.size
         self._call()
-        return waiting.future
+        return waiting
 
     def _call(self) -> None:
         if self._queue and not self._is_due:
@@ -102,27 +123,37 @@ class Turns:
 
     def _turn(self) -> None:
         self._is_due = False
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         count = 0
         while self._queue and count < SLICE_ROWS:
             first = self._queue[0]
-            if first.future.cancelled():
+            if first.is_cancelled:
                 self._queue.popleft()
+                self.waiting_rows -= first.size - first.start
                 continue
             if batch and first.key != batch[0].key:
                 break
             is_alone = not batch and len(self._queue) == 1
             room = SLICE_ROWS - count
-            if batch and not first.rows.can_be_cut and len(first.rows) > room:
+            if batch and not first.can_be_cut and first.size > room:
                 break
             count += first.cut(room if is_alone else min(TURN_ROWS, room))
             batch.append(self._queue.popleft())
         if batch:
+            self.waiting_rows -= sum(one.size - one.start for one in batch)
             self._compute(batch)
+            self.waiting_rows += sum(one.size - one.start for one in batch)
         self._queue.extend(one for one in batch if not one.is_done)
         self._call()
+        for one in batch:
+            if one.is_done and not one.is_cancelled:
+                try:
+                    one.tell(one)
+                except Exception as error:
+                    # Others have their answers.
+                    self._loop.call_exception_handler({"message": "an answer", "exception": error})
 
-    def _compute(self, batch: list[_Waiting]) -> None:
+    def _compute(self, batch: list[Waiting]) -> None:
         """Compute the next rows of requests of one key."""
         if len(batch) > 1:
             parts = [one.next for one in batch]
@@ -139,7 +170,8 @@ class Turns:
                 return
         for one in batch:
             try:
-                one.add(*one.model.compute(one.next, one.start))
+                values, notes = one.model.compute(one.next, one.start)
+                one.add(values, notes)
             except Exception as error:
                 one.fail(error)
 
@@ -154,8 +186,21 @@ class InTurns:
         """See :meth:`mapreduce.inference.predictor.Predictor.predict`."""
         assert not layer, "no request asks for one"
 
-        async def compute() -> Computed:
-            return await self._turns.submit(self._model, Features(batch.features, batch.scale))
+        answer = Future[Computed]()
 
-        values, _ = asyncio.run_coroutine_threadsafe(compute(), self._loop).result()
+        def ask() -> None:
+            try:
+                features = Features(batch.features, batch.scale)
+                self._turns.submit(self._model, features).add_done_callback(tell)
+            except Refused as error:
+                answer.set_exception(error)
+
+        def tell(waiting: Waiting) -> None:
+            try:
+                answer.set_result(waiting.result())
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(ask)
+        values, _ = answer.result()
         return {"probabilities" if self._model.classes else "prediction": values}

@@ -10,16 +10,15 @@ import contextlib
 import ctypes
 import errno
 import gc
+import math
 import os
 import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
-
-import uvicorn
+from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.serving import tables
@@ -33,9 +32,12 @@ Tell = Callable[[str], None]
 
 #: Seconds in which a worker that ends answers what has been asked.
 _DRAIN_SECONDS = 10
+#: How often a worker looks at its connections, and whether it is to end.
+_TICK_SECONDS = 0.1
 #: A worker that lives no longer is not replaced at once.
 _SHORT_SECONDS = 1.0
 _BACKLOG = 1024
+_AHEAD_SECONDS = 0.002
 #: Of glibc: arrays of so many bytes have pages of their own, which go back to the system.
 _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 18
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -60,16 +62,24 @@ class Settings:
 
 
 class _Listener(socket.socket):
-    """A socket whose queue stays long.
+    """A socket whose connections are divided among the workers, and whose queue stays long.
 
-    asyncio takes as many connections at once as it lets wait: one worker would take all.
+    asyncio takes as many connections at once as it lets wait: one worker would take all. A worker
+    that has more than another lets that one go first.
     """
+
+    is_ahead: Callable[[], bool]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.is_ahead():
+            time.sleep(_AHEAD_SECONDS)
+        return super().accept()
 
     def listen(self, backlog: int = 0) -> None:
         super().listen(_BACKLOG)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> _Listener:
     """A socket that clients can connect to.
 
     Raises UsageError (the port is in use, or the address is not one of this machine).
@@ -96,23 +106,6 @@ def listen(host: str, port: int) -> socket.socket:
     return found
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which leaves signals to the worker, and ends with its parent."""
-
-    def __init__(self, config: uvicorn.Config, parent: int) -> None:
-        super().__init__(config)
-        self._parent = parent
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them."""
-        yield
-
-    async def on_tick(self, counter: int) -> bool:
-        """Whether to end."""
-        return await super().on_tick(counter) or os.getppid() != self._parent
-
-
 def _log(line: str) -> None:
     """Write a line of the log at once; nobody has to read it."""
     with contextlib.suppress(OSError):
@@ -122,7 +115,7 @@ def _log(line: str) -> None:
 def _work(
     models: Sequence[ServedModel],
     metrics: Metrics,
-    listener: socket.socket,
+    listener: _Listener,
     settings: Settings,
     ready: int,
     parent: int,
@@ -132,45 +125,42 @@ def _work(
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         # Else the allocator keeps what large bodies and answers take.
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
-    application = Application(
-        models,
-        metrics,
-        token=settings.token,
-        is_local=settings.is_local,
-        log=_log if settings.logs else None,
-        version=settings.version,
-    )
-    Connection.limits = settings.limits
-    config = uvicorn.Config(
-        application,
-        http=Connection,
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        backlog=1,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=_DRAIN_SECONDS,
-    )
-    server = _Server(config, parent)
 
     async def serve() -> None:
-        def end() -> None:
-            application.is_ready, Connection.is_ending = False, True
-            server.should_exit = True
-            for accepting in getattr(server, "servers", ()):
-                accepting.close()
+        loop = asyncio.get_running_loop()
+        application = Application(
+            models,
+            metrics,
+            token=settings.token,
+            is_local=settings.is_local,
+            log=_log if settings.logs else None,
+            version=settings.version,
+        )
+        connections: set[Connection] = set()
+        listener.is_ahead = lambda: metrics.is_ahead
+        server = await loop.create_server(
+            lambda: Connection(application, settings.limits, connections), sock=listener, backlog=1
+        )
 
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+        def end() -> None:
+            application.is_ready = False
+            server.close()
+            for connection in connections:
+                connection.end()
+
+        loop.add_signal_handler(signal.SIGTERM, end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        task = asyncio.ensure_future(server.serve(sockets=[listener]))
-        while not server.started and not task.done():
-            await asyncio.sleep(0.001)
         os.write(ready, b"1")
         os.close(ready)
-        await task
+        last = math.inf
+        while application.is_ready or (connections and time.monotonic() < last):
+            await asyncio.sleep(_TICK_SECONDS)
+            for connection in [*connections]:
+                connection.check(time.monotonic())
+            if application.is_ready and os.getppid() != parent:
+                end()
+            if last == math.inf and not application.is_ready:
+                last = time.monotonic() + _DRAIN_SECONDS
 
     try:
         for model in models:

@@ -205,6 +205,48 @@ def test_a_body_in_pieces_is_not_taken_for_a_header(rough):
         assert closed(client).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize("asked", ["an upgrade", "HTTP/1.0", "twice", "HEAD", "100-continue"])
+def test_the_last_answer_of_a_connection(rough, asked):
+    """What is asked for once more, or in another way, is answered in HTTP/1.1."""
+    first, host = b"GET /v2/health/live HTTP/1.1\r\n", b"Host: localhost\r\n"
+    content = json.dumps(GOOD).encode()
+    whole = {
+        "an upgrade": first + host + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+        "HTTP/1.0": first.replace(b"1.1", b"1.0") + host + b"\r\n",
+        "twice": (first + host + b"Connection: close\r\n\r\n") * 2,
+        "HEAD": first.replace(b"GET", b"HEAD") + host + b"Connection: close\r\n\r\n",
+        "100-continue": body_of(content, "Expect: 100-continue", "Connection: close"),
+    }[asked]
+    with socket.create_connection((rough.host, rough.port)) as client:
+        client.sendall(whole)
+        found = closed(client)
+    head, _, body = found.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\ndate: " in head and head.endswith(b"connection: close")
+    if asked == "HEAD":
+        assert (body, b"content-length: 13" in head) == (b"", True)
+    elif asked == "100-continue":
+        assert found.startswith(b"HTTP/1.1 100") and b"model_sha256" in body
+    else:
+        assert body == b'{"live":true}'
+
+
+def test_a_body_that_is_refused_is_not_waited_for(rough):
+    """Its client asks first whether it may send the body."""
+    with socket.create_connection((rough.host, rough.port)) as client:
+        head = f"{POST}Expect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
+        client.sendall(head.encode())
+        assert refused(413)(closed(client))
+
+
+def test_endless_trailers_are_refused(rough):
+    """They come behind the chunks of a body."""
+    first = f"{POST}Transfer-Encoding: chunked\r\n\r\n0\r\nX: ".encode()
+    with socket.create_connection((rough.host, rough.port)) as client:
+        found = endlessly(client, first, b"y" * MOST_HEADER)
+    assert is_empty(found) or refused(431)(found)
+
+
 def test_a_pipeline_is_answered(rough):
     count = 100
     with socket.create_connection((rough.host, rough.port)) as client:

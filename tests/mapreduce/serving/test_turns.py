@@ -27,6 +27,22 @@ class Doubling:
         return values * 2, ["odd"] if (values == 7).any() else []
 
 
+async def ended(*requests):
+    """Wait until all have their answers."""
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in requests]
+    for request, future in zip(requests, futures, strict=True):
+        request.add_done_callback(future.set_result)
+    await asyncio.gather(*futures)
+
+
+def result_of(request):
+    try:
+        return request.result()
+    except DataError as error:
+        return error
+
+
 def computed(model, *requests, scales=None):
     """What requests that come in one turn are answered; errors as they are."""
 
@@ -34,10 +50,11 @@ def computed(model, *requests, scales=None):
         queue = turns.Turns(asyncio.get_running_loop())
         rows = [np.asarray(values, np.float32)[:, None] for values in requests]
         both = zip(rows, scales or [1.0] * len(rows), strict=True)
-        futures = [queue.submit(model, Features(*pair)) for pair in both]
-        found = await asyncio.gather(*futures, return_exceptions=True)
+        waiting = [queue.submit(model, Features(*pair)) for pair in both]
+        assert queue.waiting_rows == sum(map(len, requests))
+        await ended(*waiting)
         assert queue.waiting_rows == 0
-        return found
+        return [*map(result_of, waiting)]
 
     return asyncio.run(ask())
 
@@ -97,9 +114,10 @@ def test_a_client_that_is_gone_is_not_waited_for():
     async def ask():
         queue, model = turns.Turns(asyncio.get_running_loop()), Doubling()
         rows = Features(np.ones((5, 1), np.float32))
-        futures = [queue.submit(model, rows) for _ in range(3)]
-        futures[0].cancel()
-        await asyncio.gather(*futures[1:])
+        waiting = [queue.submit(model, rows) for _ in range(3)]
+        waiting[0].cancel()
+        await ended(*waiting[1:])
+        assert queue.waiting_rows == 0
         return model.calls
 
     assert asyncio.run(ask()) == [10]
@@ -111,3 +129,18 @@ def test_too_many_rows_do_not_wait(monkeypatch):
         computed(Doubling(), [1, 2, 3], [4, 5, 6])
     assert error.value.status == 503
     assert error.value.headers == ((b"retry-after", b"1"),)
+
+
+def test_an_answer_that_fails_takes_no_other():
+    """Whoever is told of an answer goes on with it at once, and may be at fault."""
+
+    async def ask():
+        loop, failures = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, about: failures.append(str(about["exception"])))
+        queue, rows = turns.Turns(loop), Features(np.ones((1, 1), np.float32))
+        first, second = (queue.submit(Doubling(), rows) for _ in range(2))
+        first.add_done_callback(lambda _: {}["nothing"])
+        await ended(second)
+        return failures, second.result()[0].tolist()
+
+    assert asyncio.run(ask()) == (["'nothing'"], [2.0])

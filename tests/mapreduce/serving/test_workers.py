@@ -19,6 +19,7 @@ import mapreduce
 from mapreduce.cli.main import main
 from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.directory import RunDir
+from mapreduce.serving.metrics import Metrics
 from programs import lives, wait_until
 from services import Service, drawn, trained
 from wide_tables import table_of
@@ -59,6 +60,19 @@ def test_each_worker_takes_connections(rough, count):
             client = stack.enter_context(contextlib.closing(rough.client()))
             assert client.ask("/v2/health/live")[0] == 200
         assert min(sockets_of(pid) for pid in rough.workers) - before >= count // 4
+
+
+def test_a_worker_knows_whether_it_is_ahead():
+    counts = Metrics(["changing"], 4)
+    for row, connections in enumerate([5, 0, 3, 2]):
+        counts.take(row)
+        counts.connect(connections)
+    ahead = []
+    for row in range(4):
+        # As the process that counts there.
+        vars(counts)["_row"] = row
+        ahead.append(counts.is_ahead)
+    assert ahead == [True, False, True, False]
 
 
 def sha256_of(answer):
