@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 import mapreduce
 from mapreduce.runs.directory import RunDir
-from mapreduce.serving.http import Application
+from mapreduce.serving.http import Application, Request
 from mapreduce.serving.metrics import Metrics
 from mapreduce.training.export import scaled
 from services import Service, drawn, trained
@@ -105,33 +105,31 @@ def fill(page, **fields):
             control.fill(value)
 
 
-def ask(application, path, method="GET", host=b"localhost", **headers):
-    """Status, headers and body of the answer of an application in this process."""
-    sent = []
-    scope = {"path": path, "raw_path": path.encode(), "method": method}
-    scope["headers"] = [(b"host", host), *headers.items()]
+def ask(path, method="GET", host=b"localhost"):
+    """Status, headers and body of the answer of a service with a token, in this process."""
 
-    async def receive():
-        return {"type": "http.request", "body": b""}
+    async def answered():
+        application = Application([], Metrics([], 1), token=b"secret")
+        request = Request()
+        request.url, request.method, request.headers = path.encode(), method, {b"host": host}
+        application.admit(request, "")
+        return await application.reply(request)
 
-    async def send(message):
-        sent.append(message)
-
-    asyncio.run(application(scope, receive, send))
-    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"].decode()
+    reply = asyncio.run(answered())
+    headers = {**dict(reply.headers), b"content-type": reply.kind}
+    return reply.status, headers, reply.body.decode()
 
 
 def test_the_page_is_open_and_says_nothing_of_the_models():
-    application = Application([], Metrics([], 1), token=b"secret")
-    assert ask(application, "/v2")[0] == 401
+    assert ask("/v2")[0] == 401
     for path, kind in (("/", b"html"), ("/page.js", b"javascript"), ("/page.css", b"css")):
-        status, headers, text = ask(application, path)
+        status, headers, text = ask(path)
         assert status == 200 and kind in headers[b"content-type"]
         assert b"default-src 'none'; script-src 'self'" in headers[b"content-security-policy"]
         # Nothing that the policy would keep from working, and no other address.
         assert not re.search(r"<style|<script>| style=| on[a-z]+=|https?://|innerHTML|eval", text)
-        assert ask(application, path, host=b"example.org")[0] == 403
-        assert ask(application, path, "POST")[0] == 405
+        assert ask(path, host=b"example.org")[0] == 403
+        assert ask(path, "POST")[0] == 405
 
 
 def test_a_row_has_the_probability_of_the_command(service, tmp_path, answer):
