@@ -102,15 +102,17 @@ def moments(blocks: Sequence[Message]) -> Moments:
     joined = {name: np.concatenate([part[name] for part in parts]) for name in ("top", "bottom")}
     scale = scale_of(joined["top"], -joined["bottom"], parts[0]["most"], parts[0]["rows"])
     bits, factor = fixed_point(scale)
+    i, j = np.triu_indices(len(factor))
     # Python's integers, since these have up to 200 bits.
     first, mixed, last = (
-        np.concatenate([part[name] for part in parts]).astype(object)
+        np.concatenate([part[name] for part in parts])[i, j].astype(object)
         for name in ("first", "mixed", "last")
     )
-    gram = (first << 2 * bits) + (mixed << bits) + last
-    weight, sums, columns = gram[-1, -1], gram[-1, :-1], len(gram) - 1
-    i, j = np.triu_indices(columns)
-    centred = gram[i, j] * weight - sums[i] * sums[j]
+    gram, columns = (first << 2 * bits) + (mixed << bits) + last, len(factor) - 1
+    weight, sums = gram[-1], gram[j == columns][:-1]
+    within = j < columns
+    i, j = i[within], j[within]
+    centred = gram[within] * weight - sums[i] * sums[j]
     exact = np.zeros((columns, columns))
     exact[i, j] = exact[j, i] = centred / weight
     is_constant = joined["top"] == -joined["bottom"]

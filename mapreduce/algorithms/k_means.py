@@ -8,7 +8,6 @@ chance follows from a row's content. So equal rows are drawn once, and a weight 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator
 
 #: Rounds that draw candidates by their distance, after the first row; and how many, by cluster.
-_DRAWS, _OVERSAMPLING = 3, 2
+_DRAWS, _OVERSAMPLING = 2, 2
 #: How often centres are chosen of the candidates: the best choice is taken.
 _CHOICES = 8
 #: Most bits of a number on the grid, and of one that is added up.
@@ -224,9 +223,7 @@ class KMeans(OverRows):
         # Whole numbers, so that BLAS rounds nothing.
         squares = norms[:, None] + norms - 2 * (candidates @ candidates.T)
         random = np.random.Generator(np.random.Philox(self.seed))
-        choices = [_choice(squares, sums[:, -1], self.clusters, random) for _ in range(_CHOICES)]
-        best = min(choices, key=lambda choice: choice[0])[1]
-        return fixed.off_grid(candidates[best])
+        return fixed.off_grid(candidates[_choice(squares, sums[:, -1], self.clusters, random)])
 
 
 class _Fixed(NamedTuple):
@@ -293,26 +290,25 @@ def _least(keys: Array, rows: Array, count: int) -> dict[str, Array]:
         wanted *= 4
 
 
-def _choice(
-    squares: Array, weights: Array, clusters: int, random: np.random.Generator
-) -> tuple[float, Sequence[int]]:
-    """Candidates that greedy k-means++ draws, and the weighted squared distances that they leave.
+def _choice(squares: Array, weights: Array, clusters: int, random: np.random.Generator) -> Array:
+    """Candidates (clusters,) that greedy k-means++ draws: the best of several choices.
 
-    ``squares``: Between the candidates (n, n).
+    ``squares``: Squared distances between the candidates (n, n).
     """
-    trials = 2 + int(math.log(clusters))
-    left, chosen = np.ones(len(weights)), list[int]()
+    trials, each = 2 + int(math.log(clusters)), np.arange(_CHOICES)
+    left, chosen = np.ones((_CHOICES, len(weights))), np.empty((_CHOICES, clusters), np.int64)
     for number in range(clusters):
-        chances = np.cumsum(left * weights)
-        draws = random.random(trials if number else 1) * chances[-1]
-        places = np.minimum(np.searchsorted(chances, draws, "right"), len(weights) - 1)
-        before = left if number else np.full(len(weights), np.inf)
-        options = [np.minimum(before, squares[place]) for place in places]
-        costs = [float(np.cumsum(option * weights)[-1]) for option in options]
-        best = costs.index(min(costs))
-        left = options[best]
-        chosen.append(int(places[best]))
-    return costs[best], chosen
+        # Sums in the order of the candidates.
+        chances = np.cumsum(left * weights, axis=1)
+        draws = random.random((_CHOICES, trials)) * chances[:, -1:]
+        places = (chances[:, None] <= draws[:, :, None]).sum(axis=2).clip(max=len(weights) - 1)
+        before = left if number else np.full_like(left, np.inf)
+        options = np.minimum(before[:, None], squares[places])
+        costs = np.cumsum(options * weights, axis=2)[:, :, -1]
+        best = costs.argmin(axis=1)
+        left, chosen[:, number] = options[each, best], places[each, best]
+    found: Array = chosen[costs[each, best].argmin()]
+    return found
 
 
 class Clusters(Estimator):

@@ -142,13 +142,17 @@ class OverRows(ExactSum):
 
         Raises DataError (numbers are too large or too small for it: it names their columns).
         """
-        state = self.state
-        return scale_of(
-            state.vector(completed, "top"),
-            -state.vector(completed, "bottom"),
-            state.scalar(completed, "most"),
-            state.scalar(completed, "rows"),
-        )
+        if not self._scales:
+            state = self.state
+            high, low = (state.vector(completed, name) for name in ("top", "bottom"))
+            most, rows = (state.scalar(completed, name) for name in ("most", "rows"))
+            self._scales.append(scale_of(high, -low, most, rows))
+        return self._scales[0]
+
+    @cached_property
+    def _scales(self) -> list[Scale]:
+        """The scale, once it is known: no later round changes it."""
+        return []
 
 
 def scale_of(high: Array, low: Array, most: Array, rows: Array) -> Scale:
