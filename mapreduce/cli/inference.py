@@ -203,11 +203,11 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
     """Write MODEL, the folder of a run, into a file: its parameters by name, for other programs.
 
     A file .safetensors is a model, too, which evaluate, predict and swarm take without the run. A
-    file .onnx is a graph, by which other programs predict. For a table it has an input for each
-    column.
+    file .onnx is a graph, by which other programs predict: it takes the columns of a table.
 
-    Of a linear model also coef_ and intercept_, as scikit-learn has them, for features as they were
-    before they were standardised. Where there are any, classes_, feature_names, mean_ and scale_.
+    The other two have coef_ and intercept_ of a linear model, as scikit-learn has them, for
+    features as they were before they were standardised; and where there are any, classes_,
+    feature_names, mean_ and scale_.
     """
     pin_profile(run)
     from mapreduce.errors import UsageError
