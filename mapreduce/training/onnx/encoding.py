@@ -55,26 +55,19 @@ def encode(fitted: FittedModel) -> bytes:
 
 
 def _check(fitted: FittedModel) -> None:
-    """Refuse a model whose code ONNX cannot have."""
-    if fitted.kind != KIND:
-        raise UsageError(
-            f"{fitted.kind} is an estimator of your own, which has no form in ONNX. Take a name "
-            f"that ends with .safetensors, and gradreduce serve"
-        )
-    trunk = fitted.options.get("trunk")
-    for spec in (fitted.options["model"], *([trunk["model"]] if trunk else [])):
-        name = MODELS.split(spec)[0]
+    """Refuse a model whose code is the user's."""
+    trunk = fitted.options.get("trunk") or {}
+    specs = [fitted.options.get("model"), trunk.get("model")]
+    for spec in filter(None, specs) if fitted.kind == KIND else [fitted.kind]:
+        name = MODELS.split(spec)[0] if fitted.kind == KIND else spec
+        advice = "Take a name that ends with .safetensors, and gradreduce serve"
         if name == "torch":
-            raise UsageError(
-                f"the model {spec} is a module of PyTorch, whose code has no form here. Load the "
-                f"parameters into the module, and export it by torch.onnx.export: "
-                f"docs/pytorch.md"
-            )
-        if name not in MODELS:
-            raise UsageError(
-                f"the model {spec} is code of your own, which has no form in ONNX. Take a name "
-                f"that ends with .safetensors, and gradreduce serve"
-            )
+            advice = "Load the parameters into the module, and call torch.onnx.export"
+        elif name in MODELS:
+            continue
+        raise UsageError(
+            f"the model {spec} is code of your own, which has no form in ONNX. {advice}"
+        )
 
 
 def _array(graph: Graph, fitted: FittedModel) -> str:

@@ -366,13 +366,13 @@ class TestTables:
 
 @cases(
     "kind, options, message",
-    ("own:Estimator", {}, "^own:Estimator is an estimator of your own.*gradreduce serve"),
+    ("own:Estimator", {}, "^the model own:Estimator is code of your own.*gradreduce serve"),
     ("gradient", {"model": "own:Model"}, "^the model own:Model is code of your own"),
     ("gradient", {"model": "torch:nets:cnn"}, r"^the model torch:nets:cnn .* torch\.onnx\.export"),
     (
         "gradient",
         {"model": "softmax", "trunk": {"model": "torch:nets:cnn"}},
-        "^the model torch:nets:cnn is a module of PyTorch",
+        "^the model torch:nets:cnn is code of your own",
     ),
 )
 def test_models_without_a_form(kind, options, message):
