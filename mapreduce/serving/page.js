@@ -20,7 +20,8 @@
     get("door").hidden = !isLocked;
     get("row").hidden = isLocked;
     if (isLocked) get("token").focus();
-    if (!answer.ok) throw new Error(isLocked && !token ? "" : content.error);
+    if (isLocked) throw new Error(token && "This is not the token of this service.");
+    if (!answer.ok) throw new Error(content.error);
     return content;
   };
 
