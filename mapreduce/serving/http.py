@@ -146,6 +146,13 @@ class Application:
                 "host: expected localhost or 127.0.0.1, since only this machine is served. "
                 "Another name needs 'gradreduce serve --host'",
             )
+        # A link to the page may stand anywhere.
+        if request.method == "POST" and headers.get(b"sec-fetch-site") == b"cross-site":
+            raise Refused(
+                403,
+                "sec-fetch-site: expected a request of a program, or of the page of this service, "
+                "found one of a page of another site",
+            )
         is_open = request.url.startswith(b"/v2/health/")
         if self._token is None or is_open or _path(request.url).rstrip("/") in page.FILES:
             return

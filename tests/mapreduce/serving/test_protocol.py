@@ -210,6 +210,7 @@ def test_bad_requests_are_refused(service, path, body, said):
     ({"Content_Type": ARROW}, b"abc", 400, "no Arrow stream"),
     ({"Content_Type": ARROW}, stream(pa.table({"x": [1.0]}))[:-40], 400, "no Arrow stream"),
     ({"Host": "evil.example"}, b"{}", 403, "--host"),
+    ({"Sec-Fetch-Site": "cross-site"}, b"{}", 403, "a page of another site"),
 )
 def test_bad_bodies_are_refused(service, headers, body, status, said):
     assert said in told(service.ask(KINDS, body, **headers), status)["error"]
