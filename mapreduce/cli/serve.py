@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _LOCAL = "127.0.0.1"
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
-_SECONDS = Seconds(0.1, 86_400)
 
 
 def _place(text: str) -> tuple[str | None, AnyPath]:
@@ -26,6 +25,11 @@ def _place(text: str) -> tuple[str | None, AnyPath]:
     if (named := _NAMED.fullmatch(text)) and not Path(text).exists():
         return named[1], path_of(named[2])
     return None, path_of(text)
+
+
+def _seconds(name: str, default: float, what: str) -> Any:
+    kind, text = Seconds(0.1, 86_400), f"Seconds {what}."
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
 @click.command()
@@ -50,27 +54,9 @@ def _place(text: str) -> tuple[str | None, AnyPath]:
 )
 @click.option("--no-token", is_flag=True, help="Serve other machines without a token.")
 @click.option("--access-log", is_flag=True, help="Print a line for each answer.")
-@click.option(
-    "--header-seconds",
-    type=_SECONDS,
-    default=10.0,
-    show_default=True,
-    help="Seconds for the header of a request to come.",
-)
-@click.option(
-    "--body-seconds",
-    type=_SECONDS,
-    default=60.0,
-    show_default=True,
-    help="Seconds for the body of a request to come.",
-)
-@click.option(
-    "--answer-seconds",
-    type=_SECONDS,
-    default=60.0,
-    show_default=True,
-    help="Seconds for a client to read an answer.",
-)
+@_seconds("--header-seconds", 10.0, "for the header of a request to come")
+@_seconds("--body-seconds", 60.0, "for the body of a request to come")
+@_seconds("--answer-seconds", 60.0, "for a client to read an answer")
 @click.option(
     "--connections",
     type=click.IntRange(1, 1 << 16),
@@ -96,29 +82,15 @@ def serve(models: tuple[str, ...], trust: tuple[str, ...], **values: Any) -> Non
     from mapreduce.support.cores import available_cores
 
     try:
-        from mapreduce.serving import workers
+        from mapreduce.serving import http, workers
     except ImportError as error:
         raise UsageError(
             f"gradreduce serve needs {error.name}. Install it: pip install 'gradreduce[serve]'"
         ) from error
-    from mapreduce.serving.connections import Limits
-
     quiet_mrjob()
-    token = _token(values["host"], values["token_file"], values["no_token"])
-    settings = workers.Settings(
-        values["host"],
-        values["port"],
-        values["workers"] or available_cores(),
-        token,
-        Limits(
-            values["header_seconds"],
-            values["body_seconds"],
-            values["answer_seconds"],
-            values["connections"],
-        ),
-        values["access_log"],
-        __version__,
-    )
+    token = _token(values["host"], values.pop("token_file"), values.pop("no_token"))
+    values["workers"] = values["workers"] or available_cores()
+    settings = http.Settings(token=token, version=__version__, **values)
     workers.Service(lambda: _load(named, trust), settings, _tell).run()
 
 

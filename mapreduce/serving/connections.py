@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,7 +17,8 @@ from typing import Any
 
 import httptools
 
-from mapreduce.serving.http import Application, Reply, Request, error_body
+from mapreduce.serving.http import Application, Request, error_body
+from mapreduce.serving.protocol import Reply
 from mapreduce.serving.turns import Waiting
 
 #: Bytes of a header.
@@ -36,16 +36,6 @@ _STATUS = {one.value: b"HTTP/1.1 %d %s\r\n" % (one, one.phrase.encode()) for one
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Seconds for a header, for a body, and for an answer to be read; and connections a worker."""
-
-    header: float = 10.0
-    body: float = 60.0
-    answer: float = 60.0
-    connections: int = 1024
-
-
 class Connection(asyncio.BufferedProtocol):
     """A connection of a client, who may mean harm.
 
@@ -56,8 +46,8 @@ class Connection(asyncio.BufferedProtocol):
     #: What comes is here until it is parsed; bytes of each connection's own would be made anew.
     _buffer = memoryview(bytearray(1 << 16))
 
-    def __init__(self, application: Application, limits: Limits, others: "set[Connection]") -> None:
-        self._application, self._limits, self._others = application, limits, others
+    def __init__(self, application: Application, others: "set[Connection]") -> None:
+        self._application, self._limits, self._others = application, application.settings, others
         self._parser = httptools.HttpRequestParser(self)
         # Who sends more after the last request still has the answer to that.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -86,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self._others.add(self)
         self._application.metrics.connect(len(self._others))
-        self._read_by = monotonic() + self._limits.header
+        self._read_by = monotonic() + self._limits.header_seconds
         if len(self._others) > self._limits.connections:
             self._refuse(503, "too many connections. Ask again later")
         if not self._application.is_ready:
@@ -127,7 +117,9 @@ class Connection(asyncio.BufferedProtocol):
         """Have the connection end unless what comes next has come in time."""
         seconds, request = _IDLE_SECONDS, self._request
         if request is not None:
-            seconds = self._limits.body if request.is_headed else self._limits.header
+            seconds = (
+                self._limits.body_seconds if request.is_headed else self._limits.header_seconds
+            )
         self._read_by = monotonic() + seconds
 
     def on_message_begin(self) -> None:
@@ -251,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._request is None:
             self._read_within()
         if self._written_by == _NEVER and self._is_behind:
-            self._written_by = monotonic() + self._limits.answer
+            self._written_by = monotonic() + self._limits.answer_seconds
 
     @property
     def _is_behind(self) -> bool:

@@ -1,8 +1,10 @@
 """The application: paths, bodies and their bounds, and the errors of all, as JSON."""
 
 import asyncio
+import contextlib
 import hmac
 import json
+import os
 import random
 import re
 import sys
@@ -11,8 +13,9 @@ import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import httptools
@@ -21,6 +24,7 @@ from mapreduce.errors import GradreduceError
 from mapreduce.serving import page, protocol, tables
 from mapreduce.serving.metrics import Metrics
 from mapreduce.serving.model import ServedModel
+from mapreduce.serving.protocol import Reply
 from mapreduce.serving.refusals import Refused, plain
 from mapreduce.serving.turns import Computed, InTurns, Turns
 
@@ -35,46 +39,51 @@ _ID = re.compile(rb"[!-~]{1,128}")
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
 _FILES = {kind.encode(): kind for kind in (tables.CSV, tables.ARROW)}
 
-Header = tuple[bytes, bytes]
-
 
 class Request:
     """A request: its line and its header, and what has come of its body."""
 
-    __slots__ = (
-        "advice", "began", "error", "head", "header_size", "headers", "held", "id", "is_headed",
-        "is_last", "kind", "method", "model", "most", "parts", "size", "unread", "url", "what",
-    )  # fmt: skip
+    url, method, kind, id = b"", "", b"", b""
+    #: The model that the path names, and what the path asks of it, or of the service.
+    model: ServedModel | None = None
+    what = ""
+    #: Bytes: of the header, of the body, those that count in what a worker holds, those dropped.
+    header_size = size = held = unread = 0
+    #: The most bytes of the body, what to do about more, and how many of them are JSON.
+    most, advice = 0, ""
+    head: int | None = None
+    error: Exception | None = None
+    is_headed = is_last = False
+    began = 0.0
 
     def __init__(self) -> None:
-        self.url, self.headers, self.header_size = b"", dict[bytes, bytes](), 0
-        self.is_headed = self.is_last = False
-        #: What has come of the body; what counts in all that a worker holds; what is dropped.
-        self.parts, self.size, self.held, self.unread = list[bytes](), 0, 0, 0
-        self.error: Exception | None = None
-        #: The model that the path names, and what the path asks of it, or of the service.
-        self.model: ServedModel | None = None
-        self.what = ""
-        # Set once the header has come.
-        self.method: str
-        self.began: float
-        self.id: bytes
-        self.kind: bytes
-        self.head: int | None
-        #: The most bytes of the body, and what to do about more.
-        self.most: int
-        self.advice: str
+        self.headers, self.parts = dict[bytes, bytes](), list[bytes]()
 
 
-class Reply(NamedTuple):
-    """An answer: its body, the type of that, and other headers; and what is counted of it."""
+@dataclass(frozen=True)
+class Settings:
+    """How a service is run.
 
-    body: bytes
-    kind: bytes = b"application/json"
-    headers: tuple[Header, ...] = ()
-    status: int = 200
-    rows: int = 0
-    is_warned: bool = False
+    ``token``: What requests are to have, or None. ``access_log``: Whether there is a line for each
+    answer. ``version``: Of the program. ``connections``: Of a worker. Seconds are those for a
+    header and a body to come, and for an answer to be read.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    token: bytes | None = None
+    access_log: bool = False
+    version: str = ""
+    header_seconds: float = 10.0
+    body_seconds: float = 60.0
+    answer_seconds: float = 60.0
+    connections: int = 1024
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only names of this machine are answered."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
 
 
 def _unpacked(body: bytes, bits: int, most: int) -> bytes | None:
@@ -92,26 +101,12 @@ def _unpacked(body: bytes, bits: int, most: int) -> bytes | None:
 
 
 class Application:
-    """Answers the requests of one worker, in whose event loop it is made.
+    """Answers the requests of one worker, in whose event loop it is made."""
 
-    ``token``: What requests are to have, or None. ``is_local``: Whether only names of this machine
-    are answered. ``log``: Receives a line for each answer, if it is not None. ``version``: Of the
-    program.
-    """
-
-    def __init__(
-        self,
-        models: Sequence[ServedModel],
-        metrics: Metrics,
-        *,
-        token: bytes | None = None,
-        is_local: bool = True,
-        log: Callable[[str], object] | None = None,
-        version: str = "",
-    ) -> None:
+    def __init__(self, models: Sequence[ServedModel], metrics: Metrics, settings: Settings) -> None:
         self.models = {model.name: model for model in models}
-        self.metrics, self._token, self._is_local, self._log = metrics, token, is_local, log
-        self.is_ready, self._held, self._version = True, 0, version
+        self.metrics, self.settings = metrics, settings
+        self.is_ready, self._held = True, 0
         self._loop = asyncio.get_running_loop()
         self._turns = Turns(self._loop)
         self._threads = ThreadPoolExecutor(2, "gradreduce-bodies")
@@ -140,7 +135,7 @@ class Application:
     def _check_client(self, request: Request) -> None:
         """Refuse who may not ask."""
         headers = request.headers
-        if self._is_local and not _LOCAL.fullmatch(headers.get(b"host", b"")):
+        if self.settings.is_local and not _LOCAL.fullmatch(headers.get(b"host", b"")):
             raise Refused(
                 403,
                 "host: expected localhost or 127.0.0.1, since only this machine is served. "
@@ -153,11 +148,11 @@ class Application:
                 "sec-fetch-site: expected a request of a program, or of the page of this service, "
                 "found one of a page of another site",
             )
-        is_open = request.url.startswith(b"/v2/health/")
-        if self._token is None or is_open or _path(request.url).rstrip("/") in page.FILES:
+        wanted, is_open = self.settings.token, request.url.startswith(b"/v2/health/")
+        if wanted is None or is_open or _path(request.url).rstrip("/") in page.FILES:
             return
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+        if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
             raise Refused(
                 401,
                 "authorization: expected 'Bearer' and the token of this service",
@@ -266,8 +261,8 @@ class Application:
         if model is not None and request.what == "model/infer":
             self.metrics.count(model.name, reply.status, seconds, reply.rows, reply.is_warned)
         self.metrics.wait(self._turns.waiting_rows)
-        if self._log is not None:
-            self._log(
+        if self.settings.access_log:
+            _log(
                 f"{request.id.decode()} {request.method} {_path(request.url)} {reply.status} "
                 f"rows={reply.rows} bytes={len(reply.body)} ms={1000 * seconds:.1f}"
             )
@@ -309,7 +304,7 @@ class Application:
             case "/v2":
                 content = {
                     "name": "gradreduce",
-                    "version": self._version,
+                    "version": self.settings.version,
                     "extensions": _EXTENSIONS,
                 }
             case "/v2/health/live":
@@ -350,12 +345,7 @@ class Application:
         else:
             asked = await self._beside(len(body), partial(protocol.asked, model, body, head))
         values, notes = await self._compute(model, asked.rows)
-        found = protocol.answer(model, asked, values, notes)
-        reply = Reply(found.body, rows=len(asked.rows), is_warned=bool(notes))
-        if found.head is None:
-            return reply
-        headers = ((b"inference-header-content-length", b"%d" % found.head),)
-        return reply._replace(kind=b"application/octet-stream", headers=headers)
+        return protocol.answer(model, asked, values, notes)
 
     async def _compute(self, model: ServedModel, rows: Any) -> Computed:
         if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:
@@ -375,6 +365,12 @@ class Application:
         if notes:
             about.append((b"gradreduce-warnings", _ascii(notes)))
         return Reply(found, out, tuple(about), rows=rows, is_warned=bool(notes))
+
+
+def _log(line: str) -> None:
+    """Write a line of the log at once; nobody has to read it."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{line}\n".encode())
 
 
 def _too_large(request: Request) -> Refused:

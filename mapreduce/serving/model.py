@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -27,9 +27,8 @@ class Rows(Protocol):
     def kind(self) -> object:
         """What rows have in common that may be joined; None if these are to stay alone."""
 
-    @property
-    def can_be_cut(self) -> bool:
-        """Whether some rows may be computed before others."""
+    #: Whether some rows may be computed before others.
+    can_be_cut: ClassVar[bool]
 
     def part(self, start: int, stop: int) -> Self:
         """Consecutive rows."""
@@ -51,6 +50,7 @@ class Features:
 
     array: Array | Csr
     scale: float = 1.0
+    can_be_cut: ClassVar[bool] = True
 
     def __len__(self) -> int:
         return len(self.array)
@@ -59,11 +59,6 @@ class Features:
     def kind(self) -> object:
         """See :class:`Rows`."""
         return None if isinstance(self.array, Csr) else (self.array.dtype.char, self.scale)
-
-    @property
-    def can_be_cut(self) -> bool:
-        """See :class:`Rows`."""
-        return True
 
     def part(self, start: int, stop: int) -> "Features":
         """See :class:`Rows`."""

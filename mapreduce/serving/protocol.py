@@ -43,11 +43,15 @@ class Asked(NamedTuple):
     id: str | None
 
 
-class Answer(NamedTuple):
-    """The body of an answer, and how many of its bytes are JSON, if others follow."""
+class Reply(NamedTuple):
+    """An answer: its body, the type of that, and other headers; and what is counted of it."""
 
     body: bytes
-    head: int | None
+    kind: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    status: int = 200
+    rows: int = 0
+    is_warned: bool = False
 
 
 def loads(body: bytes) -> Any:
@@ -329,7 +333,7 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
     return Features(features)
 
 
-def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) -> Answer:
+def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) -> Reply:
     """The answer to a request; ``values`` and ``notes``: see :meth:`ServedModel.compute`.
 
     Raises Refused (a number is not finite, which JSON cannot say).
@@ -362,7 +366,12 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
             numbers = found[name]
             if not (is_binary or isinstance(numbers, list) or np.isfinite(numbers).all()):
                 raise Refused(500, f"output {name}: a number is not finite, which JSON cannot say")
-    return Answer(b"".join([head, *blobs]), len(head) if blobs else None)
+    reply = Reply(head, rows=len(values), is_warned=bool(notes))
+    if not blobs:
+        return reply
+    length = b"inference-header-content-length", b"%d" % len(head)
+    body = b"".join([head, *blobs])
+    return reply._replace(body=body, kind=b"application/octet-stream", headers=(length,))
 
 
 def _packed(values: Any, kind: str) -> bytes:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ class TableRows:
     """Rows of a table in memory, of which features are made together."""
 
     table: Any
+    can_be_cut: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.table)
@@ -45,11 +46,6 @@ class TableRows:
     def kind(self) -> object:
         """See :class:`mapreduce.serving.model.Rows`."""
         return self.table.schema
-
-    @property
-    def can_be_cut(self) -> bool:
-        """See :class:`mapreduce.serving.model.Rows`."""
-        return False
 
     def part(self, start: int, stop: int) -> "TableRows":
         """See :class:`mapreduce.serving.model.Rows`."""

@@ -186,21 +186,15 @@ class InTurns:
         """See :meth:`mapreduce.inference.predictor.Predictor.predict`."""
         assert not layer, "no request asks for one"
 
-        answer = Future[Computed]()
+        answer = Future[Waiting]()
 
         def ask() -> None:
+            features = Features(batch.features, batch.scale)
             try:
-                features = Features(batch.features, batch.scale)
-                self._turns.submit(self._model, features).add_done_callback(tell)
+                self._turns.submit(self._model, features).add_done_callback(answer.set_result)
             except Refused as error:
                 answer.set_exception(error)
 
-        def tell(waiting: Waiting) -> None:
-            try:
-                answer.set_result(waiting.result())
-            except Exception as error:
-                answer.set_exception(error)
-
         self._loop.call_soon_threadsafe(ask)
-        values, _ = answer.result()
+        values, _ = answer.result().result()
         return {"probabilities" if self._model.classes else "prediction": values}

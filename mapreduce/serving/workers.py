@@ -17,13 +17,12 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.serving import tables
-from mapreduce.serving.connections import Connection, Limits
-from mapreduce.serving.http import Application
+from mapreduce.serving.connections import Connection
+from mapreduce.serving.http import Application, Settings
 from mapreduce.serving.metrics import Metrics
 from mapreduce.serving.model import ServedModel
 from mapreduce.support import parents
@@ -41,24 +40,6 @@ _AHEAD_SECONDS = 0.002
 #: Of glibc: arrays of so many bytes have pages of their own, which go back to the system.
 _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 18
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a service is run; ``token``, ``is_local`` and ``version``: see :class:`Application`."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1
-    token: bytes | None = None
-    limits: Limits = field(default_factory=Limits)
-    logs: bool = False
-    version: str = ""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine is served."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
 
 
 class _Listener(socket.socket):
@@ -106,12 +87,6 @@ def listen(host: str, port: int) -> _Listener:
     return found
 
 
-def _log(line: str) -> None:
-    """Write a line of the log at once; nobody has to read it."""
-    with contextlib.suppress(OSError):
-        os.write(1, f"{line}\n".encode())
-
-
 def _work(
     models: Sequence[ServedModel],
     metrics: Metrics,
@@ -128,18 +103,11 @@ def _work(
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        application = Application(
-            models,
-            metrics,
-            token=settings.token,
-            is_local=settings.is_local,
-            log=_log if settings.logs else None,
-            version=settings.version,
-        )
+        application = Application(models, metrics, settings)
         connections: set[Connection] = set()
         listener.is_ahead = lambda: metrics.is_ahead
         server = await loop.create_server(
-            lambda: Connection(application, settings.limits, connections), sock=listener, backlog=1
+            lambda: Connection(application, connections), sock=listener, backlog=1
         )
 
         def end() -> None:

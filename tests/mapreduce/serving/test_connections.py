@@ -1,19 +1,24 @@
 """Clients who mean harm, all at once: each is closed or refused, and others have their answers."""
 
+import asyncio
 import contextlib
 import gzip
 import json
 import socket
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mapreduce.serving.connections import MOST_HEADER
+from mapreduce.serving.connections import MOST_HEADER, Connection
+from mapreduce.serving.http import Application, Settings
+from mapreduce.serving.metrics import Metrics
 from programs import PATIENCE, wait_until
+from quick import cases
 
 PATH = "/v2/models/changing/infer"
 ROWS = 100_000
@@ -203,6 +208,83 @@ def test_a_body_in_pieces_is_not_taken_for_a_header(rough):
         client.sendall(whole[: -MOST_HEADER - 9])
         client.sendall(whole[-MOST_HEADER - 9 :])
         assert closed(client).startswith(b"HTTP/1.1 200")
+
+
+class Wire(asyncio.Transport):
+    """What a connection writes to, and a client that does not read all of it."""
+
+    unread, is_aborted = 0, False
+
+    def writelines(self, lines):
+        self.unread += sum(map(len, lines))
+
+    def get_write_buffer_size(self):
+        return self.unread
+
+    def is_closing(self):
+        return self.is_aborted
+
+    def abort(self):
+        self.is_aborted = True
+
+
+def ended_after(seconds, acts):
+    """Whether a connection has ended so many seconds later, after what its client did meanwhile."""
+
+    async def live():
+        settings = Settings(header_seconds=1.0, body_seconds=2.0, answer_seconds=3.0)
+        connection, wire = Connection(Application([], Metrics([], 2), settings), set()), Wire()
+        connection.connection_made(wire)
+        start = time.monotonic()
+        for act in acts:
+            act(connection, wire)
+            connection.check(start + seconds - 0.5)
+            assert not wire.is_aborted
+        connection.check(time.monotonic() + seconds)
+        return wire.is_aborted
+
+    return asyncio.run(live())
+
+
+def says(content):
+    def act(connection, _):
+        connection.get_buffer(-1)[: len(content)] = content
+        connection.buffer_updated(len(content))
+
+    return act
+
+
+def reads(count):
+    def act(_, wire):
+        wire.unread -= count
+
+    return act
+
+
+LIVE = says(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+HALF = says(f"{POST}Content-Length: 9\r\n\r\n12".encode())
+
+
+@cases(
+    "seconds, acts",
+    (1.0, []),
+    (1.0, [says(b"GET /v2 HTTP/1.1\r\nX: "), *[says(b"y")] * 9]),
+    (2.0, [HALF, *[says(b"3")] * 6]),
+    (3.0, [LIVE]),
+    (3.0, [LIVE, *[reads(2)] * 9]),
+)
+def test_further_bytes_begin_no_deadline_anew(seconds, acts):
+    assert ended_after(seconds + 0.1, acts)
+    assert not ended_after(seconds - 0.1, acts)
+
+
+def test_who_reads_may_stay():
+    def read(connection, wire):
+        LIVE(connection, wire)
+        wire.unread = 0
+
+    assert not ended_after(60.0, [read, read])
+    assert ended_after(75.3, [read])
 
 
 @pytest.mark.parametrize("asked", ["an upgrade", "HTTP/1.0", "twice", "HEAD", "100-continue"])
