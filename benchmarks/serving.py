@@ -74,13 +74,12 @@ class Server:
 
         Raises RuntimeError (an answer was an error).
         """
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s"]
-        done = subprocess.run(
-            [*command, str(script), self.url], check=True, capture_output=True, text=True
-        )
+        command = ["wrk", "-t1", "--latency", "--timeout=60s", f"-c{connections}"]
+        command += [f"-d{seconds}s", "-s", str(script), self.url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         if "Non-2xx" in done.stdout or "Socket errors" in done.stdout:
             raise RuntimeError(f"{self.url}: {done.stdout}")
-        times = dict(re.findall(r"^ +(50|99)% +(\S+)$", done.stdout, re.M))
+        times = dict(re.findall(r"^ +(50|99)% +(\S+)", done.stdout, re.M))
         answers = re.search(r"(\d+) requests in", done.stdout)
         assert answers is not None, done.stdout
         return Load(int(answers[1]), *(_milliseconds(times[part]) for part in ("50", "99")))

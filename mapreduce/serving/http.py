@@ -26,7 +26,7 @@ from mapreduce.serving.metrics import Metrics
 from mapreduce.serving.model import ServedModel
 from mapreduce.serving.protocol import Reply
 from mapreduce.serving.refusals import Refused, plain
-from mapreduce.serving.turns import Computed, InTurns, Turns
+from mapreduce.serving.turns import InTurns, Turns
 
 #: Bytes of JSON in a request: while it is parsed, nothing else is done.
 MOST_JSON = 1 << 20
@@ -58,6 +58,11 @@ class Request:
 
     def __init__(self) -> None:
         self.headers, self.parts = dict[bytes, bytes](), list[bytes]()
+
+    @property
+    def body(self) -> bytes:
+        """What has come of the body."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ class Application:
             raise Refused(
                 405, f"expected {wanted}, found {request.method:.20}", (b"allow", wanted.encode())
             )
-        request.kind, request.head = _kind(request.headers), None
+        request.kind, request.head = _kind(request.headers.get(b"content-type", b"")), None
         request.most, request.advice = MOST_BODY, ". Send parts"
         head = request.headers.get(b"inference-header-content-length")
         if request.kind in _FILES and model is not None:
@@ -249,7 +254,7 @@ class Application:
                 raise request.error
             if request.what == "model/infer":
                 return await self._infer(request)
-            await self._body(request)
+            await self._unpack(request)
             return self._tell(request)
         except Exception as error:
             return _error(error)
@@ -267,24 +272,22 @@ class Application:
                 f"rows={reply.rows} bytes={len(reply.body)} ms={1000 * seconds:.1f}"
             )
 
-    async def _body(self, request: Request) -> bytes:
-        """The body, unpacked. Raises Refused (it is too large, or damaged)."""
-        parts = request.parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+    async def _unpack(self, request: Request) -> None:
+        """Unpack the body. Raises Refused (it is too large, or damaged)."""
         coding = request.headers.get(b"content-encoding", b"identity").lower().strip()
         if coding == b"identity":
-            return body
+            return
         bits = {b"gzip": 31, b"deflate": 15}.get(coding)
         if bits is None:
             name = coding.decode("latin-1")
             raise Refused(415, f"content-encoding: expected gzip or deflate, found {name!r:.40}")
         self._hold(request, request.most)
         found: bytes | None = await self._beside(
-            request.most, partial(_unpacked, body, bits, request.most)
+            request.most, partial(_unpacked, request.body, bits, request.most)
         )
         if found is None:
             raise _too_large(request)
-        return found
+        request.parts = [found]
 
     async def _beside(self, size: int, work: Callable[[], Any]) -> Any:
         """What ``work`` gives; if it takes long by its size, in another thread."""
@@ -329,8 +332,11 @@ class Application:
         return True
 
     async def _infer(self, request: Request) -> Reply:
-        model, body = request.model, await self._body(request)
+        model = request.model
         assert model is not None, "the path names it"
+        if b"content-encoding" in request.headers:
+            await self._unpack(request)
+        body = request.body
         if request.kind in _FILES:
             return await self._infer_file(model, request, body)
         head = request.head
@@ -344,15 +350,12 @@ class Application:
             asked = protocol.asked(model, body, head)
         else:
             asked = await self._beside(len(body), partial(protocol.asked, model, body, head))
-        values, notes = await self._compute(model, asked.rows)
-        return protocol.answer(model, asked, values, notes)
-
-    async def _compute(self, model: ServedModel, rows: Any) -> Computed:
+        rows, notes = asked.rows, list[str]()
         if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:
             make = partial(tables.features_of, model, rows.table)
-            features, notes = await self._beside(_LARGE + 1, make)
-            return (await self._turns.submit(model, features))[0], notes
-        return await self._turns.submit(model, rows)
+            rows, notes = await self._beside(_LARGE + 1, make)
+        values, others = await self._turns.submit(model, rows)
+        return protocol.answer(model, asked, values, notes + others)
 
     async def _infer_file(self, model: ServedModel, request: Request, body: bytes) -> Reply:
         """A table in, and the table of ``gradreduce predict`` out."""
@@ -389,9 +392,9 @@ def _path(url: bytes) -> str:
     return path.decode("latin-1")
 
 
-def _kind(headers: dict[bytes, bytes]) -> bytes:
+@lru_cache(maxsize=256)
+def _kind(text: bytes) -> bytes:
     """The type of a body. Raises Refused (its text is not in UTF-8)."""
-    text = headers.get(b"content-type", b"")
     for parameter in text.split(b";")[1:]:
         name, _, charset = parameter.strip().lower().partition(b"=")
         if name == b"charset" and charset.strip(b'"') not in (b"utf-8", b"utf8", b"us-ascii"):

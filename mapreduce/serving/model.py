@@ -1,9 +1,10 @@
 """A served model: ready to compute, and never changed, since another one takes its place."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,25 +19,30 @@ from mapreduce.serving.refusals import Refused
 from mapreduce.training.export import scaled
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """Rows of one request, which may be joined to those of others."""
 
+    #: Whether some rows may be computed before others.
+    can_be_cut: ClassVar[bool] = False
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
     @property
+    @abstractmethod
     def kind(self) -> object:
         """What rows have in common that may be joined; None if these are to stay alone."""
 
-    #: Whether some rows may be computed before others.
-    can_be_cut: ClassVar[bool]
-
     def part(self, start: int, stop: int) -> Self:
-        """Consecutive rows."""
+        """Consecutive rows, of those that can be cut."""
+        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """All rows of several requests, in order."""
 
+    @abstractmethod
     def batch(self, model: "ServedModel") -> tuple[Batch, list[str]]:
         """The features, and what a user should know about the rows.
 
@@ -45,7 +51,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class Features(Rows):
     """Rows (rows, features) of an array as it is stored; the model sees ``array * scale``."""
 
     array: Array | Csr
@@ -57,21 +63,17 @@ class Features:
 
     @property
     def kind(self) -> object:
-        """See :class:`Rows`."""
         return None if isinstance(self.array, Csr) else (self.array.dtype.char, self.scale)
 
     def part(self, start: int, stop: int) -> "Features":
-        """See :class:`Rows`."""
         return Features(self.array[start:stop], self.scale)
 
     @classmethod
     def joined(cls, parts: "Sequence[Features]") -> "Features":
-        """See :class:`Rows`."""
         arrays: Any = [part.array for part in parts]
         return cls(np.concatenate(arrays), parts[0].scale)
 
     def batch(self, model: "ServedModel") -> tuple[Batch, list[str]]:
-        """See :class:`Rows`."""
         return Batch(self.array, None, self.scale), []
 
 

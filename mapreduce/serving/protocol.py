@@ -326,7 +326,7 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
             )
         return Features(stored, model.scale)
     features = np.ascontiguousarray(_cast(stored, model.fitted.dtype))
-    if not np.isfinite(features).all():
+    if np.count_nonzero(np.isfinite(features)) < features.size:
         row, column = map(int, np.argwhere(~np.isfinite(features))[0])
         place = f"{where}, row {row + 1}, feature {column + 1}"
         refuse(place, f"a finite number of {model.fitted.dtype}", float(stored[row, column]))
@@ -341,9 +341,9 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
     found: dict[str, Any] = {"probabilities": values} if model.classes else {"prediction": values}
     if model.classes:
         found["prediction"] = [model.classes[at] for at in values.argmax(axis=1).tolist()]
-    outputs, blobs = [], []
+    outputs, blobs, known = [], [], _outputs(model)
     for name, is_binary in asked.outputs.items():
-        kind, shape = _outputs(model)[name]
+        kind, shape = known[name]
         output: dict[str, Any] = {"name": name, "datatype": kind, "shape": [len(values), *shape]}
         if is_binary:
             blobs.append(_packed(found[name], kind))

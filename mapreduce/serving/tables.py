@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from mapreduce.inference import cutting, files, outputs
 from mapreduce.inference.predictor import NOTHING, Predictor, plain
 from mapreduce.inference.request import Request
 from mapreduce.runs.execution import Execution
-from mapreduce.serving.model import Features, ServedModel
+from mapreduce.serving.model import Features, Rows, ServedModel
 from mapreduce.serving.refusals import Refused, refuse
 
 #: Rows of a table that wait as they are; features are made of more beside the event loop.
@@ -33,31 +33,23 @@ CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True, eq=False)
-class TableRows:
+class TableRows(Rows):
     """Rows of a table in memory, of which features are made together."""
 
     table: Any
-    can_be_cut: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.table)
 
     @property
     def kind(self) -> object:
-        """See :class:`mapreduce.serving.model.Rows`."""
         return self.table.schema
-
-    def part(self, start: int, stop: int) -> "TableRows":
-        """See :class:`mapreduce.serving.model.Rows`."""
-        return TableRows(self.table.slice(start, stop - start))
 
     @classmethod
     def joined(cls, parts: "Sequence[TableRows]") -> "TableRows":
-        """See :class:`mapreduce.serving.model.Rows`."""
         return cls(pa.concat_tables([part.table for part in parts]).combine_chunks())
 
     def batch(self, model: ServedModel) -> tuple[Batch, list[str]]:
-        """See :class:`mapreduce.serving.model.Rows`."""
         features, notes = features_of(model, self.table)
         return Batch(features.array, None), notes
 
