@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 import mapreduce
 from mapreduce.runs.directory import RunDir
-from mapreduce.serving.http import Application, Request
+from mapreduce.serving.http import Application, Request, Settings
 from mapreduce.serving.metrics import Metrics
 from mapreduce.training.export import scaled
 from services import Service, drawn, trained
@@ -119,7 +119,7 @@ def ask(path, method="GET", host=b"localhost"):
     """Status, headers and body of the answer of a service with a token, in this process."""
 
     async def answered():
-        application = Application([], Metrics([], 1), token=b"secret")
+        application = Application([], Metrics([], 1), Settings(token=b"secret"))
         request = Request()
         request.url, request.method, request.headers = path.encode(), method, {b"host": host}
         application.admit(request, "")
