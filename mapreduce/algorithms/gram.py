@@ -14,6 +14,7 @@ import numpy as np
 from kernels import dispatch
 from mapreduce.algorithms.rows import OverRows, Scale, scale_of
 from mapreduce.data.batch import Array, Batch
+from mapreduce.engine.program import InBlocks, Round
 from mapreduce.engine.sums import Arrays, bits_for
 from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator
@@ -30,7 +31,7 @@ _LEAST_SHARE = 2.0**-34
 
 
 @dataclass(frozen=True)
-class Gram(OverRows):
+class Gram(OverRows, InBlocks):
     """The sum of the products of all pairs of columns, the last of which is 1 in each row.
 
     ``target``: Whether the labels are a column, behind the features.
@@ -61,17 +62,17 @@ class Gram(OverRows):
             raise DataError(f"{self._place}: expected labels that are numbers, found {kind}")
         return np.column_stack([features, batch.labels])
 
-    def contribution(self, completed: int, unit: int) -> Arrays:
+    def contribution(self, now: Round, unit: int) -> Arrays:
         rows, weights = self.unit(unit)
-        scale = self.scale(completed)
+        scale = self.scale(now)
         bits, factor = fixed_point(scale)
         roots = np.ones(len(rows)) if weights is None else np.sqrt(weights)
         parts = dispatch.get("gram_parts")(rows, scale.shift, factor, roots, bits)
         names = ("first", "mixed", "last")
         return dict(zip(names, parts, strict=True))
 
-    def outcome(self, completed: int, number: int, total: Arrays) -> Arrays:
-        return {**self.state.block(completed, number).arrays, **total}
+    def outcome(self, now: Round, number: int, total: Arrays) -> Arrays:
+        return {**now.block(number), **total}
 
 
 def fixed_point(scale: Scale) -> tuple[int, Array]:

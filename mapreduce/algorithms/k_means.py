@@ -17,6 +17,7 @@ import numpy as np
 from kernels import dispatch
 from mapreduce.algorithms.rows import OverRows
 from mapreduce.data.batch import Array, Batch
+from mapreduce.engine.program import EndsEarly, Round
 from mapreduce.engine.sums import Arrays, bits_for
 from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator
@@ -35,7 +36,7 @@ _DRAW, _COUNT, _MOVE, _FILL, _SCORE, _OVER = range(6)
 
 
 @dataclass(frozen=True)
-class KMeans(OverRows):
+class KMeans(OverRows, EndsEarly):
     """Rounds of S. Lloyd's algorithm after those that draw the first centres.
 
     ``clusters``: How many. ``seed``: Of the draws. ``limit``: Rounds that move centres, at most.
@@ -51,7 +52,6 @@ class KMeans(OverRows):
     tolerance: float = 1e-4
 
     name = "k-means"
-    ends_early = True
     unit_rows = 8192
 
     def most_rounds(self) -> int:
@@ -59,11 +59,10 @@ class KMeans(OverRows):
         return 4 + _DRAWS + 2 * self.limit
 
     def is_over(self, completed: int, arrays: Arrays) -> bool:
-        is_scored = completed > 1 and int(arrays["stage"]) == _OVER
-        return is_scored or super().is_over(completed, arrays)
+        return completed > 1 and int(arrays["stage"]) == _OVER
 
-    def _stage(self, completed: int) -> int:
-        return _DRAW if completed == 1 else int(self.state.scalar(completed, "stage"))
+    def _stage(self, now: Round) -> int:
+        return _DRAW if now.completed == 1 else int(now.scalar("stage"))
 
     @cached_property
     def _units(self) -> dict[int, "_Unit"]:
@@ -74,14 +73,14 @@ class KMeans(OverRows):
     def _kept(self) -> dict[str, "_Fixed"]:
         return {}
 
-    def _fixed(self, completed: int) -> "_Fixed":
+    def _fixed(self, now: Round) -> "_Fixed":
         """How numbers become whole ones, by the extremes, which no later round changes."""
         if "fixed" not in self._kept:
-            self._kept["fixed"] = self._of_extremes(completed)
+            self._kept["fixed"] = self._of_extremes(now)
         return self._kept["fixed"]
 
-    def _of_extremes(self, completed: int) -> "_Fixed":
-        scale = self.scale(completed)
+    def _of_extremes(self, now: Round) -> "_Fixed":
+        scale = self.scale(now)
         columns, powers = len(scale.shift), scale.power
         grid_bits = min(_GRID_BITS, (50 - columns.bit_length()) // 2)
         grid_bits = min(grid_bits, bits_for(scale.rows, 2 * grid_bits) // 2)
@@ -95,10 +94,10 @@ class KMeans(OverRows):
             scale.rows,
         )
 
-    def contribution(self, completed: int, unit: int) -> Arrays:
+    def contribution(self, now: Round, unit: int) -> Arrays:
         rows, weights = self.unit(unit)
-        fixed, stage = self._fixed(completed), self._stage(completed)
-        centres = self.state.vector(completed, "centres") if completed > 1 else None
+        fixed, stage = self._fixed(now), self._stage(now)
+        centres = now.vector("centres") if now.completed > 1 else None
         weights = np.ones(len(rows)) if weights is None else weights
         if stage == _SCORE:
             labels, squares = dispatch.get("closest")(rows, centres)
@@ -122,7 +121,7 @@ class KMeans(OverRows):
         labels, squares = nearest(whole, on_grid, squared=stage == _FILL)
         if stage == _FILL:
             keys = np.where((squares > 0) & (weights > 0), -squares, np.inf)
-            empty = int((self.state.vector(completed, "counts") == 0).sum())
+            empty = int((now.vector("counts") == 0).sum())
             return _least(keys, whole, empty)
         if known.sums.shape != (len(centres), rows.shape[1] + 1):
             known.labels = np.full(len(rows), -1, np.int32)
@@ -150,27 +149,27 @@ class KMeans(OverRows):
         with np.errstate(divide="ignore"):
             return _least(known.chances / ((weights > 0) * squares), known.whole, count)
 
-    def combine(self, completed: int, left: Arrays, right: Arrays) -> Arrays:
+    def combine(self, now: Round, left: Arrays, right: Arrays) -> Arrays:
         if "keys" not in left:
-            return super().combine(completed, left, right)
-        count = 1 if completed == 1 else self._most_drawn
+            return super().combine(now, left, right)
+        count = 1 if now.completed == 1 else self._most_drawn
         keys, rows = (np.concatenate([left[name], right[name]]) for name in ("keys", "rows"))
         drawn = _least(keys, rows, count)
         others = left.keys() - drawn.keys()
-        sums = super().combine(completed, *({n: part[n] for n in others} for part in (left, right)))
+        sums = super().combine(now, *({n: part[n] for n in others} for part in (left, right)))
         return {**sums, **drawn}
 
-    def outcome(self, completed: int, number: int, total: Arrays) -> Arrays:
-        before, fixed = self.state.block(completed, number).arrays, self._fixed(completed)
+    def outcome(self, now: Round, number: int, total: Arrays) -> Arrays:
+        before, fixed = now.block(number), self._fixed(now)
         after = {name: before[name] for name in ("top", "bottom", "most", "rows")}
-        if completed == 1:
+        if now.completed == 1:
             after |= {"small": self._small(total, fixed), "moves": np.array(0)}
             return {**after, "centres": total["rows"], "stage": np.array(_DRAW)}
         after |= {name: before[name] for name in ("small", "moves", "centres")}
-        stage = self._stage(completed)
+        stage = self._stage(now)
         if stage == _DRAW:
             after["centres"] = np.concatenate([before["centres"], total["rows"]])
-            stop = _COUNT if completed == 1 + _DRAWS else _DRAW
+            stop = _COUNT if now.completed == 1 + _DRAWS else _DRAW
         elif stage == _COUNT:
             after["centres"], stop = self._chosen(before["centres"], total["sums"], fixed), _MOVE
         elif stage == _MOVE:

@@ -13,6 +13,7 @@ from kernels import dispatch
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import BatchSlices, Slices
+from mapreduce.engine.program import Round, Stateful
 from mapreduce.engine.sums import Arrays, ExactSum
 from mapreduce.errors import DataError, UsageError
 
@@ -41,7 +42,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OverRows(ExactSum):
+class OverRows(ExactSum, Stateful):
     """Rounds over the rows of a dataset, or of a batch in memory: see :meth:`over`.
 
     ``data``, ``sha256``: Folder of the dataset, and digest of its manifest.
@@ -50,7 +51,6 @@ class OverRows(ExactSum):
     data: str
     sha256: str
 
-    has_state = True
     #: Rows of a unit, of which sums of numbers in fixed point are exact in float64.
     unit_rows: ClassVar[int] = 2048
     LARGEST = frozenset({"top", "bottom", "most"})
@@ -69,13 +69,13 @@ class OverRows(ExactSum):
         """The units."""
         return Slices(Dataset(path_of(self.data), self.sha256), self.unit_rows)
 
-    def to_json(self) -> str:
+    def describe(self) -> str:
         if not self.data:
             raise UsageError(
                 f"the program {self.name} has its rows in memory, where tasks of jobs do not find "
                 f"them: expected the folder of a dataset"
             )
-        return super().to_json()
+        return super().describe()
 
     def units(self, completed: int) -> int:
         return len(self.slices)
@@ -99,9 +99,9 @@ class OverRows(ExactSum):
         batch = self.slices[number]
         return self.matrix(batch), batch.weights
 
-    def lift(self, completed: int, unit: int) -> Arrays:
-        if completed:
-            return self.contribution(completed, unit)
+    def lift(self, now: Round, unit: int) -> Arrays:
+        if now.completed:
+            return self.contribution(now, unit)
         rows, weights = self.unit(unit)
         if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
             raise DataError(f"{self._place}: expected finite weights of 0 or more")
@@ -122,30 +122,29 @@ class OverRows(ExactSum):
             "rows": np.array(len(rows), np.int64),
         }
 
-    def finish(self, completed: int, number: int, total: Arrays) -> Arrays:
-        if completed:
-            return self.outcome(completed, number, total)
+    def finish(self, now: Round, number: int, total: Arrays) -> Arrays:
+        if now.completed:
+            return self.outcome(now, number, total)
         if not total["most"] > 0:
             raise DataError(f"{self._place}: all weights are 0. Expected some that are not")
         return dict(total)
 
     @abstractmethod
-    def contribution(self, completed: int, unit: int) -> Arrays:
+    def contribution(self, now: Round, unit: int) -> Arrays:
         """What a unit contributes to a later round."""
 
     @abstractmethod
-    def outcome(self, completed: int, number: int, total: Arrays) -> Arrays:
+    def outcome(self, now: Round, number: int, total: Arrays) -> Arrays:
         """The arrays of a block after a later round."""
 
-    def scale(self, completed: int) -> Scale:
+    def scale(self, now: Round) -> Scale:
         """How numbers become whole ones, by the extremes of the first round.
 
         Raises DataError (numbers are too large or too small for it: it names their columns).
         """
         if not self._scales:
-            state = self.state
-            high, low = (state.vector(completed, name) for name in ("top", "bottom"))
-            most, rows = (state.scalar(completed, name) for name in ("most", "rows"))
+            high, low = (now.vector(name) for name in ("top", "bottom"))
+            most, rows = (now.scalar(name) for name in ("most", "rows"))
             self._scales.append(scale_of(high, -low, most, rows))
         return self._scales[0]
 

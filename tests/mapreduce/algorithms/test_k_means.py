@@ -85,9 +85,9 @@ def test_an_empty_cluster_gets_the_farthest_row(monkeypatch):
         found = plain(self, *arguments)
         return np.stack([found[0], found[0], found[1]])
 
-    def outcome(self, completed, *arguments):
-        stages.append(self._stage(completed))
-        return original(self, completed, *arguments)
+    def outcome(self, now, *arguments):
+        stages.append(self._stage(now))
+        return original(self, now, *arguments)
 
     original = KMeans.outcome
     monkeypatch.setattr(KMeans, "_chosen", chosen)

@@ -110,10 +110,10 @@ def test_after_a_kill_it_goes_on(kind, places, tmp_path, monkeypatch):
     program = kinds.get(kind, Gram)
     plain, calls = program.contribution, iter(range(1000))
 
-    def killed(self, completed, unit):
+    def killed(self, now, unit):
         if next(calls) == (17 if kind == "k-means" else 2):
             raise Killed
-        return plain(self, completed, unit)
+        return plain(self, now, unit)
 
     monkeypatch.setattr(program, "contribution", killed)
     with pytest.raises(Killed):
