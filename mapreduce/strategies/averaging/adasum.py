@@ -14,14 +14,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mapreduce.engine.program import Key
+from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
 from mapreduce.optim.contract import PAGE
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold, root
 from mapreduce.reduction.vectors import dense
-from mapreduce.strategies.base import Pair
 
 
 def levels(units: int) -> int:

@@ -30,7 +30,7 @@ from itertools import repeat
 import numpy as np
 
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key
+from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
@@ -43,7 +43,7 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
 from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
-from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
+from mapreduce.strategies.base import Layout, Phase, Traffic
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key
+from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
@@ -36,7 +36,7 @@ from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
+from mapreduce.strategies.base import Layout, Phase, Traffic
 from mapreduce.strategies.downpour.schedule import begin, pushes
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.replicas import Replicated

@@ -19,7 +19,7 @@ owns a block and its part of the optimizer's state.
 from collections.abc import Iterable, Iterator
 
 from mapreduce.engine.leaf_ranges import LeafRange, merge_levels
-from mapreduce.engine.program import Key
+from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import MissingNodesError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.plan.plan import Plan
@@ -27,7 +27,7 @@ from mapreduce.plan.strategies import OPTIMIZING
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
-from mapreduce.strategies.base import Layout, Line, Pair, Phase, Strategy
+from mapreduce.strategies.base import Layout, Line, Phase, Strategy
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.sync.blocks import BlockOwner

@@ -21,7 +21,7 @@ import numpy as np
 
 from kernels import arrays
 from mapreduce.engine.leaf_ranges import LeafRange
-from mapreduce.engine.program import Key
+from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.optim.contract import Arrays
@@ -33,7 +33,7 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase
+from mapreduce.strategies.base import Layout, Phase
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means
