@@ -115,6 +115,9 @@ def attribute(program: Any, name: str, functions: Mapping[str, Callable[..., Any
 
     Raises AttributeError (it had no such name either).
     """
+    if (own := getattr(type(program), name, None)) is not None:
+        # Its property raised AttributeError, which Python took for a missing attribute.
+        return own.__get__(program)
     if name == "begin":
         return partial(begin, program)
     if name in functions and hasattr(type(program), "most_rounds"):

@@ -3,6 +3,7 @@
 import importlib
 import warnings
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
@@ -43,6 +44,17 @@ def test_a_description_never_changes(forgotten, tmp_path):
 def test_what_no_program_has_is_an_error(forgotten):
     with pytest.raises(AttributeError, match="'Roots' object has no attribute 'begins'"):
         Roots(3).begins  # noqa: B018
+
+
+class Misspells(Roots):
+    @cached_property
+    def rows(self):
+        return self.count.real.length
+
+
+def test_an_error_of_a_property_is_told():
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'length'"):
+        Misspells(3).rows  # noqa: B018
 
 
 @pytest.fixture(scope="module")
