@@ -38,8 +38,10 @@ OPTIMIZERS = Registry(
         "adagrad": "adagrad[:epsilon=E]",
         "adam": "adam[:beta1=B,beta2=B,epsilon=E]",
         "adamw": "adamw[:beta1=B,beta2=B,epsilon=E]",
+        "lbfgs": "lbfgs[:history_size=N,tol=T]",
     },
     base="mapreduce.optim.members:OptimizerFactory",
+    declarations={"lbfgs": "mapreduce.optim.options:LBFGSOptions"},
 )
 
 SCHEDULES = Registry(

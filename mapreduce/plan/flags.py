@@ -8,11 +8,9 @@ from typing import Any
 from mapreduce.errors import UsageError
 from mapreduce.models import MODELS
 from mapreduce.optim import OPTIMIZERS, SCHEDULES
+from mapreduce.optim.options import LBFGSOptions
 from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.support.options import POSITIVE, Bound, is_count, option, table, up_to
-
-#: Most steps that L-BFGS remembers: it keeps two vectors of each, and all their products.
-MOST_STEPS = 1000
 
 #: Most replicas: each may keep a state of its own.
 MOST_REPLICAS = 4096
@@ -116,12 +114,6 @@ class _Learning:
         "mixed computes gradients from float16 numbers; parameters and sums stay float32",
         choices=("full", "mixed"),
     )
-    history_size: int = option(
-        10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
-    )
-    tol: float = option(
-        1e-6, "end lbfgs when the gradient's norm, relative to the loss, is at most this", _FROM_0
-    )
 
 
 @dataclass(frozen=True)
@@ -221,23 +213,24 @@ class _Execution:
 
 
 #: Options of how and how long it is learned that say nothing against L-BFGS.
-_OF_ANY = {"optimizer", "l2", "history_size", "tol", "eval_every", "checkpoint_every"}
+_OF_ANY = {"optimizer", "l2", "eval_every", "checkpoint_every"}
 
 #: Models with one best point, which L-BFGS finds.
 CONVEX = ("softmax", "linear", "logistic", "svm")
 
-#: What the help calls the parts of the settings.
-_GROUPS = {
-    "What is learned": _Learned,
-    "How it is learned": _Learning,
-    "How long it is learned": _Length,
-    "Strategy": _Strategy,
-    "Execution": _Execution,
-}
+#: The parts of the settings, and their headings in the help.
+_PARTS = (
+    (_Learned, "What is learned"),
+    (_Learning, "How it is learned"),
+    (LBFGSOptions, "How it is learned"),
+    (_Length, "How long it is learned"),
+    (_Strategy, "Strategy"),
+    (_Execution, "Execution"),
+)
 
 
 @dataclass(frozen=True)
-class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
+class Settings(_Execution, _Strategy, _Length, LBFGSOptions, _Learning, _Learned):
     """The user's choice of all that decides the result, from which a plan is made."""
 
     def decided(self, is_table: bool, target: str | None) -> "Settings":
@@ -255,11 +248,15 @@ class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
 
 
 #: Options that decide the result.
-PLAN = tuple(row for group, part in _GROUPS.items() for row in table(part, group))
+PLAN = tuple(row for part, group in _PARTS for row in table(part, group))
 
 
 def settings(values: Mapping[str, Any]) -> Settings:
-    """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``."""
+    """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``.
+
+    Options that follow the name of an optimizer are those of flags, if it has them there.
+    """
     if values["eval_every"] is not None and values["evaluation"] is None:
         raise UsageError("--eval-every needs data to evaluate on. Add --eval DATA, or leave it out")
-    return Settings(**{option.name: values[option.name] for option in PLAN})
+    known = OPTIMIZERS.expanded(values)
+    return Settings(**{option.name: known[option.name] for option in PLAN})

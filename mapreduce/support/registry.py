@@ -89,8 +89,7 @@ class Registry:
         return {name: options.table(_attribute(place)) for name, place in self.declarations.items()}
 
     def expanded(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values whose member is a name alone, if it is the toolkit's own, with the options that
-        follow its name in the place of flags.
+        """Values in which the options of flags do not follow the name of a member any more.
 
         Raises UsageError (an option has two values, or as :func:`mapreduce.support.options.parse`).
         """
@@ -98,10 +97,14 @@ class Registry:
         name, text = self.split(spec) if spec and ":" in spec else ("", None)
         if name not in self:
             return found
+        if name not in self.declarations:
+            # An error now, if they are wrong.
+            self.configured(spec)
+            return found
         found[self.kind] = name
-        rows = {row.field: row for row in self.tables().get(name, ())}
-        owner = next((row.owner for row in rows.values()), None)
-        for each, value in options.values(owner, text, f"--{self.kind} {name}").items():
+        rows = {row.field: row for row in self.tables()[name]}
+        declared = _attribute(self.declarations[name])
+        for each, value in options.values(declared, text, f"--{self.kind} {name}").items():
             row = rows[each]
             before = found.get(row.name, row.default)
             is_once = before in (row.default, value)

@@ -12,7 +12,7 @@ from datasets import manifest as dataset
 from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Listed
 from mapreduce.errors import DataError, UsageError
-from mapreduce.plan import settings as making, strategies
+from mapreduce.plan import flags, settings as making, strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings
 from mapreduce.support.jsonfiles import build
@@ -530,3 +530,15 @@ def test_classes_that_are_not_the_elements_of_rows(classes, found):
         make(dataset(classes=classes), model=model)
     make(dataset(classes=classes), model=f"{model},last")
     make(dataset(classes=(0, 1, 2)), model=model)
+
+
+def test_options_of_lbfgs_follow_its_name():
+    values = {option.name: option.default for option in flags.PLAN} | {"evaluation": None}
+    short = flags.settings({**values, "optimizer": "lbfgs:history_size=5,tol=0.01"})
+    by_flags = {**values, "optimizer": "lbfgs", "history_size": 5, "tol": 0.01}
+    assert short == flags.settings(by_flags)
+    assert flags.settings({**values, "optimizer": "adam:beta1=0.8"}).optimizer == "adam:beta1=0.8"
+    with pytest.raises(UsageError, match=r"--tol: expected one value, as 0.1 after .* found"):
+        flags.settings({**by_flags, "optimizer": "lbfgs:tol=0.1"})
+    with pytest.raises(UsageError, match="option tol: expected a finite, non-negative number"):
+        flags.settings({**values, "optimizer": "lbfgs:tol=-1"})
