@@ -10,7 +10,8 @@ from pathlib import Path, PurePath
 
 from hdfs_utils import codecs
 from mapreduce.data.recipes.recipe import LISTS, RECIPE
-from mapreduce.support.options import option, picked, table
+from mapreduce.support import options
+from mapreduce.support.options import option, picked
 from mapreduce.support.registry import Registry
 
 #: Formats whose columns a recipe makes features of.
@@ -50,12 +51,17 @@ class _Reading:
     sequence: int = option(64, "bytes of a row, for text (default: 64)")
 
 
-(_RECIPE_FILE, _LIKE) = table(_Importing, "Tables (csv, parquet)")
+(_RECIPE_FILE, _LIKE) = options.table(_Importing, "Tables (csv, parquet)")
 
 #: The options of tables, in the order of the help: those of CSV are others.
 TABLE_OPTIONS = (_RECIPE_FILE, *(row for row in RECIPE if row.name not in CSV_OPTIONS), *LISTS)
 #: The options of all imports.
-IMPORT = (*TABLE_OPTIONS, _LIKE, *picked(RECIPE, *CSV_OPTIONS), *table(_Reading, "Other formats"))
+IMPORT = (
+    *TABLE_OPTIONS,
+    _LIKE,
+    *picked(RECIPE, *CSV_OPTIONS),
+    *options.table(_Reading, "Other formats"),
+)
 
 #: Formats of files, by the ends of their names.
 SUFFIXES = {
