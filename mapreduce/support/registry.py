@@ -93,8 +93,8 @@ class Registry:
 
         Raises UsageError (an option has two values, or as :func:`mapreduce.support.options.parse`).
         """
-        found, spec = {**values}, values.get(self.kind)
-        name, text = self.split(spec) if spec and ":" in spec else ("", None)
+        found, spec = {**values}, values.get(self.kind) or ""
+        name, text = self.split(spec) if ":" in spec else ("", None)
         if name not in self:
             return found
         if name not in self.declarations:
