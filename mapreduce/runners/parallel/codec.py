@@ -7,17 +7,14 @@ gives them no time to change. The interpreter's own functions do what is done fo
 
 Values that JSON would change or refuse (:mod:`mapreduce.batches.snapshots`) go through their text.
 With mrjob's pickles most values travel as pickles. With other protocols, programs and
-``SORT_VALUES`` a value is the rest of its line.
+``SORT_VALUES`` a value is the rest of its line, or a pickle.
 """
 
 import io
 import json
 import marshal
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
 from json.encoder import encode_basestring_ascii as quote
-from operator import add
 from typing import Any
 
 from mapreduce.batches.pairs import (
@@ -39,8 +36,8 @@ MARSHAL = 2
 MUTABLE = frozenset({list, dict, tuple})
 
 #: How a block has its values: as marshal's list; with some in their JSON; as strings, with line
-#: feeds between; as strings that have some, after their lengths.
-_OBJECTS, _MARKED, _STRINGS, _LENGTHS = range(4)
+#: feeds between.
+_OBJECTS, _MARKED, _STRINGS = range(3)
 
 # Strings of these bytes alone are their own JSON, but for the marks around it.
 _UNESCAPED = bytes(set(range(0x20, 0x7F)) - {ord('"'), ord("\\")})
@@ -129,16 +126,16 @@ def decoded(texts: list[str]) -> list[Any]:
         return [from_json(text.encode()) for text in texts]
 
 
-def packed(values: list[Any], kinds: set[type]) -> tuple[int, list[bytes]]:
-    """Values that wait, of some types, as a kind and parts of bytes, for :func:`unpacked`."""
+def packed(values: list[Any], kinds: set[type], are_codes: bool = False) -> tuple[int, list[bytes]]:
+    """Values that wait, of some types, as a kind and parts of bytes, for :func:`unpacked`.
+
+    ``are_codes``: Whether they come back as they are, also bytes.
+    """
     if kinds == {str}:
         joined = "\n".join(values)
-        content = [joined.encode("utf-8", "surrogatepass")]
         if joined.count("\n") == len(values) - 1:
-            return _STRINGS, content
-        lengths = array("Q", map(len, values)).tobytes()
-        return _LENGTHS, [len(lengths).to_bytes(8, "little"), lengths, *content]
-    if not kinds & {bytes, tuple}:
+            return _STRINGS, [joined.encode("utf-8", "surrogatepass")]
+    if are_codes or not kinds & {bytes, tuple}:
         try:
             return _OBJECTS, [marshal.dumps(values, MARSHAL)]
         except ValueError:
@@ -157,13 +154,6 @@ def unpacked(kind: int, content: bytes) -> list[Any]:
     """The objects of values that were packed."""
     if kind == _STRINGS:
         return content.decode("utf-8", "surrogatepass").split("\n")
-    if kind == _LENGTHS:
-        start = 8 + int.from_bytes(content[:8], "little")
-        lengths = memoryview(content)[8:start].cast("Q")
-        text = str(memoryview(content)[start:], "utf-8", "surrogatepass")
-        # A line feed follows each.
-        starts = list(accumulate(map((1).__add__, lengths), initial=0))
-        return list(map(text.__getitem__, map(slice, starts, map(add, starts, lengths))))
     try:
         values: list[Any] = marshal.loads(content)  # noqa: S302  (a file of this job's own)
     except ValueError:

@@ -46,7 +46,8 @@ class Coder(NamedTuple):
     """How a protocol codes objects.
 
     ``kinds``, ``dumps``: Code values of some types, and all others; and keys that are strings.
-    ``texts``, ``strings``: Make texts of many codes, of values, and of keys that are strings.
+    ``texts``, ``strings``: Make texts of many codes, of values, and of keys that are strings; of
+    values also pickles.
     ``key``: Codes any other key as bytes. ``is_open``: Whether codes may have TABs and line feeds,
     which divide lines.
     """
@@ -59,21 +60,21 @@ class Coder(NamedTuple):
     is_open: bool = False
 
 
-def coder(write: Write, may_order: bool = False) -> Coder | None:
+def coder(write: Write, may_pickle: bool = False) -> Coder | None:
     """How to write many keys and values, with the bytes of ``write``; None if only by lines.
 
-    ``may_order``: Whether pickled values may travel as :func:`ordered` pickles, without escapes.
+    ``may_pickle``: Whether pickled values may travel as pickles, without escapes.
     """
     if is_json(write):
         return Coder(JSON_KINDS, to_json, _same, _same, lambda key: to_json(key).encode())
     if is_pickle(write):
         # Strings wait as themselves.
-        codes = Coder({str: str}, pickle.dumps, ordered, pickled_strings, _pickled)
-        return codes if may_order else None
+        codes = Coder({str: str}, pickle.dumps, pickles, pickled_strings, _pickled)
+        return codes if may_pickle else None
     if is_repr(write):
         return Coder({}, repr, _latin, _latin, lambda key: repr(key).encode(), is_open=True)
     if is_text(write):
-        return Coder({str: _utf8}, _uncoded, _same, _same, _uncoded, is_open=True)
+        return Coder({str: str.encode}, _uncoded, latin, _same, _uncoded, is_open=True)
     return None
 
 
@@ -90,6 +91,12 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode().decode("latin-1")
 
 
+def latin(codes: list[bytes]) -> list[str]:
+    """Texts with a character for each byte."""
+    texts = b"\n".join(codes).decode("latin-1").split("\n")
+    return texts if len(texts) == len(codes) else [code.decode("latin-1") for code in codes]
+
+
 def _uncoded(value: Any) -> Any:
     raise NotCoded
 
@@ -98,32 +105,41 @@ def _pickled(key: Any) -> bytes:
     return pickle.dumps(key).decode("latin-1").encode("unicode_escape")
 
 
-def ordered(pickles: list[Any]) -> list[str]:
-    """Pickles as texts that sort as their escapes do; a string stands for its pickle."""
-    if str in set(map(type, pickles)):
-        pickles = [pickle.dumps(one) if type(one) is str else one for one in pickles]
-    text = b"".join(pickles).translate(_PLACES).decode("latin-1")
-    return list(map(text.__getitem__, _spans(pickles)))
+def pickles(codes: list[Any]) -> list[bytes]:
+    """Pickles, for some of which strings stand."""
+    if str in set(map(type, codes)):
+        return [pickle.dumps(code) if type(code) is str else code for code in codes]
+    return codes
 
 
-def unordered(texts: list[str]) -> list[Any] | None:
-    """The objects of ordered pickles, with a TAB before each; None if one cannot be read."""
-    content: Any = "".join(texts).encode("latin-1").translate(_ORDER)
+def ordered(codes: list[bytes]) -> list[str]:
+    """Pickles as texts that sort as their escapes do."""
+    text = b"".join(codes).translate(_PLACES).decode("latin-1")
+    return list(map(text.__getitem__, _spans(codes)))
+
+
+def load_all(codes: list[Any]) -> list[Any] | None:
+    """The objects of pickles, or of all ordered ones; None if one cannot be read."""
+    if codes and type(codes[0]) is str:
+        content: Any = "".join(codes).encode("latin-1").translate(_ORDER)
+        codes = map(content.__getitem__, _spans(codes))  # type: ignore[assignment]
     # An error comes again, where its record is known.
     with contextlib.suppress(Exception):
-        return list(map(pickle.loads, map(content.__getitem__, _spans(texts, 1))))
+        return list(map(pickle.loads, codes))
     return None
 
 
-def load_ordered(text: str) -> Any:
-    """The object of an ordered pickle with a TAB before it."""
-    return pickle.loads(text[1:].encode("latin-1").translate(_ORDER))  # noqa: S301
+def load(code: str | bytes) -> Any:
+    """The object of a pickle, or of an ordered one."""
+    if type(code) is str:
+        code = code.encode("latin-1").translate(_ORDER)
+    return pickle.loads(code)  # type: ignore[arg-type]  # noqa: S301
 
 
-def _spans(parts: list[Any], skip: int = 0) -> Any:
-    """Where each of some parts lies when they are joined, but for so many characters of each."""
+def _spans(parts: list[Any]) -> Any:
+    """Where each of some parts lies when they are joined."""
     ends = list(accumulate(map(len, parts)))
-    return map(slice, map(skip.__add__, chain((0,), ends)), ends)
+    return map(slice, chain((0,), ends), ends)
 
 
 #: What surrounds ASCII strings of one length in their escaped pickles.

@@ -201,7 +201,7 @@ class ColumnWriter:
         if len(values) <= self._most[1]:
             kinds, most = set(map(type, values)), self._most_bytes
             if len(values) == 1 or _weight(block, kinds) <= most:
-                memory, parts = _encoded(block, kinds)
+                memory, parts = _encoded(block, kinds, not self.takes_objects)
                 if len(values) == 1 or sum(map(len, parts[1:])) <= most:
                     yield memory, parts
                     return
@@ -244,19 +244,20 @@ def _weight(block: Block, kinds: set[type]) -> int:
     return sum(map(len, block.keys)) + sum(map(len, values))
 
 
-def _encoded(block: Block, kinds: set[type]) -> tuple[int, list[bytes]]:
+def _encoded(block: Block, kinds: set[type], are_codes: bool) -> tuple[int, list[bytes]]:
     """The memory that a block takes when it is read, and its bytes, in parts: they may be many.
 
-    ``kinds``: The types of its values.
+    ``kinds``: The types of its values. ``are_codes``: Whether none stands for an object.
     """
     keys, counts, values, _ = block
     texts = "\n".join(keys).encode("latin-1")
     is_counted = counts is not None and len(values) > len(keys)
     numbers = array("I", counts or ()).tobytes() if is_counted else b""
-    kind, content = packed(values, kinds)
+    kind, content = packed(values, kinds, are_codes)
     size = sum(map(len, content))
     memory = len(keys) * _KEY_BYTES + len(values) * _VALUE_BYTES + len(texts) * _FLAT
-    memory += size * (_NESTED if kinds & _NESTING else _FLAT)
+    is_nested = kinds & _NESTING and not (are_codes and kinds == {bytes})
+    memory += size * (_NESTED if is_nested else _FLAT)
     parts = texts, numbers, *content
     head = _HEAD.pack(memory, kind, len(texts), len(numbers), size)
     return memory, [head + _CHECK.pack(_checksum((head, *parts))), *parts]

@@ -27,7 +27,7 @@ from mapreduce.batches.pairs import (
 from mapreduce.batches.snapshots import NOT_PLAIN, PLAIN
 from mapreduce.job.calls import Pair, as_pair, refuse
 from mapreduce.runners.parallel.codec import MARSHAL, MUTABLE, quoted, through_text
-from mapreduce.runners.parallel.coders import Coder, NotCoded, ordered
+from mapreduce.runners.parallel.coders import Coder, NotCoded, latin, ordered, pickles
 
 #: Pairs between two looks at the memory.
 _CHUNK = 1 << 10
@@ -322,7 +322,7 @@ class GatheredLines(Gathered):
         else:
             self._add_rows(*divided(texts))
 
-    def _add_rows(self, keys: list[str], values: list[str]) -> None:
+    def _add_rows(self, keys: list[str], values: list[Any]) -> None:
         self._texts.keys += keys
         self._texts.values += values
         self._texts.bytes += 2 * sum(map(len, keys))
@@ -388,7 +388,7 @@ class GatheredTexts(GatheredLines):
 
     def _add_columns(self, keys: Any, values: Any) -> None:
         lines = encode_columns(self._write, keys, values).to_pylist()
-        if self._coder.texts is not ordered:
+        if self._coder.texts is not pickles:
             self._add_lines(lines)
             return
         protocol: Any = getattr(self._write, "__self__", None)
@@ -398,11 +398,15 @@ class GatheredTexts(GatheredLines):
         if not keys:
             return
         strings = [key for key in keys if type(key) is str]
-        codes = self._coder.strings(strings)
-        if len(strings) < len(keys):
+        codes = self._coder.strings(strings) if strings else latin(keys)
+        if 0 < len(strings) < len(keys):
             each = iter(codes)
             codes = [next(each) if type(key) is str else key.decode("latin-1") for key in keys]
         values = self._coder.texts(values)
+        if self._coder.texts is pickles:
+            # No pickle is the beginning of another one: a key needs no TAB behind it to be sorted.
+            self._add_rows(codes, ordered(values) if self._sort_values else values)
+            return
         lines = map("{}\t{}".format, codes, values)
         if self._coder.is_open:
             joined = "\n".join(chain(codes, values))

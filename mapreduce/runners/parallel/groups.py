@@ -18,7 +18,7 @@ from mapreduce.batches.pairs import (
 )
 from mapreduce.job.calls import Pair
 from mapreduce.runners.parallel.codec import decoded as decoded_json
-from mapreduce.runners.parallel.coders import fast_decoder, load_ordered, unordered
+from mapreduce.runners.parallel.coders import fast_decoder, load, load_all
 from mapreduce.runners.parallel.gathered import cut, divided, grouped, key_of
 from mapreduce.runners.parallel.merge import Range
 from mapreduce.support.records import shown
@@ -131,13 +131,13 @@ class Groups:
         read: Read,
         is_ours: bool = False,
         fields: int = 1,
-        is_ordered: bool = False,
+        are_pickles: bool = False,
     ) -> Iterator[Group]:
         """Groups of lines, by a protocol that codes key and value each by itself, or as text.
 
         ``is_ours``: Whether all lines are of mrjob's JSON, as a task has written it. ``fields``:
-        Those of the ranges' keys; the protocol's key is the first. ``is_ordered``: Whether values
-        are ordered pickles.
+        Those of the ranges' keys; the protocol's key is the first. ``are_pickles``: Whether values
+        are pickles, perhaps ordered ones.
         """
         protocol: Any = getattr(read, "__self__", None)
         are_texts = is_text(read)
@@ -147,8 +147,8 @@ class Groups:
 
         def values_of(rests: Iterable[str]) -> Iterator[Any]:
             for rest in rests:
-                if is_ordered:
-                    yield load_ordered(rest)
+                if are_pickles:
+                    yield load(rest)
                 elif not rest:
                     # There is no TAB: the protocol has its own value, or error.
                     self._unread = (self._text() or "").encode("latin-1")
@@ -159,9 +159,13 @@ class Groups:
                     yield decode(rest[1:].rstrip("\r").encode("latin-1"))
 
         def decode_values(rests: list[str]) -> list[Any] | None:
-            if is_ordered:
-                return unordered(rests)
-            return decode_all(list(map(itemgetter(slice(1, None)), rests))) if all(rests) else None
+            if are_pickles:
+                return load_all(rests)
+            joined = "\n".join(rests)
+            # One may have no TAB before it.
+            values = joined[1:].split("\n\t")
+            is_whole = joined.startswith("\t") and len(values) == len(rests)
+            return decode_all(values) if is_whole else None
 
         def decoded(found: Range) -> Iterator[Range]:
             for texts, lists in _parts(found):

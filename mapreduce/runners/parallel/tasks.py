@@ -316,13 +316,13 @@ class Task:
             pairs = self._groups.pairs(chain.from_iterable(lists), read)
             return self._apply_to_pairs(job, "reducer", pairs)
         found = self._ranges(segments)
-        is_ordered = False
+        are_pickles = False
         if spec["objects"]:
             _, written = job.pick_protocols(self._step, "mapper")
             if self._exchanges(job, written, is_json) and not spec["sort_values"]:
                 return call(job, "reducer", self._step, self._groups.of(found, decoded))
-            is_ordered = self._exchanges(job, written, is_pickle)
-        return self._apply(job, "reducer", found, read, is_ordered)
+            are_pickles = self._exchanges(job, written, is_pickle)
+        return self._apply(job, "reducer", found, read, are_pickles)
 
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
@@ -342,15 +342,15 @@ class Task:
         return "lines" if self._spec["sort_values"] else "keys"
 
     def _apply(
-        self, job: Any, mrc: str, found: Iterable[Range], read: Read, is_ordered: bool = False
+        self, job: Any, mrc: str, found: Iterable[Range], read: Read, are_pickles: bool = False
     ) -> Iterator[Pair]:
-        """Pairs that a combiner or reducer makes of groups of lines, or of ordered pickles."""
+        """Pairs that a combiner or reducer makes of groups of lines, or of pickles."""
         if (is_keyed(read) or is_text(read)) and not is_overridden(type(job), mrc):
             fields = 1 if mrc == "combiner" else self._how.key_fields
             # A step without a mapper has no protocols of one.
             is_ours = self._spec["objects"] and is_json(read)
             is_ours = is_ours and is_json(job.pick_protocols(self._step, "mapper")[1])
-            groups = self._groups.of_lines(found, read, is_ours, fields, is_ordered)
+            groups = self._groups.of_lines(found, read, is_ours, fields, are_pickles)
             return call(job, mrc, self._step, groups)
         return self._apply_to_pairs(job, mrc, self._groups.pairs(lines_of(found), read))
 

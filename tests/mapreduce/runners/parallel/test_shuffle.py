@@ -36,10 +36,11 @@ from mapreduce.runners.parallel.codec import (
 )
 from mapreduce.runners.parallel.coders import (
     coder,
-    load_ordered,
+    load,
+    load_all,
     ordered,
     pickled_strings,
-    unordered,
+    pickles,
 )
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import lines_of
@@ -279,9 +280,7 @@ def test_groups_are_those_of_mrjobs_lines(
             assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
             assert all(hash_partition(key.encode(), 2) == number for key, _ in of_part)
             for key, values in of_part:
-                found[key] += map(
-                    exactly, values if is_json(protocol.write) else map(load_ordered, values)
-                )
+                found[key] += map(exactly, values if is_json(protocol.write) else map(load, values))
     assert found == expected
 
 
@@ -298,7 +297,7 @@ def test_a_pickle_gives_back_what_a_value_shares_and_no_more(tmp_path):
     pairs = [("a", [name, name]), ("a", name), ("a", (name,)), ("a", {name: 1})]
     segments = packed(tmp_path, pairs, write=PickleProtocol().write)
     parts = ranges(segments, 1 << 20, False)
-    groups = Groups().of_lines(parts, PickleProtocol().read, is_ordered=True)
+    groups = Groups().of_lines(parts, PickleProtocol().read, are_pickles=True)
     (((first, second), *others),) = [list(values) for _, values in groups]
     assert first is second
     strings = [first, others[0], *others[1], *others[2]]
@@ -339,8 +338,8 @@ def test_values_of_lines_are_as_mrjob_reads_them(
         writer.write_pairs(line[-1] for line in lines)
         writer.close()
         found = ranges(output.segments[0], memory, sort_values)
-        is_ordered = lines_by is None and protocol is PickleProtocol
-        groups = Groups().of_lines(found, protocol().read, fields=fields, is_ordered=is_ordered)
+        are_pickles = lines_by is None and protocol is PickleProtocol
+        groups = Groups().of_lines(found, protocol().read, fields=fields, are_pickles=are_pickles)
         values = [exactly(value) for _, values in groups for value in values]
     # Sorts are stable.
     lines.sort(key=itemgetter(0, 1) if sort_values or fields > 1 else itemgetter(0))
@@ -364,14 +363,14 @@ objects = (
 )
 def test_pairs_without_lines_come_as_their_lines(kind, pairs, fields, sort_values, in_rows):
     write = kind().write
-    is_ordered = kind is PickleProtocol
-    fields = 1 if is_ordered else fields
+    are_pickles = kind is PickleProtocol
+    fields = 1 if are_pickles else fields
     with contextlib.suppress(TypeError, ValueError, AttributeError):  # not all is text
         list(map(write, *zip(*pairs, strict=True)))
         pairs = pairs * 3
     errors, found = [], []
     lines = GatheredLines(fields, sort_values)
-    texts = GatheredTexts(write, coder(write, is_ordered), sort_values, fields)
+    texts = GatheredTexts(write, coder(write, are_pickles), sort_values, fields)
     for home in (texts, lines):
         source = iter(pairs)
         items = source if home is texts else write_lines(write, source)
@@ -383,14 +382,14 @@ def test_pairs_without_lines_come_as_their_lines(kind, pairs, fields, sort_value
                 errors.append((type(error), len(list(source))))
         found.append(home.take_groups())
     assert errors[0] == errors[1]
-    if is_ordered:
+    if are_pickles:
         found[0][1][:] = [[f"\t{_escaped(value)}" for value in values] for values in found[0][1]]
     if errors[0] is None:
         assert found[0] == found[1]
 
 
 def _escaped(text):
-    return PickleProtocol()._dumps(load_ordered(text)).decode()
+    return PickleProtocol()._dumps(load(text)).decode()
 
 
 def test_other_protocols_have_no_coder():
@@ -406,12 +405,12 @@ def test_other_protocols_have_no_coder():
 @given(st.lists(objects))
 def test_ordered_pickles_sort_as_their_lines(values):
     lines = [PickleProtocol()._dumps(value) for value in values]
-    texts = ordered([v if type(v) is str else pickle.dumps(v) for v in values])
+    codes = pickles([v if type(v) is str else pickle.dumps(v) for v in values])
+    texts = ordered(codes)
     by_text = sorted(range(len(values)), key=texts.__getitem__)
     assert by_text == sorted(range(len(values)), key=lines.__getitem__)
-    assert [exactly(v) for v in unordered(list(map("\t".__add__, texts)))] == [
-        *map(exactly, values)
-    ]
+    for some in (texts, codes):
+        assert [exactly(v) for v in load_all(some)] == [*map(exactly, values)]
 
 
 texts_of_lines = st.lists(
@@ -632,6 +631,23 @@ def test_what_was_merged_is_removed_when_it_has_been_read(tmp_path):
         found |= set(texts)
     assert len(found) == 50
     assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("sort_values", [False, True])
+def test_pickles_are_the_same_after_a_merge(tmp_path, sort_values):
+    protocol = PickleProtocol()
+    pairs = [(f"key {n % 50}", [n, b"\n\xff", (n,)]) for n in range(3000)]
+    output = SegmentWriter(Target(str(tmp_path / "out")), 1)
+    texts = GatheredTexts(protocol.write, coder(protocol.write, True), sort_values)
+    writer = ColumnWriter(output, Partitioning(1), texts, 1 << 14)
+    writer.write_pairs(pairs)
+    writer.close()
+    spec = {"sort_values": sort_values, "memory": 1 << 12, "temporary": str(tmp_path / "merged")}
+    found = Merger(spec, Partitioning(1), lambda: None).ranges(output.segments[0])
+    values = [load(value) for part in found for some in part.lists for value in some]
+    lines = [protocol.write(*pair) for pair in pairs]
+    lines.sort(key=None if sort_values else lambda line: line.partition(b"\t")[0])
+    assert values == [protocol.read(line)[1] for line in lines]
 
 
 @given(
