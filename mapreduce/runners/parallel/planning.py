@@ -78,11 +78,11 @@ class StepPlan:
         return self._runner._is_warm and binary and has_parts
 
     def _exchanges_objects(self) -> bool:
-        """Whether methods may exchange pairs that are no lines."""
+        """Whether methods may exchange pairs that are no lines, if keys have a single field."""
         mapper, reducer = self._step.get("mapper", {}), self._step.get("reducer", {})
         are_methods = mapper.get("type") == reducer.get("type") == "script"
         is_filtered = "pre_filter" in reducer or "batch" in mapper
-        return are_methods and not is_filtered and self._how.key_fields == 1
+        return are_methods and not is_filtered
 
     def map_tasks(self, files: list[tuple[str, int]]) -> list[Task]:
         """The tasks that read some files, given by path and bytes."""

@@ -232,7 +232,8 @@ class Task:
 
     def _exchanges(self, job: Any, write: Any, kind: Callable[[Any], bool]) -> bool:
         """Whether mapper and reducer exchange what is no line, as a kind of protocols allows."""
-        return self._spec["objects"] and self._is_plain(job, "reducer", write, kind)
+        is_possible = self._spec["objects"] and self._how.key_fields == 1
+        return is_possible and self._is_plain(job, "reducer", write, kind)
 
     def _is_plain(self, job: Any, mrc: str, write: Any, kind: Callable[[Any], bool]) -> bool:
         """Whether a combiner or reducer takes the objects that would come of mrjob's protocols."""
