@@ -8,7 +8,8 @@ that were waited for count, and the report says so.
 What several tests share is counted apart: fixtures of modules and sessions, and the start of the
 process that commands are forked from.
 
-The dearest tests are printed at the end; ``--costs=FILE`` writes those of all tests.
+The dearest tests are printed at the end; ``--costs=FILE`` writes those of all tests, and
+``--costs-by-file=FILE`` adds this session to a JSON file of seconds by lane and file.
 
 A test that takes over :data:`LIMIT` seconds fails, and one that is marked ``slow`` if it takes over
 :data:`SLOW_LIMIT`, unless it is marked ``long`` or ``cluster``, or :data:`EXEMPT` says which law it
@@ -19,16 +20,20 @@ pays for that.
 """
 
 import atexit
+import json
 import os
 import resource
 import statistics
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from lanes import lane_of
 
 #: So many tests are printed.
 DEAREST = 25
@@ -69,10 +74,15 @@ EXEMPT = {
 
 _PREFIX = "gradreduce-tests-"
 _PROPERTY = "processor seconds"
+#: The variable that names the test which runs.
+_TEST = "PYTEST_CURRENT_TEST"
 
 
 def pytest_addoption(parser):
     parser.addoption("--costs", metavar="FILE", help="write the processor time of each test")
+    parser.addoption(
+        "--costs-by-file", metavar="FILE", help="add this session's seconds by file to a JSON file"
+    )
 
 
 class _Group:
@@ -226,6 +236,7 @@ class _Collector:
     def __init__(self, config) -> None:
         self._config = config
         self._costs: dict[str, float] = {}
+        self._lanes: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._shared = 0.0
         self._counts_all = True
 
@@ -233,6 +244,8 @@ class _Collector:
         if report.when == "teardown":
             cost, shared, counts_all = dict(report.user_properties)[_PROPERTY]
             self._costs[report.nodeid] = cost
+            lane = lane_of(report.nodeid, "cluster" in report.keywords)
+            self._lanes[lane][report.nodeid.partition("::")[0]] += cost
             self._shared += shared
             self._counts_all &= counts_all
 
@@ -241,6 +254,9 @@ class _Collector:
         if path := self._config.getoption("costs"):
             lines = (f"{seconds:.4f}\t{test}\n" for test, seconds in costs)
             Path(path).write_text("".join(lines))
+        # Sessions within tests get the same variable PYTEST_ADDOPTS.
+        if (path := self._config.getoption("costs_by_file")) and _TEST not in os.environ:
+            self._add_to(Path(path))
         if len(costs) < DEAREST:
             return
         counted = "" if self._counts_all else ", without daemons"
@@ -248,6 +264,16 @@ class _Collector:
         terminalreporter.section(f"processor time: {own}, {self._shared:.0f} s of what they share")
         for test, seconds in costs[:DEAREST]:
             terminalreporter.line(f"{seconds:8.2f}s {test}")
+
+    def _add_to(self, path: Path) -> None:
+        """Write the seconds of each file, by lanes, under the arguments of this session."""
+        sessions = json.loads(path.read_text()) if path.exists() else {}
+        lanes = {
+            lane: {file: round(seconds, 2) for file, seconds in files.most_common()}
+            for lane, files in sorted(self._lanes.items())
+        }
+        sessions[" ".join(map(str, self._config.invocation_params.args))] = lanes
+        path.write_text(json.dumps(sessions, indent=1))
 
 
 _GROUP = pytest.StashKey[_Group]()

@@ -1,5 +1,6 @@
 """What a test may cost."""
 
+import json
 from pathlib import Path
 
 import costs
@@ -78,7 +79,17 @@ def test_a_dear_test_fails_and_what_is_shared_counts_apart(pytester, monkeypatch
     )
     pytester.makepyfile(test_one=SESSION)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(pytester.path / "none"))
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    (table := pytester.path / "costs.json").write_text('{"before": {}}')
+    arguments = ["-p", "no:cacheprovider", "-p", "no:xdist", f"--costs-by-file={table}"]
+    done = pytester.runpytest_subprocess(*arguments)
     done.assert_outcomes(passed=3, errors=1)
     done.stdout.fnmatch_lines(["*test_one.py::test_dear took 0.* s of processor time*"])
     done.stdout.fnmatch_lines(["*s of what they share*"])
+    before, (session, lanes) = json.loads(table.read_text()).items()
+    assert before == ("before", {})
+    assert session.endswith(" ".join(arguments))
+    ((lane, files),) = lanes.items()
+    assert (lane, [*files]) == ("unit", ["test_one.py"])
+    # The dear test, and the long one; what they share counts apart.
+    assert files["test_one.py"] >= 0.1
