@@ -397,7 +397,7 @@ def test_jobs_run_by_mrjobs_convention(data, tmp_path):
     options = ["--model", "mlp:9", "--rounds", 2, "--momentum", 0.5, "--optimizer", "momentum"]
     succeed("train", data / "train", "--run", tmp_path / "a", *options)
     hashes = [json.loads(succeed("runs", "show", tmp_path / "a", "--json"))["model_sha256"]]
-    for runner in ("parallel", "inline", "local"):
+    for runner in ("inline", "local"):
         program = [sys.executable, ROOT / "jobs/train.py", "-r", runner, "--run", tmp_path / runner]
         subprocess.run(
             [*map(str, [*program, *options, data / "train"])], check=True, capture_output=True

@@ -119,7 +119,7 @@ FEATURES = {
 #: Where processes start from nothing, which takes its time.
 SLOW = {
     "local": ["BothBatches", "Chained", "FirstsAndLasts", "RawBatches", "ReducerAlone"],
-    "forkserver": ["WordsSummed", "PairsCombined", "Chained", "FirstsAndLasts"],
+    "forkserver": ["WordsSummed", "PairsCombined", "Chained"],
 }
 SLOW["local"] += ["WordsSummed of gzip", "WordsSummed of lines that are not ended"]
 
@@ -150,9 +150,7 @@ class TestText:
 
     @pytest.mark.parametrize(
         ("name", "runner"),
-        first_of(
-            *itertools.product(["Both", "Words", "Pairs"], ["fork", "inline"]), ("Both", "local")
-        ),
+        first_of(*itertools.product(["Both", "Words", "Pairs"], ["fork", "inline"])),
     )
     def test_without_a_reducer(self, text, name, runner):
         lines, _ = run(getattr(batch_jobs, name), runner, text)
@@ -162,10 +160,9 @@ class TestText:
 
     @pytest.mark.parametrize(
         ("runner", "size"),
-        first_of(*itertools.product(["inline", "fork"], [7, 1, 1 << 20]), ("local", 64)),
+        first_of(*itertools.product(["inline", "fork"], [7, 1, 1 << 20])),
     )
     def test_any_size_of_blocks_of_standard_input(self, text, runner, size, monkeypatch):
-        # Processes of the local runner have the size of the class.
         monkeypatch.setattr(batch_jobs.WordsSummed, "BATCH_BYTES", size)
         with text.open("rb") as stdin:
             lines, _ = run(batch_jobs.WordsSummed, runner, stdin=stdin)
@@ -252,7 +249,7 @@ class TestRecords:
         found = [json.loads(b"[%s]" % line.replace(b"\t", b",")) for line in lines]
         assert sorted(found) == [["año", 1.5], ["niño", 2.25]]
 
-    @pytest.mark.parametrize("runner", first_of("fork", "inline", "local", "forkserver"))
+    @pytest.mark.parametrize("runner", first_of("fork", "inline"))
     def test_later_steps_take_text(self, folder, runner):
         lines, _ = run(batch_jobs.RecordsThenText, runner, folder)
         assert lines == [f'"all"\t{sum(range(500))}'.encode()]

@@ -16,11 +16,12 @@ import programs
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
-from quick import cases, each, first_of
+from quick import cases, each
 
 ROOT = Path(__file__).parents[3]
 
 LINES = ["to be", "or not", "to be"]
+LINES_OF_BYTES = [line.encode() + b"\n" for line in LINES]
 EXPECTED = {"to": 2, "be": 2, "or": 1, "not": 1}
 
 CELL = """
@@ -83,8 +84,13 @@ def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runn
     assert len(twice.pairs) > 1
 
 
-@pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
-@pytest.mark.parametrize("lines", [LINES, [line.encode() + b"\n" for line in LINES]])
+@cases(
+    "runner, lines",
+    ("parallel", LINES),
+    ("inline", LINES_OF_BYTES),
+    pytest.param("parallel", LINES_OF_BYTES, marks=pytest.mark.slow),
+    pytest.param("local", LINES, marks=pytest.mark.slow),
+)
 def test_lines(runner, lines):
     assert dict(mapreduce.run(stock_jobs.WordCount, lines=lines, runner=runner).pairs) == EXPECTED
     assert mapreduce.run(stock_jobs.WordCount, lines=[], runner=runner).pairs == []

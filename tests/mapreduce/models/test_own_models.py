@@ -224,7 +224,8 @@ def test_a_slope_that_may_be_meant_is_warned_of(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
 def test_what_one_prints_is_no_message(data, tmp_path, runner):
-    for name, way in (("Squares", ["here"]), ("Prints", ["chain", "-r", runner])):
+    chain = ["chain", "-r", runner, *(["--workers", 1] if runner != "inline" else [])]
+    for name, way in (("Squares", ["here"]), ("Prints", chain)):
         train = ["train", data, "--run", name, "--model", f"own_squares:{name}", "--rounds", 1]
         done = gradreduce(*train, "-q", "--executor", *way, "--learning-rate", 1e-3)
         assert done.returncode == 0, done.stderr

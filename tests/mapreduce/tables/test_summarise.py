@@ -18,7 +18,6 @@ from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.runs.execution import Execution
 from mapreduce.tables import shuffle, summarise, tables
-from quick import each
 from raw_tables import write_generated
 
 INLINE = Execution(runner="inline")
@@ -42,13 +41,8 @@ def table(written, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("runner", "workers"), each(2, [("parallel", 3), ("inline", 1), ("local", 2), ("parallel", 1)])
-)
+@pytest.mark.parametrize(("runner", "workers"), [("parallel", 3), ("inline", 1)])
 def test_a_job_fits_the_recipe_of_an_import(table, tmp_path, runner, workers):
-    # Tasks of the local runner know the blocks' usual size only.
-    if runner == "local":
-        csv.BLOCK_BYTES = 4 << 20
     plain = import_rows(opening.table([table], "csv", RECIPE), tmp_path / "plain", 0)
     execution = Execution(runner=runner, workers=workers)
     reading = Reading(opening.open_table([table], "csv", RECIPE), RECIPE)
