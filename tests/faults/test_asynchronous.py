@@ -108,10 +108,10 @@ def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_loses_nothing(data, tmp_path):
     with programs.mounted(tmp_path / "disk", "1500k") as disk:
-        settings = replace(SETTINGS, model="softmax", replicas=8, slice_rows=4, rounds=2000)
-        run = creating.create(disk / "run", replace(settings, checkpoint_every=2000), data, None)
+        settings = replace(SETTINGS, model="softmax", replicas=8, slice_rows=4, rounds=800)
+        run = creating.create(disk / "run", replace(settings, checkpoint_every=800), data, None)
         filler = disk / "filler"
-        filler.write_bytes(bytes(1400 << 10))
+        filler.write_bytes(bytes(1440 << 10))
         full = programs.gradreduce("resume", run.path, "--workers", 2)
         # Mostly it is the log, seldom the state at the end of a stretch.
         assert full.returncode in (73, 74)

@@ -147,7 +147,7 @@ def test_every_hostile_kind(grade):
     # Which is stopped when does not matter here; who pries must come to an end.
     others = [kind for kind in strangers.HOSTILE if kind != "pries"]
     kinds = {f"{number:02}": kind for number, kind in enumerate(others)}
-    judged(grade(kinds, "--time-limit", "5", "--total-limit", "15"), kinds)
+    judged(grade(kinds, "--time-limit", "2", "--total-limit", "6"), kinds)
     assert not Path(f"{strangers.__file__}.harm").exists()
 
 

@@ -566,7 +566,7 @@ def write_wide(path, megabytes):
 @pytest.mark.fault
 @cases(
     "megabytes",
-    pytest.param(50, marks=pytest.mark.slow),
+    pytest.param(30, marks=pytest.mark.slow),
     pytest.param(4000, marks=pytest.mark.long),
 )
 def test_killed_in_the_middle(trained, tmp_path, megabytes):
