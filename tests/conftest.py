@@ -48,7 +48,7 @@ compat.install()
 
 # Bring the fixtures ``cluster``, a real Hadoop for tests, ``s3``, moto's, and ``emr``, with real
 # steps, the options ``--quick`` and ``--lane``, and the processor time of tests.
-pytest_plugins = ["hadoop", "emr_steps", "quick", "lanes", "costs", "pytester"]
+pytest_plugins = ["hadoop", "emr_steps", "quick", "lanes", "costs", "memory_pages", "pytester"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")

@@ -23,6 +23,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from memory_pages import join_pages
+
 HERE = Path(__file__).resolve()
 PRELOAD = (
     *(f"mapreduce.cli.{name}" for name in ("main", "data", "explain", "inference", "run", "runs")),
@@ -166,6 +168,7 @@ def _serve(server: socket.socket) -> "tuple[list[str], socket.socket | None]":
     _load_kernels()
     # A collector that touched these objects would copy their memory into each fork.
     gc.freeze()
+    join_pages()
     # Where compiled kernels are kept, for example.
     own = {name: value for name, value in os.environ.items() if name not in before}
     waited: set[int] = set()
