@@ -57,6 +57,16 @@ KERNELS = {
     "murmur3": "text",
     "record_ends": "records",
     "augment": "augment",
+    "count_cells": "trees",
+    "bin_rows": "trees",
+    "log_loss_gradients": "trees",
+    "squared_gradients": "trees",
+    "pack_histogram": "trees",
+    "unpack_histogram": "trees",
+    "split_rows": "trees",
+    "best_split": "trees",
+    "add_leaves": "trees",
+    "add_trees": "trees",
     "eigh": "symmetric",
     "cholesky_solve": "symmetric",
     "extremes": "fixed_point",
@@ -74,7 +84,7 @@ DEVICES = ("cpu", "cuda")
 #: a file or a pipe, so that copying them would take longer than the work.
 HOST_ONLY = (
     *("wire", "text", "records", "augment", "layer_norm", "embedding", "recurrent"),
-    *("symmetric", "fixed_point"),
+    *("symmetric", "fixed_point", "trees"),
 )
 
 

@@ -15,6 +15,10 @@ def places(*shape):
     return np.zeros(shape, np.uint8)
 
 
+def whole(*shape):
+    return np.zeros(shape, np.int64)
+
+
 def words(*values):
     return np.array(values, np.int32)
 
@@ -30,6 +34,8 @@ def calls():
     sparse = words(0, 2, 3), words(0, 2, 1), some(3)
     weights = some(2, 12), some(4, 12), some(12), some(12)
     states = some(3, 5, 4), some(3, 5, 16)
+    cells = np.full((3, 255), 2**32 - 1, np.uint32)
+    cells[:, 0] = 0
     text, tokens = (words(0, 2, 3), places(3)), words([0, 1, 1], [1, 0, 1])
     return {
         "scale": (flat, 1.0, flat.copy()),
@@ -74,6 +80,16 @@ def calls():
         "augment": (images, np.zeros(2, bool), np.zeros((2, 2), np.int64), images.copy()),
         "cholesky_solve": (np.eye(3), double),
         "gram_parts": (flat, double, np.ones(4), np.ones(2), 20),
+        "count_cells": (flat, 24, cells, np.zeros((1, 3, 256), np.int64)),
+        "bin_rows": (flat, cells),
+        "log_loss_gradients": (np.ones((2, 3)), 1, words(0, 1, 1), double, whole(3, 2)),
+        "squared_gradients": (double, 8.0, double.copy(), double.copy(), whole(3, 2)),
+        "pack_histogram": (places(2, 3), words(0, 1), whole(2, 2), whole(3, 256, 2)),
+        "unpack_histogram": (whole(3, 256, 2), whole(3, 256, 3)),
+        "split_rows": (places(2, 3), words(0, 1), 2, 0, True, words(0, 0)),
+        "best_split": (whole(3, 256, 3), whole(3), 1, 0.0, 1.0, 1.0, whole(6)),
+        "add_leaves": (words(1, 0, 2), words(0, 1), words(1, 3), np.ones(2), double),
+        "add_trees": (flat, *(words(0, 0, 0) for _ in range(5)), double, np.ones((2, 1))),
         "to_grid": (flat, double, double.copy()),
         "nearest": (np.ones((2, 3)), np.ones((4, 3))),
         "closest": (flat, np.ones((4, 3))),
@@ -98,6 +114,9 @@ FREE = {
         ("closest", 1, 0),
         ("move_rows", 6, 0),
     },
+    *{("count_cells", 0, 0), ("bin_rows", 0, 0), ("log_loss_gradients", 0, 0)},
+    *{("pack_histogram", 1, 0), ("split_rows", 1, 0)},
+    *{("add_trees", 0, 1), ("add_trees", 1, 0), ("add_trees", 7, 1)},
     *{("embed_gradient", 2, 0), ("hash_partitions", 0, 0), ("murmur3", 0, 0)},
 }
 #: What BLAS refuses by itself, and kernels of one array.

@@ -1,0 +1,439 @@
+"""Gradient boosting by histograms: bins of numbers, gradients as integers, splits and trees.
+
+A gradient is a multiple of ``2**-GRADIENT_BITS``, a hessian one of ``2**-HESSIAN_BITS``. So their
+sums are integers, which are the same in any order of the rows.
+
+Features are float32, and NaN where a number is missing. A number's *key* is a uint32 with the order
+of the numbers. The *cuts* of a feature are keys in ascending order: the bin of a number is how many
+cuts are below its key, and :data:`MISSING` is that of a missing one.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import scalar
+from kernels.cpu import inline, jit
+from kernels.cpu.shapes import expect, expect_all
+
+Array = npt.NDArray[np.generic]
+
+GRADIENT_BITS, HESSIAN_BITS = 30, 28
+#: The bin of a missing number; all others are below it.
+MISSING = 255
+#: The key of no number.
+NONE = 2**32 - 1
+#: Rows of which one histogram may be: the sum of their hessians is below ``2**_COUNT_BITS``.
+MOST_ROWS = (1 << 16) - 1
+
+#: A row's hessian has a 1 from this bit on, so that one sum has both the hessians and the rows.
+_COUNT_BITS = 44
+_ROW = 1 << _COUNT_BITS
+_HESSIANS = _ROW - 1
+_GRADIENT = float(1 << GRADIENT_BITS)
+_HESSIAN = float(1 << HESSIAN_BITS)
+#: Rows that go through all trees together.
+_BLOCK = 256
+#: Two children have at least this sum of hessians each, as those of scikit-learn's and LightGBM's.
+_LEAST_HESSIAN = 1e-3
+#: So that nothing is divided by zero.
+_TINY = 1e-15
+
+_exp = inline(scalar.exp)
+
+
+def keys_of(numbers: Array) -> Array:
+    """The keys, uint32, of float32 numbers of any shape, none of which is NaN."""
+    bits = (np.asarray(numbers, np.float32) + np.float32(0)).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def numbers_of(keys: Array) -> Array:
+    """The float32 numbers of :func:`keys_of`."""
+    keys = np.asarray(keys, np.uint32)
+    return np.where(keys >> 31, keys & np.uint32((1 << 31) - 1), ~keys).view(np.float32)
+
+
+@inline
+def _key(number):
+    # 0.0 and -0.0 are one number.
+    bits = np.float32(number + np.float32(0)).view(np.uint32)
+    if bits >> np.uint32(31):
+        return ~bits
+    return bits | np.uint32(2147483648)
+
+
+@inline
+def _below(table, row, key):
+    # How many of 255, ascending, are below a key: eight steps without a branch, so that a processor
+    # need not guess.
+    at = 0
+    for step in (128, 64, 32, 16, 8, 4, 2, 1):
+        at += step * np.int64(table[row, at + step - 1] < key)
+    return at
+
+
+@jit
+def _count_cells(x, shift, prefixes, counts):
+    rows, features = x.shape
+    above = np.uint64(shift + 8)
+    for i in range(rows):
+        for f in range(features):
+            number = x[i, f]
+            if number != number:
+                continue
+            key = _key(number)
+            prefix = np.uint32(np.uint64(key) >> above)
+            at = _below(prefixes, f, prefix)
+            if at < 255 and prefixes[f, at] == prefix:
+                counts[at, f, (np.uint64(key) >> np.uint64(shift)) & np.uint64(255)] += 1
+
+
+def count_cells(x: Array, shift: int, prefixes: Array, counts: Array) -> None:
+    """Count numbers by the 8 bits of their keys from ``shift`` on, for some prefixes.
+
+    Parameters
+    ----------
+    x : array (rows, features), float32
+    shift : int
+    prefixes : array (features, 255), uint32
+        The bits above those, of which some are counted: ascending, then :data:`NONE`.
+    counts : array (n, features, 256), int64
+        To which the numbers are added; missing ones are not. ``n`` is at least the number of
+        prefixes of any feature.
+    """
+    expect("count_cells", "prefixes", prefixes, (x.shape[1], 255))
+    most = int((prefixes != NONE).sum(axis=1).max(initial=0))
+    expect("count_cells", "counts", counts, (max(len(counts), most), x.shape[1], 256))
+    _count_cells(x, shift, prefixes, counts)
+
+
+@jit
+def _bin_rows(x, cuts, out):
+    rows, features = x.shape
+    for i in range(rows):
+        for f in range(features):
+            number = x[i, f]
+            out[i, f] = 255 if number != number else _below(cuts, f, _key(number))
+
+
+def bin_rows(x: Array, cuts: Array) -> npt.NDArray[np.uint8]:
+    """The bins of numbers (rows, features), float32.
+
+    ``cuts``: Array (features, 255), uint32: ascending, then :data:`NONE`.
+    """
+    expect("bin_rows", "cuts", cuts, (x.shape[1], 255))
+    out = np.empty(x.shape, np.uint8)
+    _bin_rows(x, cuts, out)
+    return out
+
+
+# Gradients: arrays (rows, 2), int64, of the gradient and of the hessian with its row's 1 above it
+
+
+@jit
+def _logistic_gradients(raw, labels, weights, out):
+    for i in range(len(raw)):
+        score = raw[i]
+        small = _exp(-abs(score))
+        p = 1.0 / (1.0 + small) if score >= 0.0 else small / (1.0 + small)
+        weight = weights[i] if weights.size else 1.0
+        out[i, 0] = np.int64(np.rint((p - labels[i]) * weight * _GRADIENT))
+        out[i, 1] = np.int64(np.rint(p * (1.0 - p) * weight * _HESSIAN)) + _ROW
+
+
+@jit
+def _softmax_gradients(raw, label, labels, weights, out):
+    classes, rows = raw.shape
+    for i in range(rows):
+        largest = raw[0, i]
+        for j in range(1, classes):
+            largest = max(largest, raw[j, i])
+        total = 0.0
+        for j in range(classes):
+            total += _exp(raw[j, i] - largest)
+        p = _exp(raw[label, i] - largest) / total
+        weight = weights[i] if weights.size else 1.0
+        is_label = 1.0 if labels[i] == label else 0.0
+        out[i, 0] = np.int64(np.rint((p - is_label) * weight * _GRADIENT))
+        out[i, 1] = np.int64(np.rint(p * (1.0 - p) * weight * _HESSIAN)) + _ROW
+
+
+def log_loss_gradients(
+    raw: Array, label: int, labels: Array, weights: Array, out: npt.NDArray[np.int64]
+) -> None:
+    """Gradients of the log loss with respect to the raw scores of the class ``label``.
+
+    Parameters
+    ----------
+    raw : array (classes, rows), float64; or (1, rows) for classes 0 and 1
+        Of which the softmax, or the logistic function, are probabilities.
+    label : int
+    labels : array (rows,), int32
+    weights : array (rows,), float64, or empty
+        At most 1; empty for a weight of 1 each.
+    out : array (rows, 2), int64
+    """
+    _check_gradients("log_loss_gradients", raw.shape[1], labels, weights, out)
+    if len(raw) == 1:
+        _logistic_gradients(raw[0], labels, weights, out)
+        return
+    if not 0 <= label < len(raw):
+        raise ValueError(f"log_loss_gradients: label {label}, expected below {len(raw)}")
+    _softmax_gradients(raw, label, labels, weights, out)
+
+
+@jit
+def _squared_gradients(raw, bound, labels, weights, out):
+    largest = 0.0
+    for i in range(len(raw)):
+        difference = raw[i] - labels[i]
+        largest = max(largest, abs(difference))
+        weight = weights[i] if weights.size else 1.0
+        out[i, 0] = np.int64(np.rint(difference / bound * weight * _GRADIENT))
+        out[i, 1] = np.int64(np.rint(weight * _HESSIAN)) + _ROW
+    return largest
+
+
+def squared_gradients(
+    raw: Array, bound: float, labels: Array, weights: Array, out: npt.NDArray[np.int64]
+) -> float:
+    """Gradients of half of the squared error, divided by ``bound``.
+
+    ``raw``: Scores (rows,), float64. ``bound``: A power of two, and no difference of a score and
+    its label (rows,), float64, is above it. Returns the largest difference. See
+    :func:`log_loss_gradients`.
+    """
+    _check_gradients("squared_gradients", len(raw), labels, weights, out)
+    return float(_squared_gradients(raw, bound, labels, weights, out))
+
+
+def _check_gradients(kernel: str, rows: int, labels: Array, weights: Array, out: Array) -> None:
+    expect(kernel, "labels", labels, (rows,))
+    expect(kernel, "out", out, (rows, 2))
+    if weights.size:
+        expect(kernel, "weights", weights, (rows,))
+
+
+# Histograms: arrays (features, 256, 3), int64, of the sums of gradients, hessians and rows
+
+
+@jit
+def _pack_histogram(bins, order, gradients, packed):
+    features = bins.shape[1]
+    for k in range(len(order)):
+        i = order[k]
+        gradient, hessian = gradients[i, 0], gradients[i, 1]
+        for f in range(features):
+            at = bins[i, f]
+            packed[f, at, 0] += gradient
+            packed[f, at, 1] += hessian
+
+
+def pack_histogram(bins: Array, order: Array, gradients: Array, packed: Array) -> None:
+    """Add the rows whose numbers are ``order`` to a packed histogram (features, 256, 2), int64."""
+    expect("pack_histogram", "gradients", gradients, (len(bins), 2))
+    expect("pack_histogram", "packed", packed, (bins.shape[1], 256, 2))
+    _pack_histogram(bins, order, gradients, packed)
+
+
+@jit
+def _unpack_histogram(packed, histogram):
+    for f in range(packed.shape[0]):
+        for at in range(256):
+            both = packed[f, at, 1]
+            if both:
+                histogram[f, at, 0] += packed[f, at, 0]
+                histogram[f, at, 1] += both & _HESSIANS
+                histogram[f, at, 2] += both >> _COUNT_BITS
+                packed[f, at, 0] = 0
+                packed[f, at, 1] = 0
+
+
+def unpack_histogram(packed: Array, histogram: Array) -> None:
+    """Add a packed histogram, of at most :data:`MOST_ROWS` rows, to a histogram, and empty it."""
+    expect("unpack_histogram", "packed", packed, (len(packed), 256, 2))
+    expect("unpack_histogram", "histogram", histogram, (len(packed), 256, 3))
+    _unpack_histogram(packed, histogram)
+
+
+@jit
+def _split_rows(bins, order, feature, last, missing_left, scratch):
+    left, right = 0, 0
+    for k in range(len(order)):
+        i = order[k]
+        at = bins[i, feature]
+        if missing_left if at == 255 else at <= last:
+            order[left] = i
+            left += 1
+        else:
+            scratch[right] = i
+            right += 1
+    for k in range(right):
+        order[left + k] = scratch[k]
+    return left
+
+
+def split_rows(
+    bins: Array, order: Array, feature: int, last: int, missing_left: bool, scratch: Array
+) -> int:
+    """Put the rows ``order`` that go left first, both in their order; returns how many these are.
+
+    Those go left whose bin is at most ``last``, and missing ones if ``missing_left``. ``scratch``
+    is memory for as many rows.
+    """
+    if not 0 <= feature < bins.shape[1] or not len(order) <= min(len(scratch), len(bins)):
+        raise ValueError(
+            f"split_rows: feature {feature} of {bins.shape[1]}, and {len(order)} of {len(bins)} "
+            f"rows with scratch for {len(scratch)}: expected at most as many"
+        )
+    return int(_split_rows(bins, order, feature, last, missing_left, scratch))
+
+
+@jit
+def _best_split(histogram, sizes, least_rows, l2, gradient, hessian, found):
+    total_g, total_h, total_n = 0, 0, 0
+    for at in range(256):
+        total_g += histogram[0, at, 0]
+        total_h += histogram[0, at, 1]
+        total_n += histogram[0, at, 2]
+    g, h = total_g * gradient, total_h * hessian
+    whole = g * g / (h + l2 + _TINY)
+    best = 0.0
+    for f in range(histogram.shape[0]):
+        missing = histogram[f, 255, 2]
+        for side in range(2 if missing else 1):
+            left_g, left_h, left_n = 0, 0, 0
+            if side:
+                left_g, left_h, left_n = histogram[f, 255, 0], histogram[f, 255, 1], missing
+            # A split after the last bin has the missing ones alone on its right.
+            for at in range(sizes[f] + 1 if missing and not side else sizes[f]):
+                left_g += histogram[f, at, 0]
+                left_h += histogram[f, at, 1]
+                left_n += histogram[f, at, 2]
+                if left_n < least_rows:
+                    continue
+                if total_n - left_n < least_rows:
+                    break
+                lg, lh = left_g * gradient, left_h * hessian
+                rg, rh = (total_g - left_g) * gradient, (total_h - left_h) * hessian
+                if lh < _LEAST_HESSIAN or rh < _LEAST_HESSIAN:
+                    continue
+                gain = lg * lg / (lh + l2 + _TINY) + rg * rg / (rh + l2 + _TINY) - whole
+                if gain > best:
+                    best = gain
+                    found[0], found[1] = f, at
+                    # Where none is missing here, one goes with the more rows.
+                    found[2] = side if missing else 2 * left_n > total_n
+                    found[3], found[4], found[5] = left_g, left_h, left_n
+    return best
+
+
+def best_split(
+    histogram: Array,
+    sizes: Array,
+    least_rows: int,
+    l2: float,
+    gradient: float,
+    hessian: float,
+    found: npt.NDArray[np.int64],
+) -> float:
+    """The split of a leaf that lowers the loss most, of the features of a histogram.
+
+    The gain is that of T. Chen and C. Guestrin (XGBoost, 2016), equation 7, without its factor of a
+    half and its cost of a leaf. Of equal gains the first feature has it, then the first bin, then
+    the split whose missing rows go right.
+
+    Parameters
+    ----------
+    histogram : array (features, 256, 3), int64
+    sizes : array (features,), int64
+        Cuts of each feature.
+    least_rows : int
+        Rows of a child.
+    l2 : float
+    gradient, hessian : float
+        What a gradient, and a hessian, of 1 stands for.
+    found : array (6,), int64
+        Takes the feature, the last bin that goes left, whether missing ones go left, and sums of
+        the left child: gradients, hessians, rows.
+
+    Returns
+    -------
+    float
+        The gain; 0.0 if there is no split.
+    """
+    expect("best_split", "histogram", histogram, (len(sizes), 256, 3))
+    expect("best_split", "found", found, (6,))
+    if sizes.max(initial=0) > 254:
+        raise ValueError(f"best_split: {sizes.max()} cuts, expected at most 254")
+    return float(_best_split(histogram, sizes, least_rows, l2, gradient, hessian, found))
+
+
+@jit
+def _add_leaves(order, starts, stops, values, raw):
+    for leaf in range(len(values)):
+        for k in range(starts[leaf], stops[leaf]):
+            raw[order[k]] += values[leaf]
+
+
+def add_leaves(order: Array, starts: Array, stops: Array, values: Array, raw: Array) -> None:
+    """Add the value of each leaf to the raw scores (rows,), float64, of its rows.
+
+    These are ``order[start:stop]`` of its ``starts`` and ``stops``.
+    """
+    expect_all("add_leaves", values.shape, starts=starts, stops=stops)
+    expect("add_leaves", "order", order, raw.shape)
+    if max(starts.max(initial=0), stops.max(initial=0)) > len(order):
+        raise ValueError(f"add_leaves: leaves beyond the {len(order)} rows")
+    _add_leaves(order, starts, stops, values, raw)
+
+
+@jit
+def _add_trees(x, roots, feature, threshold, missing_left, left, value, raw):
+    rows, columns = raw.shape
+    for start in range(0, rows, _BLOCK):
+        stop = min(start + _BLOCK, rows)
+        for t in range(len(roots)):
+            for i in range(start, stop):
+                node = roots[t]
+                while left[node] > 0:
+                    number = x[i, feature[node]]
+                    if number != number:
+                        goes = missing_left[node] != 0
+                    else:
+                        goes = number <= threshold[node]
+                    node = left[node] if goes else left[node] + 1
+                raw[i, t % columns] += value[node]
+
+
+def add_trees(
+    x: Array,
+    roots: Array,
+    feature: Array,
+    threshold: Array,
+    missing_left: Array,
+    left: Array,
+    value: Array,
+    raw: Array,
+) -> None:
+    """Add the trees' values to the raw scores (rows, columns), float64, of x (rows, features).
+
+    Tree ``t`` adds to column ``t % columns``, and begins at node ``roots[t]``. A node ``i`` with
+    ``left[i] > 0`` has the children ``left[i]`` and ``left[i] + 1``: a row goes to the first if its
+    number is at most ``threshold[i]``, or missing and ``missing_left[i]``.
+    """
+
+    nodes = {"feature": feature, "threshold": threshold, "missing_left": missing_left}
+    expect_all("add_trees", value.shape, left=left, **nodes)
+    expect("add_trees", "raw", raw, (len(x), raw.shape[1]))
+    size = len(value)
+    # Each node leads to later ones, so that no loop goes on for ever.
+    for wrong, what in (
+        (((roots < 0) | (roots >= size)).any(), f"roots below {size}"),
+        (((feature < 0) | (feature >= x.shape[1])).any(), f"features below {x.shape[1]}"),
+        (((left != 0) & (left <= np.arange(size))).any(), "children after their parent"),
+        ((left >= size - 1).any() and size > 0, f"children below {size}"),
+    ):
+        if wrong:
+            raise ValueError(f"add_trees: expected {what}")
+    _add_trees(x, roots, feature, threshold, missing_left, left, value, raw)
