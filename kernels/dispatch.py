@@ -61,6 +61,7 @@ KERNELS = {
     "bin_rows": "trees",
     "log_loss_gradients": "trees",
     "squared_gradients": "trees",
+    "log_losses": "trees",
     "pack_histogram": "trees",
     "unpack_histogram": "trees",
     "split_rows": "trees",

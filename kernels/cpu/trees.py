@@ -8,6 +8,8 @@ of the numbers. The *cuts* of a feature are keys in ascending order: the bin of 
 cuts are below its key, and :data:`MISSING` is that of a missing one.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,7 @@ from kernels import scalar
 from kernels.cpu import inline, jit
 from kernels.cpu.shapes import expect, expect_all
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 GRADIENT_BITS, HESSIAN_BITS = 30, 28
 #: The bin of a missing number; all others are below it.
@@ -39,6 +41,7 @@ _LEAST_HESSIAN = 1e-3
 _TINY = 1e-15
 
 _exp = inline(scalar.exp)
+_log = inline(scalar.log)
 
 
 def keys_of(numbers: Array) -> Array:
@@ -47,9 +50,8 @@ def keys_of(numbers: Array) -> Array:
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def numbers_of(keys: Array) -> Array:
+def numbers_of(keys: npt.NDArray[np.uint32]) -> Array:
     """The float32 numbers of :func:`keys_of`."""
-    keys = np.asarray(keys, np.uint32)
     return np.where(keys >> 31, keys & np.uint32((1 << 31) - 1), ~keys).view(np.float32)
 
 
@@ -68,7 +70,7 @@ def _below(table, row, key):
     # need not guess.
     at = 0
     for step in (128, 64, 32, 16, 8, 4, 2, 1):
-        at += step * np.int64(table[row, at + step - 1] < key)
+        at += step * np.int64(table[row, at + step - 1] < key)  # type: ignore[assignment]
     return at
 
 
@@ -207,6 +209,34 @@ def squared_gradients(
     return float(_squared_gradients(raw, bound, labels, weights, out))
 
 
+@jit
+def _log_losses(raw, labels, out):
+    classes, rows = raw.shape
+    for i in range(rows):
+        if classes == 1:
+            score = raw[0, i]
+            out[i] = max(score, 0.0) - score * labels[i] + _log(1.0 + _exp(-abs(score)))
+            continue
+        largest = raw[0, i]
+        for j in range(1, classes):
+            largest = max(largest, raw[j, i])
+        total = 0.0
+        for j in range(classes):
+            total += _exp(raw[j, i] - largest)
+        out[i] = largest - raw[labels[i], i] + _log(total)
+
+
+def log_losses(raw: Array, labels: Array) -> npt.NDArray[np.float64]:
+    """The log loss (rows,) of each row; see :func:`log_loss_gradients`."""
+    classes, rows = raw.shape
+    expect("log_losses", "labels", labels, (rows,))
+    if labels.max(initial=0) >= max(classes, 2) or labels.min(initial=0) < 0:
+        raise ValueError(f"log_losses: labels up to {labels.max()}, expected below {classes}")
+    out = np.empty(rows)
+    _log_losses(raw, labels, out)
+    return out
+
+
 def _check_gradients(kernel: str, rows: int, labels: Array, weights: Array, out: Array) -> None:
     expect(kernel, "labels", labels, (rows,))
     expect(kernel, "out", out, (rows, 2))
@@ -219,14 +249,22 @@ def _check_gradients(kernel: str, rows: int, labels: Array, weights: Array, out:
 
 @jit
 def _pack_histogram(bins, order, gradients, packed):
-    features = bins.shape[1]
-    for k in range(len(order)):
-        i = order[k]
+    features, pairs = bins.shape[1], len(order) // 2
+    for k in range(pairs):
+        # Two at a time: the sums of one row do not wait for those of another.
+        i, j = order[2 * k], order[2 * k + 1]
         gradient, hessian = gradients[i, 0], gradients[i, 1]
+        other_gradient, other_hessian = gradients[j, 0], gradients[j, 1]
         for f in range(features):
-            at = bins[i, f]
+            at, other = bins[i, f], bins[j, f]
             packed[f, at, 0] += gradient
             packed[f, at, 1] += hessian
+            packed[f, other, 0] += other_gradient
+            packed[f, other, 1] += other_hessian
+    for i in order[2 * pairs :]:
+        for f in range(features):
+            packed[f, bins[i, f], 0] += gradients[i, 0]
+            packed[f, bins[i, f], 1] += gradients[i, 1]
 
 
 def pack_histogram(bins: Array, order: Array, gradients: Array, packed: Array) -> None:

@@ -17,7 +17,7 @@ from mapreduce.engine.program import Round, Stateful
 from mapreduce.engine.sums import Arrays, ExactSum
 from mapreduce.errors import DataError, UsageError
 
-Kind = TypeVar("Kind", bound="OverRows")
+Kind = TypeVar("Kind", bound="RowsProgram")
 
 #: Numbers beyond 2**LARGE have squares that no float64 holds, and so have their reciprocals.
 LARGE = 500
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OverRows(ExactSum, Stateful):
+class RowsProgram(Stateful):
     """Rounds over the rows of a dataset, or of a batch in memory: see :meth:`over`.
 
     ``data``, ``sha256``: Folder of the dataset, and digest of its manifest.
@@ -51,9 +51,8 @@ class OverRows(ExactSum, Stateful):
     data: str
     sha256: str
 
-    #: Rows of a unit, of which sums of numbers in fixed point are exact in float64.
-    unit_rows: ClassVar[int] = 2048
-    LARGEST = frozenset({"top", "bottom", "most"})
+    #: Rows of a unit, at most.
+    unit_rows: ClassVar[int]
 
     @classmethod
     def over(cls: type[Kind], rows: Dataset | Batch, **fields: Any) -> Kind:
@@ -80,6 +79,19 @@ class OverRows(ExactSum, Stateful):
     def units(self, completed: int) -> int:
         return len(self.slices)
 
+    @property
+    def _place(self) -> str:
+        return self.data or "the data"
+
+
+@dataclass(frozen=True)
+class OverRows(RowsProgram, ExactSum):
+    """Sums over rows in fixed point."""
+
+    #: So many that sums of numbers in fixed point are exact in float64.
+    unit_rows = 2048
+    LARGEST = frozenset({"top", "bottom", "most"})
+
     def first(self, blocks: int) -> Iterable[Arrays]:
         return [{}] * blocks
 
@@ -89,10 +101,6 @@ class OverRows(ExactSum, Stateful):
         if isinstance(features, Csr):
             raise DataError(f"{self._place}: expected dense rows, found sparse ones")
         return np.ascontiguousarray(features if batch.scale == 1.0 else features * batch.scale)
-
-    @property
-    def _place(self) -> str:
-        return self.data or "the data"
 
     def unit(self, number: int) -> tuple[Array, Array | None]:
         """The columns of a unit, and the weights of its rows if there are any."""

@@ -35,6 +35,7 @@ PROGRAMS = Registry(
     "program",
     "gradreduce.programs",
     {
+        "boosting": "mapreduce.algorithms.boosting:Boosting",
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
         "find-blocks": "mapreduce.tables.tables:FindBlocks",
         "gram": "mapreduce.algorithms.gram:Gram",

@@ -111,6 +111,7 @@ ESTIMATORS = Registry(
         "k-means": "mapreduce.algorithms.k_means:Clusters",
         "pca": "mapreduce.algorithms.gram:PrincipalComponents",
         "ridge": "mapreduce.algorithms.gram:RidgeNumbers",
+        "trees": "mapreduce.algorithms.trees:Trees",
     },
     base="mapreduce.models.fitted:Estimator",
 )

@@ -84,6 +84,7 @@ def calls():
         "bin_rows": (flat, cells),
         "log_loss_gradients": (np.ones((2, 3)), 1, words(0, 1, 1), double, whole(3, 2)),
         "squared_gradients": (double, 8.0, double.copy(), double.copy(), whole(3, 2)),
+        "log_losses": (np.ones((2, 3)), words(0, 1, 1)),
         "pack_histogram": (places(2, 3), words(0, 1), whole(2, 2), whole(3, 256, 2)),
         "unpack_histogram": (whole(3, 256, 2), whole(3, 256, 3)),
         "split_rows": (places(2, 3), words(0, 1), 2, 0, True, words(0, 0)),

@@ -106,6 +106,19 @@ def test_gradients_of_the_log_loss(classes, is_weighted):
         assert abs((out[:, 1] & (1 << 44) - 1) / 2**28 - p * (1 - p) * scale).max() < 2**-28
 
 
+@cases("classes", 1, 2, 4)
+def test_log_losses(classes):
+    random = np.random.default_rng(3)
+    raw = random.normal(size=(classes, ROWS)) * 4
+    labels = random.integers(0, max(classes, 2), ROWS).astype(np.int32)
+    whole = np.concatenate([np.zeros_like(raw), raw]) if classes == 1 else raw
+    shares = np.exp(whole) / np.exp(whole).sum(axis=0)
+    found = dispatch.get("log_losses")(raw, labels)
+    np.testing.assert_allclose(found, -np.log(shares[labels, np.arange(ROWS)]), rtol=1e-11)
+    with pytest.raises(ValueError, match="labels up to 7"):
+        dispatch.get("log_losses")(raw, labels + 7 - labels.max())
+
+
 def test_gradients_of_the_squared_error():
     random = np.random.default_rng(4)
     raw, labels, weights = random.normal(size=(3, ROWS)) * 3

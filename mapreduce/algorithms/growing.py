@@ -1,0 +1,227 @@
+"""How a tree grows: the splits of a round, and the nodes of a tree that is whole."""
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from kernels.cpu import trees as kernels
+from mapreduce.data.batch import Array
+
+#: The gain that a child is expected to have, as a share of its parent's.
+DECAY = 0.5
+#: A gain below this is none.
+_LEAST_GAIN = 1e-10
+#: The number of all nodes that are not known yet, above all others.
+_EXPECTED = 1 << 62
+
+
+class Split(NamedTuple):
+    """A leaf's split; see :func:`kernels.cpu.trees.best_split`.
+
+    ``new``: The number of the leaf that its right child is; the left child keeps the leaf's.
+    ``is_new_smaller``: Whether that one has fewer rows.
+    """
+
+    leaf: int
+    feature: int
+    last: int
+    missing_left: int
+    new: int
+    is_new_smaller: int
+
+    @property
+    def smaller(self) -> int:
+        """The child with fewer rows."""
+        return self.new if self.is_new_smaller else self.leaf
+
+    @property
+    def larger(self) -> int:
+        """The other child."""
+        return self.leaf if self.is_new_smaller else self.new
+
+
+class Leaf(NamedTuple):
+    """A leaf that may be split: its best split, sums of its left child, and its own."""
+
+    leaf: int
+    feature: int
+    last: int
+    missing_left: int
+    left_gradient: int
+    left_hessian: int
+    left_rows: int
+    gradient: int
+    hessian: int
+    rows: int
+
+
+def splits_of(rows: Array) -> list[Split]:
+    """The splits of an array (n, 6), int64."""
+    return [Split(*row) for row in rows.tolist()]
+
+
+def leaves_of(rows: Array) -> list[Leaf]:
+    """The leaves of an array (n, 10), int64."""
+    return [Leaf(*row) for row in rows.tolist()]
+
+
+class Growth:
+    """A tree that grows best first: of all leaves that with the largest gain is split next.
+
+    A round does not wait for one split. It also splits the leaves that are expected to be next, by
+    :data:`DECAY`. The tree has those of the splits that are reached in the order of their gains. So
+    it is the same tree, whatever was split beside them.
+
+    A split ``s`` makes the nodes ``2 * s + 1``, its left child, and ``2 * s + 2``; the root is 0.
+
+    Parameters
+    ----------
+    splits : array (n, 6), int64
+        See :class:`Split`.
+    split_gains : array (n,), float64
+    leaves : array (n + 1, 10), int64
+        See :class:`Leaf`, in the order of their numbers.
+    gains : array (n + 1,), float64
+    most : int
+        Leaves that the tree may have.
+    """
+
+    def __init__(
+        self, splits: Array, split_gains: Array, leaves: Array, gains: Array, most: int
+    ) -> None:
+        self.splits, self.split_gains, self.leaves, self.gains = splits, split_gains, leaves, gains
+        self._splits, self._most = splits_of(splits), most
+        #: The node that a leaf is now, and the split of each node that was split.
+        self._node, self._split = {0: 0}, dict[int, int]()
+        for number, split in enumerate(self._splits):
+            self._split[self._node[split.leaf]] = number
+            self._node[split.leaf], self._node[split.new] = 2 * number + 1, 2 * number + 2
+        self._gain = {self._node[leaf]: gain for leaf, gain in enumerate(gains.tolist())}
+        self._gain |= {node: float(split_gains[number]) for node, number in self._split.items()}
+        #: The splits that the tree has, in their order, as far as they are known; the leaves that
+        #: are expected to be split next, of which the first one will be.
+        self.taken: list[int] = []
+        self._next: list[int] = []
+        leaf_of = {node: leaf for leaf, node in self._node.items()}
+        # Of equal gains the node with the lower number is first.
+        reached: list[tuple[float, int]] = [(-self._gain[0], 0)]
+        for _ in range(most - 1):
+            if not reached or -reached[0][0] < _LEAST_GAIN:
+                break
+            gain, node = heapq.heappop(reached)
+            if node in self._split:
+                number = self._split[node]
+                children = [2 * number + 1, 2 * number + 2]
+                reached += [(-self._gain[child], child) for child in children]
+                heapq.heapify(reached)
+                if not self._next:
+                    self.taken.append(number)
+                continue
+            if node < _EXPECTED:
+                self._next.append(leaf_of[node])
+            for _ in range(2):
+                heapq.heappush(reached, (gain * DECAY, _EXPECTED))
+        self._free = most - 1 - len(self.taken)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no other split belongs to the tree."""
+        return not self._next
+
+    def next(self) -> Array:
+        """The splits (n, 6) of the next round, of which the tree has the first."""
+        found = np.zeros((len(self._next), len(Split._fields)), np.int64)
+        for place, leaf in enumerate(leaves_of(self.leaves[self._next])):
+            is_smaller = 2 * leaf.left_rows > leaf.rows
+            found[place] = Split(*leaf[:4], len(self.leaves) + place, is_smaller)
+        return found
+
+    def finished(self) -> "Growth":
+        """The tree with its last split, if that is known: what its children gain does not count."""
+        if self.is_whole or self._free > 1:
+            return self
+        new = self.next()
+        (split,) = splits_of(new)
+        parent = Leaf(*self.leaves[split.leaf].tolist())
+        left = parent.left_gradient, parent.left_hessian, parent.left_rows
+        right = [all_ - one for all_, one in zip(parent[-3:], left, strict=True)]
+        leaves, gains = np.concatenate([self.leaves, self.leaves[:1]]), np.append(self.gains, 0.0)
+        for leaf, sums in ((split.leaf, left), (split.new, right)):
+            leaves[leaf], gains[leaf] = 0, 0.0
+            leaves[leaf, 0], leaves[leaf, -3:] = leaf, sums
+        split_gains = np.append(self.split_gains, self.gains[split.leaf])
+        return Growth(np.concatenate([self.splits, new]), split_gains, leaves, gains, self._most)
+
+    def tree(
+        self, cuts: Array, sizes: Array, value: Callable[[int, int], float]
+    ) -> tuple[Array, Array]:
+        """The tree that is whole, and for each leaf the value of its rows.
+
+        ``value``: That of a leaf with some sums of gradients and hessians.
+
+        The tree is an array (2 * most - 1, 5), float64: a row for each node, the root first. Its
+        columns are the feature, the threshold, whether missing numbers go left, the left child's
+        number (0 for a leaf; the right child follows it) and the value of a leaf.
+        """
+        sums = self._sums()
+        found = np.zeros((2 * self._most - 1, 5))
+        place, used = {0: 0}, 1
+        for number in self.taken:
+            split, at = self._splits[number], place.pop(self._parent(number))
+            threshold = np.inf
+            if split.last < sizes[split.feature]:
+                threshold = float(
+                    kernels.numbers_of(cuts[split.feature, split.last : split.last + 1])[0]
+                )
+            found[at, :4] = split.feature, threshold, split.missing_left, used
+            place[2 * number + 1], place[2 * number + 2] = used, used + 1
+            used += 2
+        values = np.zeros(len(self.leaves))
+        leaf_of = {node: leaf for leaf, node in self._node.items()}
+        for node, at in place.items():
+            found[at, 4] = value(*sums[node])
+            below = [node]
+            while below:
+                one = below.pop()
+                if one in self._split:
+                    below += [2 * self._split[one] + 1, 2 * self._split[one] + 2]
+                else:
+                    values[leaf_of[one]] = found[at, 4]
+        return found, values
+
+    def _parent(self, number: int) -> int:
+        """The node that a split has split."""
+        return next(node for node, split in self._split.items() if split == number)
+
+    def _sums(self) -> dict[int, tuple[int, int]]:
+        """Gradients and hessians of each node."""
+        found = {
+            self._node[leaf.leaf]: (leaf.gradient, leaf.hessian) for leaf in leaves_of(self.leaves)
+        }
+        # A child is split after its parent.
+        for node, number in reversed(self._split.items()):
+            left, right = found[2 * number + 1], found[2 * number + 2]
+            found[node] = left[0] + right[0], left[1] + right[1]
+        return found
+
+
+def with_tree(packs: Mapping[str, Array], tree: Array, number: int) -> dict[str, Array]:
+    """The trees before a new one, which has this number, and that one: in packs by name.
+
+    Their sizes are the powers of two that make up the number of trees: so a round that is written
+    anew has few files, and a tree is written again but for the logarithm of their number.
+    """
+    found, start, pack = dict(packs), number, tree[None]
+    while name := next((n for n in found if start and _stop(n, found[n]) == start), None):
+        if len(found[name]) != len(pack):
+            break
+        pack = np.concatenate([found.pop(name), pack])
+        start -= len(pack) // 2
+    found[f"trees.{start:06d}"] = pack
+    return found
+
+
+def _stop(name: str, pack: Array) -> int:
+    return int(name.rpartition(".")[2]) + len(pack)

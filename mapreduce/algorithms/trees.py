@@ -1,0 +1,76 @@
+"""Boosted trees in use: the estimator of their arrays."""
+
+import numpy as np
+
+from kernels import dispatch
+from mapreduce.data.batch import Array, Batch
+from mapreduce.errors import DataError
+from mapreduce.models.fitted import Estimator, FittedModel
+
+#: The arrays of a fitted model, of which all but the first two have a number for each node.
+_NODES = {
+    "feature": np.int32,
+    "threshold": np.float32,
+    "missing_left": np.uint8,
+    "left": np.int32,
+    "value": np.float64,
+}
+
+
+def arrays_of(trees: Array, base: Array) -> dict[str, Array]:
+    """The arrays of a fitted model.
+
+    Parameters
+    ----------
+    trees : array (n, nodes, 5), float64
+        See :meth:`mapreduce.algorithms.growing.Growth.tree`.
+    base : array (columns,), float64
+        The raw scores that all rows begin with. Tree ``t`` adds to column ``t % columns``.
+    """
+    count, size, _ = trees.shape
+    roots = np.arange(count, dtype=np.int32) * size
+    trees = trees.copy()
+    trees[:, :, 3] += np.where(trees[:, :, 3] > 0, roots[:, None], 0)
+    columns = trees.reshape(-1, len(_NODES)).T
+    nodes = zip(_NODES.items(), columns, strict=True)
+    return {
+        "base": base,
+        "roots": roots,
+        **{name: column.astype(dtype) for (name, dtype), column in nodes},
+    }
+
+
+class Trees(Estimator):
+    """Adds up the values of the leaves that a row reaches, one of each tree.
+
+    Missing numbers are NaN. Numbers are compared as float32.
+    """
+
+    is_batch_invariant = True
+
+    def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
+        super().__init__(fitted, device)
+        arrays, classes = fitted.arrays, len(fitted.data.classes)
+        dtypes = {"base": np.float64, "roots": np.int32, **_NODES}
+        found = {name: np.dtype(array.dtype) for name, array in arrays.items()}
+        columns = classes if classes > 2 else 1
+        if found != dtypes or arrays["base"].shape != (columns,):
+            raise DataError(
+                f"{fitted.path} is damaged: expected {columns} columns of trees, and the arrays "
+                f"{', '.join(dtypes)}"
+            )
+
+    def raw(self, batch: Batch) -> Array:
+        """The raw scores (rows, columns), float64: of the second of two classes, or of each."""
+        arrays = self.fitted.arrays
+        found = np.repeat(arrays["base"][None], batch.rows, axis=0)
+        nodes = (arrays[name] for name in _NODES)
+        add = dispatch.get("add_trees")
+        add(np.ascontiguousarray(self.inputs(batch), np.float32), arrays["roots"], *nodes, found)
+        return found
+
+    def logits(self, batch: Batch) -> Array:
+        found = self.raw(batch)
+        if len(self.fitted.data.classes) == 2:
+            return np.concatenate([np.zeros_like(found), found], axis=1)
+        return found

@@ -1,0 +1,318 @@
+"""Boosted trees: the same for any cut and any order of the rows, and those of a plain loop."""
+
+import heapq
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from kernels.cpu import trees as kernels
+from mapreduce.algorithms import cuts, growing
+from mapreduce.algorithms.boosting import Boosting, trees_of
+from mapreduce.algorithms.trees import arrays_of
+from mapreduce.data.batch import Batch
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError
+from mapreduce.executors.here import Here
+from mapreduce.executors.resumable import Resumable
+from mapreduce.models.fitted import FittedModel, TrainedOn
+from mapreduce.runs.execution import Execution
+from mapreduce.testing import check_program
+from quick import cases
+
+FEATURES = 5
+
+
+def table(rows, classes, seed=0):
+    """Rows with missing numbers, few values in a column, one value and none."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
+    x[:, 1] = random.integers(0, 6, rows)
+    score = np.sin(2 * x[:, 0]) + 0.4 * x[:, 1] + 0.2 * random.normal(size=rows)
+    x[random.random(x.shape) < 0.08] = np.nan
+    x[:, 3], x[:, 4] = 7.0, np.nan
+    if not classes:
+        return x, score * 30 + 5
+    edges = np.quantile(score, np.arange(1, classes) / classes)
+    return x, np.searchsorted(edges, score).astype(np.int32)
+
+
+def program(x, y, classes, weights=None, unit_rows=97, **options):
+    kind = type("Cut", (Boosting,), {"unit_rows": unit_rows, "name": "boosting"})
+    return kind.over(Batch(x, y, 1.0, weights), features=FEATURES, classes=classes, **options)
+
+
+def grown(boosting):
+    """The trees and the base of a program that runs here."""
+    (block,) = Here().advance(boosting).blocks
+    return trees_of(block.arrays), boosting.base(block.arrays)
+
+
+def fitted(boosting):
+    trees, base = grown(boosting)
+    return of_trees(trees, base, boosting.classes)
+
+
+def of_trees(trees, base, classes):
+    data = TrainedOn("of the test", None, FEATURES, (FEATURES,), (*range(classes),))
+    return FittedModel("trees", {}, arrays_of(trees, base), data)
+
+
+# Cuts
+
+
+def quantiles(column):
+    """The cuts of a column of numbers, some of which may be missing."""
+    ordered = np.sort(column[~np.isnan(column)])
+    if not len(ordered):
+        return ordered
+    found = np.unique(ordered[np.arange(1, 255) * len(ordered) // 255])
+    return found[found < ordered[-1]]
+
+
+@cases("rows", 1, 2, 100, 1000)
+def test_cuts_are_quantiles(rows):
+    x, _ = table(rows, 0)
+    known = cuts.first(FEATURES)
+    prefix, rank = known["prefix"], known["rank"]
+    for number in range(cuts.PASSES):
+        counts = None
+        for start in range(0, rows, 33):
+            counts = cuts.count(number, x[start : start + 33], prefix, counts)
+        prefix, rank = cuts.narrow(number, prefix, rank, counts)
+    found, sizes = cuts.cuts_of(prefix)
+    for f in range(FEATURES):
+        np.testing.assert_array_equal(kernels.numbers_of(found[f, : sizes[f]]), quantiles(x[:, f]))
+        assert (found[f, sizes[f] :] == kernels.NONE).all()
+
+
+# A tree
+
+
+def plain_tree(x, y, raw, bounds, leaves, least_rows):
+    """A tree of the log loss, best first, as the leaf of each row and what leaves are worth."""
+    p = 1 / (1 + np.exp(-raw))
+    g, h = p - y, p * (1 - p)
+
+    def best(rows):
+        def score(some):
+            return g[some].sum() ** 2 / h[some].sum()
+
+        found = 0.0, 0, None
+        for f, edges in enumerate(bounds):
+            missing = np.isnan(x[rows, f])
+            for missing_left in (False, True) if missing.any() else (False,):
+                for edge in [*edges, np.inf]:
+                    left = np.where(missing, missing_left, x[rows, f] <= edge)
+                    if min(left.sum(), (~left).sum()) < least_rows:
+                        continue
+                    gain = score(rows[left]) + score(rows[~left]) - score(rows)
+                    if gain > found[0] * (1 + 1e-9):
+                        found = gain, 0, left
+        return found
+
+    everything = np.arange(len(x))
+    ends, count = [], 0
+    heap = [(-best(everything)[0], count, everything)]
+    while heap:
+        gain, _, rows = heapq.heappop(heap)
+        if not gain or len(heap) + len(ends) + 1 == leaves:
+            ends.append(rows)
+            continue
+        left = best(rows)[2]
+        for part in (rows[left], rows[~left]):
+            count += 1
+            heapq.heappush(heap, (-best(part)[0], count, part))
+    found = np.zeros(len(x))
+    for rows in ends:
+        found[rows] = -0.1 * g[rows].sum() / h[rows].sum()
+    return found
+
+
+@cases("decay", 0.0, 0.5, 1.0)
+def test_trees_grow_best_first_whatever_is_split_beside(monkeypatch, decay):
+    monkeypatch.setattr(growing, "DECAY", decay)
+    x, y = table(300, 2)
+    boosting = program(x, y, 2, trees=3, leaves=9, least_rows=10)
+    trees, base = grown(boosting)
+    raw = np.repeat(base, len(x))
+    np.testing.assert_allclose(base, np.log(y.mean() / (1 - y.mean())), rtol=1e-9)
+    bounds = [quantiles(column) for column in x.T]
+    for count in range(1, 4):
+        raw = raw + plain_tree(x, y, raw, bounds, 9, 10)
+        model = of_trees(trees[:count], base, 2)
+        found = model.estimator().raw(Batch(x, None))[:, 0]
+        np.testing.assert_allclose(found, raw, atol=1e-6)
+
+
+def test_more_rounds_where_less_is_split_in_vain(monkeypatch):
+    x, y = table(600, 2)
+    rounds = {}
+    for decay in (0.0, 0.5, 1.0):
+        monkeypatch.setattr(growing, "DECAY", decay)
+        boosting = program(x, y, 2, trees=4)
+        rounds[decay] = Here().advance(boosting).completed
+    assert rounds[0.0] <= rounds[0.5] < rounds[1.0]
+
+
+# The same for any cut and order
+
+KINDS = {
+    "two classes": (2, {}),
+    "four classes": (4, {"trees": 2}),
+    "numbers": (0, {"l2": 1.5}),
+    "weights": (2, {}),
+}
+
+
+def rows_of(kind, rows=500):
+    classes, options = KINDS[kind]
+    x, y = table(rows, classes)
+    weights = np.random.default_rng(5).random(rows) * 3 if kind == "weights" else None
+    return x, y, classes, weights, {"trees": 4, "leaves": 7, **options}
+
+
+@cases("kind", *KINDS)
+def test_one_model_for_any_order_and_units(kind):
+    x, y, classes, weights, options = rows_of(kind)
+    trees, base = grown(program(x, y, classes, weights, **options))
+    assert len(trees) == options["trees"] * len(base)
+    order = np.random.default_rng(1).permutation(len(x))
+    mixed = None if weights is None else weights[order]
+    for unit_rows in (31, 500):
+        again = program(x[order], y[order], classes, mixed, unit_rows, **options)
+        for one, other in zip((trees, base), grown(again), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+def imported(folder, kind, rows=500):
+    """A program over a dataset of the rows."""
+    x, y, classes, weights, options = rows_of(kind, rows)
+    each = (slice(start, start + 50) for start in range(0, rows, 50))
+    chunks = [Rows(x[at], y[at], None if weights is None else weights[at]) for at in each]
+    import_rows(Source(chunks, (FEATURES,), 1.0, x.nbytes, {}), folder, 1)
+    options |= {"least_rows": 5, "features": FEATURES, "classes": classes}
+    return partial(Boosting.over, Dataset(folder), **options)
+
+
+EXECUTIONS = {
+    "here": Execution("inline", executor="here"),
+    "chain": Execution("parallel", 2, start_method="fork", rounds_per_job=50),
+    "blocks": Execution("parallel", 3, blocks=3, start_method="fork", rounds_per_job=50),
+    "gang": Execution("parallel", 2, blocks=2, start_method="fork", executor="gang"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_contract_of_programs(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(Boosting, "unit_rows", 40)
+    check_program(imported(tmp_path / "data", kind, 130)(trees=1))
+
+
+@pytest.mark.parametrize("kind", ["four classes", "numbers"])
+def test_one_model_on_any_executor(monkeypatch, tmp_path, kind):
+    # Workers are forked.
+    monkeypatch.setattr(Boosting, "unit_rows", 90)
+    make, found = imported(tmp_path / "data", kind), {}
+    for name, execution in EXECUTIONS.items():
+        done = Resumable.of(execution, place=tmp_path / name).advance(make())
+        found[name] = trees_of(done.blocks[0].arrays).tobytes()
+    assert len({*found.values()}) == 1
+
+
+# Rows that are held out
+
+
+@cases("classes", 2, 3, 0)
+def test_trees_that_help_no_more_are_the_last(classes):
+    x, y = table(800, classes)
+    y = np.random.default_rng(3).permutation(y)
+    patient = program(x, y, classes, trees=60, leaves=5, patience=3, held_out=0.3)
+    trees, base = grown(patient)
+    count = len(trees) // len(base)
+    assert 3 <= count < 40
+    back = x[::-1].copy(), y[::-1].copy()
+    again = program(*back, classes, None, 61, trees=60, leaves=5, patience=3, held_out=0.3)
+    assert grown(again)[0].tobytes() == trees.tobytes()
+
+
+# Beside scikit-learn
+
+
+@cases("classes", 2, 3, 0)
+def test_as_good_as_scikit_learn(classes):
+    x, y = table(2000, classes)
+    later, labels = table(2000, classes, seed=1)
+    model = fitted(program(x, y, classes, trees=20, unit_rows=700)).estimator()
+    # It cannot take a column in which all numbers are missing.
+    twin = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    twin = twin(early_stopping=False, max_iter=20).fit(x[:, :4], y)
+    found = model.logits(Batch(later, None))
+    if classes:
+        score = (found.argmax(axis=1) == labels).mean()
+        assert score > 0.75
+        assert score == pytest.approx(twin.score(later[:, :4], labels), abs=0.01)
+    else:
+        errors = [
+            ((one - labels) ** 2).mean() ** 0.5 for one in (found[:, 0], twin.predict(later[:, :4]))
+        ]
+        assert errors[0] < 15
+        assert errors[0] == pytest.approx(errors[1], rel=0.02)
+
+
+def test_weights_count_rows_more_than_once():
+    x, y = table(400, 2)
+    times = np.random.default_rng(2).integers(1, 4, len(x))
+    one = fitted(program(x, y, 2, times.astype(float), trees=3, leaves=4, least_rows=1))
+    twice = np.repeat(np.arange(len(x)), times)
+    other = fitted(program(x[twice], y[twice], 2, trees=3, leaves=4, least_rows=1))
+    np.testing.assert_allclose(one.arrays["value"], other.arrays["value"], atol=0.05)
+    np.testing.assert_array_equal(one.arrays["feature"], other.arrays["feature"])
+
+
+# The fitted model
+
+
+@cases("classes", 2, 3, 0)
+def test_a_model_is_a_file(tmp_path, classes):
+    x, y = table(200, classes)
+    model = fitted(program(x, y, classes, trees=2))
+    model.save(tmp_path / "model.safetensors")
+    again = FittedModel.load(tmp_path / "model.safetensors")
+    assert again.model_sha256 == model.model_sha256
+    batch = Batch(x, y)
+    for method in ("logits", "probabilities"):
+        one, other = (getattr(each.estimator(), method)(batch) for each in (model, again))
+        np.testing.assert_array_equal(one, other)
+        alone = getattr(again.estimator(), method)(batch[7:8])
+        np.testing.assert_array_equal(alone, one[7:8])
+
+
+@cases(
+    "name, change",
+    ("base", lambda array: np.ones(3)),
+    ("roots", lambda array: array.astype(np.int64)),
+    ("left", None),
+)
+def test_arrays_of_another_model(name, change):
+    x, y = table(100, 2)
+    model = fitted(program(x, y, 2, trees=1))
+    arrays = {key: array for key, array in model.arrays.items() if key != name}
+    if change is not None:
+        arrays[name] = change(model.arrays[name])
+    wrong = FittedModel("trees", {}, arrays, model.data)
+    with pytest.raises(DataError, match="is damaged: expected 1 columns of trees"):
+        wrong.estimator()
+
+
+def test_trees_are_packed_by_powers_of_two():
+    packs, sizes = {}, []
+    for number in range(21):
+        packs = growing.with_tree(packs, np.full((3, 5), number), number)
+        sizes.append([len(packs[name]) for name in sorted(packs)])
+        found = np.concatenate([packs[name] for name in sorted(packs)])
+        assert found[:, 0, 0].tolist() == [*range(number + 1)]
+    assert sizes[:8] == [[1], [2], [2, 1], [4], [4, 1], [4, 2], [4, 2, 1], [8]]
+    assert sizes[-1] == [16, 4, 1]
