@@ -72,7 +72,7 @@ class Server:
     def load(self, script: Path, connections: int, seconds: float) -> Load:
         """Ask again and again.
 
-        Raises RuntimeError (an answer was an error).
+        Raises RuntimeError (there was no answer, or one was an error).
         """
         command = ["wrk", "-t1", "--latency", "--timeout=60s", f"-c{connections}"]
         command += [f"-d{seconds}s", "-s", str(script), self.url]
@@ -81,7 +81,8 @@ class Server:
             raise RuntimeError(f"{self.url}: {done.stdout}")
         times = dict(re.findall(r"^ +(50|99)% +(\S+)", done.stdout, re.M))
         answers = re.search(r"(\d+) requests in", done.stdout)
-        assert answers is not None, done.stdout
+        if answers is None or not int(answers[1]):
+            raise RuntimeError(f"{self.url}: no answer in {seconds} s: {done.stdout}")
         return Load(int(answers[1]), *(_milliseconds(times[part]) for part in ("50", "99")))
 
     def processor_seconds(self) -> float:

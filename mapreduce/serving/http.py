@@ -91,15 +91,15 @@ class Settings:
         return self.host in ("127.0.0.1", "localhost", "::1")
 
 
-def _unpacked(body: bytes, bits: int, most: int) -> bytes | None:
-    """The content of a packed body; None if it is too large."""
+def _unpacked(request: Request, bits: int) -> bytes:
+    """The content of a packed body. Raises Refused (it is too large, or damaged)."""
     unpack = zlib.decompressobj(bits)
     try:
-        found = unpack.decompress(body, most)
+        found = unpack.decompress(request.body, request.most)
     except zlib.error as error:
         raise Refused(400, f"the body cannot be unpacked: {error}") from error
     if unpack.unconsumed_tail:
-        return None
+        raise _too_large(request)
     if not unpack.eof or unpack.unused_data:
         raise Refused(400, "the body cannot be unpacked: expected one stream, and all of it")
     return found
@@ -123,9 +123,8 @@ class Application:
         """Find what is asked, once the header has come; ``error``: what is wrong with that."""
         headers = request.headers
         request.began = time.perf_counter()
-        id = headers.get(b"x-request-id")
-        is_own = id is None or not _ID.fullmatch(id)
-        request.id = b"%016x" % random.getrandbits(64) if is_own or id is None else id
+        id = headers.get(b"x-request-id", b"")
+        request.id = id if _ID.fullmatch(id) else b"%016x" % random.getrandbits(64)
         try:
             if error:
                 raise Refused(431, error)
@@ -282,12 +281,7 @@ class Application:
             name = coding.decode("latin-1")
             raise Refused(415, f"content-encoding: expected gzip or deflate, found {name!r:.40}")
         self._hold(request, request.most)
-        found: bytes | None = await self._beside(
-            request.most, partial(_unpacked, request.body, bits, request.most)
-        )
-        if found is None:
-            raise _too_large(request)
-        request.parts = [found]
+        request.parts = [await self._beside(request.most, partial(_unpacked, request, bits))]
 
     async def _beside(self, size: int, work: Callable[[], Any]) -> Any:
         """What ``work`` gives; if it takes long by its size, in another thread."""
@@ -366,7 +360,9 @@ class Application:
         found, notes, rows = await self._beside(_LARGE + 1, work)
         about = [(b"gradreduce-model-sha256", model.sha256.encode())]
         if notes:
-            about.append((b"gradreduce-warnings", _ascii(notes)))
+            # A list of JSON in ASCII, of which long ones are cut.
+            shown = json.dumps([note[:500] for note in notes[:8]])
+            about.append((b"gradreduce-warnings", shown.encode()))
         return Reply(found, out, tuple(about), rows=rows, is_warned=bool(notes))
 
 
@@ -417,11 +413,6 @@ _PATHS = {
     "model/ready": "/v2/models/NAME/ready",
     "model/infer": "/v2/models/NAME/infer",
 }
-
-
-def _ascii(notes: list[str]) -> bytes:
-    """Warnings as a header: a list of JSON in ASCII, of which long ones are cut."""
-    return json.dumps([note[:500] for note in notes[:8]]).encode()
 
 
 def _error(error: Exception) -> Reply:

@@ -17,7 +17,6 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _CODES = ("2xx", "4xx", "5xx")
 #: The places of what is counted of each model.
 _ROWS, _UNKNOWN, _SECONDS = range(3)
-_WAITING = 0
 
 
 class Metrics:

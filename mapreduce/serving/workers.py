@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError, UsageError
@@ -87,60 +87,6 @@ def listen(host: str, port: int) -> _Listener:
     return found
 
 
-def _work(
-    models: Sequence[ServedModel],
-    metrics: Metrics,
-    listener: _Listener,
-    settings: Settings,
-    ready: int,
-    parent: int,
-) -> NoReturn:
-    """Answer requests until a signal comes; the process ends here."""
-    parents.end_with(parent)
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        # Else the allocator keeps what large bodies and answers take.
-        mallopt(_M_MMAP_THRESHOLD, _LARGE)
-
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        application = Application(models, metrics, settings)
-        connections: set[Connection] = set()
-        listener.is_ahead = lambda: metrics.is_ahead
-        server = await loop.create_server(
-            lambda: Connection(application, connections), sock=listener, backlog=1
-        )
-
-        def end() -> None:
-            application.is_ready = False
-            server.close()
-            for connection in connections:
-                connection.end()
-
-        loop.add_signal_handler(signal.SIGTERM, end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os.write(ready, b"1")
-        os.close(ready)
-        last = math.inf
-        while application.is_ready or (connections and time.monotonic() < last):
-            await asyncio.sleep(_TICK_SECONDS)
-            for connection in [*connections]:
-                connection.check(time.monotonic())
-            if application.is_ready and os.getppid() != parent:
-                end()
-            if last == math.inf and not application.is_ready:
-                last = time.monotonic() + _DRAIN_SECONDS
-
-    try:
-        for model in models:
-            if not model.fitted.about.forks_after_use:
-                model.warm()
-        asyncio.run(serve())
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-
-
 class Service:
     """The parent: it binds the socket, loads, forks, and waits for signals.
 
@@ -171,7 +117,7 @@ class Service:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._freeze()
-        self._workers = self._generation(self._models, 0)
+        self._workers = self._generation(range(self._settings.workers))
         self._tell(
             f"serving {', '.join(model.name for model in self._models)} at {self.address}, workers "
             f"{' '.join(map(str, self._workers))}"
@@ -207,7 +153,7 @@ class Service:
         try:
             self._models = self._load()
             self._freeze()
-            workers = self._generation(self._models, first)
+            workers = self._generation(range(first, first + self._settings.workers))
         except Exception as error:
             self._models = old
             self._tell(f"warning: the models are not loaded anew, and the old ones stay: {error}")
@@ -242,36 +188,32 @@ class Service:
         """Start a worker in the place of another, however often that fails."""
         while not signal.sigpending() & {signal.SIGTERM, signal.SIGINT}:
             try:
-                self._workers |= self._generation(self._models, row, 1)
+                self._workers |= self._generation([row])
                 return
             except (GradreduceError, OSError) as error:
                 self._tell(f"warning: {error}")
                 time.sleep(_SHORT_SECONDS)
 
-    def _generation(
-        self, models: Sequence[ServedModel], first: int, count: int | None = None
-    ) -> dict[int, tuple[int, float]]:
-        """Fork workers, whose rows of the metrics begin at one; returns once they answer.
+    def _generation(self, rows: Iterable[int]) -> dict[int, tuple[int, float]]:
+        """Fork a worker for each row of the metrics; returns once they answer.
 
         Raises GradreduceError (one does not start); then none is left.
         """
-        started: list[tuple[int, int, int]] = []
-        for row in range(first, first + (count or self._settings.workers)):
-            started.append((*self._fork(models, row), row))
+        started = {row: self._fork(row) for row in rows}
         failed = []
-        for pid, ready, _ in started:
+        for pid, ready in started.values():
             if os.read(ready, 1) != b"1":
                 failed.append(pid)
             os.close(ready)
         if failed:
-            for pid, *_ in started:
+            for pid, _ in started.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             raise GradreduceError(f"worker {failed[0]} did not start. Its error stands above")
-        return {pid: (row, time.monotonic()) for pid, _, row in started}
+        return {pid: (row, time.monotonic()) for row, (pid, _) in started.items()}
 
-    def _fork(self, models: Sequence[ServedModel], row: int) -> tuple[int, int]:
+    def _fork(self, row: int) -> tuple[int, int]:
         """The process of a new worker, and what tells that it answers."""
         ready, told = os.pipe()
         parent = os.getpid()
@@ -282,6 +224,52 @@ class Service:
                 signal.signal(number, signal.SIG_IGN)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._metrics.take(row)
-            _work(models, self._metrics, self._listener, self._settings, told, parent)
+            self._work(told, parent)
         os.close(told)
         return pid, ready
+
+    def _work(self, ready: int, parent: int) -> NoReturn:
+        """Answer requests until a signal comes; the process ends here."""
+        parents.end_with(parent)
+        if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+            # Else the allocator keeps what large bodies and answers take.
+            mallopt(_M_MMAP_THRESHOLD, _LARGE)
+
+        async def serve() -> None:
+            loop = asyncio.get_running_loop()
+            application = Application(self._models, self._metrics, self._settings)
+            connections: set[Connection] = set()
+            self._listener.is_ahead = lambda: self._metrics.is_ahead
+            server = await loop.create_server(
+                lambda: Connection(application, connections), sock=self._listener, backlog=1
+            )
+
+            def end() -> None:
+                application.is_ready = False
+                server.close()
+                for connection in connections:
+                    connection.end()
+
+            loop.add_signal_handler(signal.SIGTERM, end)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            os.write(ready, b"1")
+            os.close(ready)
+            last = math.inf
+            while application.is_ready or (connections and time.monotonic() < last):
+                await asyncio.sleep(_TICK_SECONDS)
+                for connection in [*connections]:
+                    connection.check(time.monotonic())
+                if application.is_ready and os.getppid() != parent:
+                    end()
+                if last == math.inf and not application.is_ready:
+                    last = time.monotonic() + _DRAIN_SECONDS
+
+        try:
+            for model in self._models:
+                if not model.fitted.about.forks_after_use:
+                    model.warm()
+            asyncio.run(serve())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
