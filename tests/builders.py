@@ -21,6 +21,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.engine.state import InFolder
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.chain import Chain
+from mapreduce.executors.here import Here
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
@@ -32,6 +33,7 @@ from mapreduce.runs.state import Position
 from mapreduce.strategies.program import Training
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.tables import shuffle, summarise, tables
 from mapreduce.training import creating, driver
 
 ARGUMENTS = ("features", "classes", "dtype", "shape")
@@ -90,6 +92,15 @@ def keywords(text: str) -> dict[str, Any]:
         with contextlib.suppress(ValueError, SyntaxError):
             values[name] = ast.literal_eval(value)
     return values
+
+
+def tables_here(patch: pytest.MonkeyPatch) -> None:
+    """Have programs over the blocks of tables computed in this process, without a job of mrjob.
+
+    Executors agree on them: tests/mapreduce/engine/test_program.py.
+    """
+    for module in (tables, summarise, shuffle):
+        patch.setattr(module, "chain_for", lambda *given: Here())
 
 
 def create(path: Path, data: Path, settings: Settings, evaluation: Path | None = None) -> RunDir:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mapreduce
-from builders import INLINE
+from builders import INLINE, tables_here
 from mapreduce.batches.parts import parse, read_records, references
 from mapreduce.data import importer
 from mapreduce.data.readers import csv as csv_reader, opening
@@ -236,6 +236,7 @@ def by_tasks(paths, options, runs):
     kind, recipe = opened(paths, options, id=id, label=label)
     place = paths[0].parent
     with pytest.MonkeyPatch.context() as patch:
+        tables_here(patch)
         # Several shards.
         for module in (importer, shuffle):
             patch.setattr(module, "rows_per_shard", lambda row_bytes: 5)
@@ -265,7 +266,9 @@ def by_split(paths, options, runs):
 
 def by_description(paths, options, runs):
     kind, recipe = opened(paths, options)
-    total, kinds, _ = summarise.described(paths, kind, recipe, INLINE)
+    with pytest.MonkeyPatch.context() as patch:
+        tables_here(patch)
+        total, kinds, _ = summarise.described(paths, kind, recipe, INLINE)
     return total.rows, {
         name: (kinds[name].rstrip("?"), column.missing, getattr(column, "values", None) or {})
         for name, column in total.columns.items()

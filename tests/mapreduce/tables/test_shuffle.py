@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings, strategies as st
 
+from builders import tables_here
 from mapreduce.data import importer, order
 from mapreduce.data.readers import csv, edges, opening
 from mapreduce.data.readers.reading import Reading
@@ -76,6 +77,13 @@ def test_on_local(tmp_path, monkeypatch):
     assert content(tmp_path / "jobs") == content(tmp_path / "here")
 
 
+@pytest.fixture
+def computed_here(monkeypatch):
+    """For what does not depend on tasks, which other tests have in jobs of mrjob."""
+    tables_here(monkeypatch)
+
+
+@pytest.mark.usefixtures("computed_here")
 @cases(
     "fields",
     {},
@@ -124,6 +132,7 @@ def odd(lines):
     return "id,x,label\n" + "".join(f"a{i},{i},up\n" for i in range(3000)) + lines
 
 
+@pytest.mark.usefixtures("computed_here")
 @cases(
     "lines, fields, message",
     ("b,inf,up\n", {}, "row 3001, column x: expected a finite number, found inf"),
@@ -150,6 +159,7 @@ def test_what_is_wrong_is_told_as_here(small, tmp_path, monkeypatch, lines, fiel
     assert told[0] == told[1] and str(tmp_path) not in told[0]
 
 
+@pytest.mark.usefixtures("computed_here")
 @pytest.mark.parametrize("labels", [[*range(30)], ["1.5", "x", "y"], [*range(3), "x", "z"]])
 def test_what_is_to_be_learnt_follows_from_all_labels(small, tmp_path, labels):
     """Those of the first block alone would say something else."""
