@@ -9,13 +9,31 @@ from typing import TYPE_CHECKING, Any
 from mapreduce.support.suggest import unknown_name
 
 if TYPE_CHECKING:
+    from mapreduce.estimators.boosting import (
+        HistGradientBoostingClassifier as HistGradientBoostingClassifier,
+    )
+    from mapreduce.estimators.boosting import (
+        HistGradientBoostingRegressor as HistGradientBoostingRegressor,
+    )
     from mapreduce.estimators.k_means import KMeans as KMeans
     from mapreduce.estimators.pca import PCA as PCA
     from mapreduce.estimators.ridge import Ridge as Ridge
 
-__all__ = ["PCA", "KMeans", "Ridge"]
+__all__ = [
+    "PCA",
+    "HistGradientBoostingClassifier",
+    "HistGradientBoostingRegressor",
+    "KMeans",
+    "Ridge",
+]
 
-_PLACES = {"KMeans": "k_means", "PCA": "pca", "Ridge": "ridge"}
+_PLACES = {
+    "HistGradientBoostingClassifier": "boosting",
+    "HistGradientBoostingRegressor": "boosting",
+    "KMeans": "k_means",
+    "PCA": "pca",
+    "Ridge": "ridge",
+}
 
 if not TYPE_CHECKING:
 

@@ -36,12 +36,25 @@ class ClusterMixin:
     pass
 
 
+class ClassifierMixin:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the rows whose class is predicted."""
+        is_right = self.predict(X) == np.asarray(y)  # type: ignore[attr-defined]
+        return float(np.average(is_right, weights=sample_weight))
+
+
 class RegressorMixin:
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the variance of ``y`` that predictions explain."""
         y, weights = np.asarray(y), np.ones(len(y)) if sample_weight is None else sample_weight
         left = weights * (y - self.predict(X)) ** 2  # type: ignore[attr-defined]
         return float(1 - left.sum() / (weights * (y - np.average(y, weights=weights)) ** 2).sum())
+
+
+def check_classification_targets(y: Any) -> None:
+    kind = np.asarray(y).dtype.kind
+    if kind == "f" and (np.rint(y) != y).any():
+        raise DataError("y: expected classes, found numbers with fractions")
 
 
 def check_is_fitted(estimator: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapreduce.algorithms.rows import OverRows
+from mapreduce.algorithms.rows import RowsProgram
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.readers import memory, opening
 from mapreduce.data.shards import Dataset
@@ -28,17 +28,21 @@ from mapreduce.training.api.data import import_data
 
 try:
     from sklearn.base import BaseEstimator
+    from sklearn.base import ClassifierMixin as ClassifierMixin
     from sklearn.base import ClusterMixin as ClusterMixin
     from sklearn.base import RegressorMixin as RegressorMixin
     from sklearn.base import TransformerMixin as TransformerMixin
+    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError:
     from mapreduce.estimators.alone import (
         BaseEstimator,
         _check_sample_weight,
+        check_classification_targets,
         check_is_fitted,
         validate_data,
     )
+    from mapreduce.estimators.alone import ClassifierMixin as ClassifierMixin
     from mapreduce.estimators.alone import ClusterMixin as ClusterMixin
     from mapreduce.estimators.alone import RegressorMixin as RegressorMixin
     from mapreduce.estimators.alone import TransformerMixin as TransformerMixin
@@ -66,8 +70,12 @@ class Estimator(BaseEstimator):
         A folder for the rounds, where a fit goes on after it was interrupted.
     """
 
-    #: What fitted models call it.
+    #: What fitted models call it, what it says of the arrays that it takes, and whether labels are
+    #: classes.
     kind: ClassVar[str]
+    arrays: ClassVar[dict[str, Any]] = {"dtype": (np.float64, np.float32)}
+    has_classes: ClassVar[bool] = False
+    classes_: Array
     runner: Any
     workers: Any
     run: Any
@@ -107,6 +115,7 @@ class Estimator(BaseEstimator):
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
             data: Any = features if y is None else (features, y)
             options: Any = {"labelled": False} if y is None else {"task": "regression"}
+            options = {"task": "classification"} if self.has_classes else options
             dtype = features.dtype.name
             found = import_data(data, place, "auto", dtype, weights=weights, **options)
             yield Rows(Dataset(found), features)
@@ -114,10 +123,15 @@ class Estimator(BaseEstimator):
     def _arrays(
         self, X: Any, y: Any, weights: Any, labelled: bool
     ) -> tuple[Array, Array | None, Array | None]:
-        options = {"dtype": (np.float64, np.float32), "order": "C"}
+        options = {**self.arrays, "order": "C"}
         X = _matrix(X)
         if not labelled:
             X, y = validate_data(self, X, **options), None
+        elif self.has_classes:
+            X, y = validate_data(self, X, y, **options)
+            check_classification_targets(y)
+            self.classes_, y = np.unique(y, return_inverse=True)
+            y = y.astype(np.int32)
         else:
             X, y = validate_data(self, X, y, y_numeric=True, **options)
             y = np.asarray(y, np.float64)
@@ -128,16 +142,14 @@ class Estimator(BaseEstimator):
     def _batch(self, X: Any) -> Batch:
         """Rows to predict."""
         check_is_fitted(self)
-        found = validate_data(
-            self, _matrix(X), reset=False, dtype=(np.float64, np.float32), order="C"
-        )
+        found = validate_data(self, _matrix(X), reset=False, **self.arrays, order="C")
         return Batch(found, None)
 
     @property
     def _has_jobs(self) -> bool:
         return self.runner is not None or self.workers is not None
 
-    def _advance(self, kind: type[OverRows], rows: Rows, **fields: Any) -> Sequence[Message]:
+    def _advance(self, kind: type[RowsProgram], rows: Rows, **fields: Any) -> Sequence[Message]:
         """The last blocks of a program over the rows."""
         program = kind.over(rows.source, **fields)
         if not self._has_jobs and self.run is None:
@@ -159,7 +171,7 @@ class Estimator(BaseEstimator):
             return Resumable.of(execution, place=absolute_path(place)).advance(program).blocks
 
     def _keep(
-        self, rows: Rows, arrays: Mapping[str, Array], classes: tuple[int, ...] = ()
+        self, rows: Rows, arrays: Mapping[str, Array], classes: tuple[int | str, ...] = ()
     ) -> FittedModel:
         """Note the model."""
         data = TrainedOn("in memory", None, self.n_features_in_, (self.n_features_in_,), classes)
@@ -170,7 +182,7 @@ class Estimator(BaseEstimator):
         return self.fitted_
 
 
-def _trained_on(dataset: Any, classes: tuple[int, ...]) -> TrainedOn:
+def _trained_on(dataset: Any, classes: tuple[int | str, ...]) -> TrainedOn:
     manifest, folder = dataset.manifest, dataset.folder
     return TrainedOn(
         str(folder),

@@ -1,0 +1,239 @@
+"""Gradient boosting in scikit-learn's shape."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mapreduce.algorithms.boosting import Boosting, trees_of
+from mapreduce.algorithms.trees import Trees, arrays_of
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import UsageError
+from mapreduce.estimators.base import (
+    ClassifierMixin,
+    Estimator,
+    FitError,
+    RegressorMixin,
+    Rows,
+)
+
+#: From so many rows on, early stopping is the default, as scikit-learn's.
+_MANY_ROWS = 10_000
+
+
+class _Boosting(Estimator):
+    """What both have in common."""
+
+    kind = "trees"
+    # NaN stands for a missing number.
+    arrays: ClassVar = {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
+
+    def __init__(
+        self,
+        learning_rate: float = 0.1,
+        max_iter: int = 100,
+        *,
+        max_leaf_nodes: int = 31,
+        min_samples_leaf: int = 20,
+        l2_regularization: float = 0.0,
+        early_stopping: Any = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-7,
+        random_state: int | None = None,
+        runner: str | None = None,
+        workers: int | None = None,
+        run: Any = None,
+    ) -> None:
+        self.learning_rate, self.max_iter = learning_rate, max_iter
+        self.max_leaf_nodes, self.min_samples_leaf = max_leaf_nodes, min_samples_leaf
+        self.l2_regularization, self.early_stopping = l2_regularization, early_stopping
+        self.validation_fraction, self.n_iter_no_change = validation_fraction, n_iter_no_change
+        self.tol, self.random_state = tol, random_state
+        self.runner, self.workers, self.run = runner, workers, run
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Grow trees for arrays ``X`` and ``y``, or for the dataset in a folder."""
+        self._check()
+        with self._reading(X, y, sample_weight, labelled=True) as rows:
+            source = rows.source
+            count = source.rows if isinstance(source, Batch) else source.manifest.rows
+            classes = self._classes(rows)
+            stops = count > _MANY_ROWS if self.early_stopping == "auto" else self.early_stopping
+            blocks = self._advance(
+                Boosting,
+                rows,
+                features=self.n_features_in_,
+                classes=len(classes),
+                trees=int(self.max_iter),
+                leaves=int(self.max_leaf_nodes),
+                rate=float(self.learning_rate),
+                least_rows=int(self.min_samples_leaf),
+                l2=float(self.l2_regularization),
+                patience=int(self.n_iter_no_change) if stops else 0,
+                tolerance=float(self.tol),
+                held_out=float(self.validation_fraction),
+                seed=int(self.random_state or 0),
+            )
+            first = blocks[0].arrays
+            trees, base = trees_of(first), first["base"]
+            self._keep(rows, arrays_of(trees, base), classes)
+        self.n_iter_ = len(trees) // len(base)
+        return self
+
+    def _classes(self, rows: Rows) -> tuple[int | str, ...]:
+        return ()
+
+    def _raw(self, X: Any) -> Array:
+        """The raw scores (rows, columns) of rows."""
+        batch = self._batch(X)
+        return Trees(self.fitted_).raw(batch)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _check(self) -> None:
+        for name, least in (
+            *(("max_iter", 1), ("max_leaf_nodes", 2), ("min_samples_leaf", 1)),
+            ("n_iter_no_change", 1),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise UsageError(f"{name}: expected {least} or more, found {value!r}")
+        for name, most in (
+            *(("learning_rate", np.inf), ("l2_regularization", np.inf), ("tol", np.inf)),
+            ("validation_fraction", 1),
+        ):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float | np.number) and 0 <= value < most
+            if not is_number or (value == 0 and name in ("learning_rate", "validation_fraction")):
+                below = f" and below {most}" if most == 1 else ""
+                raise UsageError(f"{name}: expected a number above 0{below}, found {value!r}")
+        if self.early_stopping not in ("auto", True, False):
+            raise UsageError(
+                f"early_stopping: expected 'auto', True or False, found {self.early_stopping!r}"
+            )
+
+
+class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):  # type: ignore[misc]
+    """Boosted trees, as :class:`sklearn.ensemble.HistGradientBoostingClassifier`.
+
+    For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`. The
+    trees are the same for any workers and any order of the rows. Missing numbers are NaN.
+
+    Parameters
+    ----------
+    learning_rate : float
+    max_iter : int
+        Trees of a class; two classes have one tree for both.
+    max_leaf_nodes : int
+        Leaves of a tree. A tree grows best first.
+    min_samples_leaf : int
+        Rows of a leaf, at least.
+    l2_regularization : float
+    early_stopping : "auto" or bool
+        Whether trees are grown only as long as they help with rows that are held out; "auto": if
+        there are more than 10,000 rows.
+    validation_fraction : float
+        Share of the rows that are then held out: which ones follows from their content.
+    n_iter_no_change : int
+        Trees that do not help, after which no other is grown.
+    tol : float
+        A mean loss that is lower by less does not help.
+    random_state : int, optional
+        Seed of the choice of the rows that are held out.
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Trees of a class that were grown.
+    classes_ : array (classes,)
+
+    Examples
+    --------
+    >>> from mapreduce.estimators import HistGradientBoostingClassifier
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> round(HistGradientBoostingClassifier(max_iter=20).fit(X[:400], y[:400]).score(X, y), 3)
+    0.979
+    """
+
+    has_classes = True
+
+    def _classes(self, rows: Rows) -> tuple[int | str, ...]:
+        if isinstance(rows.source, Dataset) and rows.features is None:
+            known = rows.source.manifest.classes
+            if known is None:
+                raise UsageError("X: expected a dataset whose labels are classes")
+            self.classes_ = np.array(known)
+        if len(self.classes_) < 2:
+            raise FitError(
+                f"y: expected at least two classes, found one class alone, {self.classes_[0]!r}"
+            )
+        is_number = self.classes_.dtype.kind in "iu"
+        return tuple(int(one) if is_number else str(one) for one in self.classes_)
+
+    def predict(self, X: Any) -> Array:
+        """The class (rows,) of each row."""
+        shares = self.predict_proba(X)
+        found: Array = self.classes_[shares.argmax(axis=1)]
+        return found
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability (rows, classes) of each class."""
+        batch = self._batch(X)
+        return Trees(self.fitted_).probabilities(batch)
+
+    def decision_function(self, X: Any) -> Array:
+        """Raw scores (rows,) of the second of two classes, or (rows, classes)."""
+        found = self._raw(X)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+
+class HistGradientBoostingRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
+    """Boosted trees, as :class:`sklearn.ensemble.HistGradientBoostingRegressor`.
+
+    For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`. The
+    trees are the same for any workers and any order of the rows. Missing numbers are NaN.
+
+    Parameters
+    ----------
+    learning_rate : float
+    max_iter : int
+        Trees.
+    max_leaf_nodes : int
+        Leaves of a tree. A tree grows best first.
+    min_samples_leaf : int
+        Rows of a leaf, at least.
+    l2_regularization : float
+    early_stopping : "auto" or bool
+        Whether trees are grown only as long as they help with rows that are held out; "auto": if
+        there are more than 10,000 rows.
+    validation_fraction : float
+        Share of the rows that are then held out: which ones follows from their content.
+    n_iter_no_change : int
+        Trees that do not help, after which no other is grown.
+    tol : float
+        A mean loss that is lower by less does not help.
+    random_state : int, optional
+        Seed of the choice of the rows that are held out.
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Trees that were grown.
+
+    Examples
+    --------
+    >>> from mapreduce.estimators import HistGradientBoostingRegressor
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> round(HistGradientBoostingRegressor(max_iter=30).fit(X, y).score(X, y), 2)
+    0.76
+    """
+
+    def predict(self, X: Any) -> Array:
+        """A number (rows,) for each row."""
+        return self._raw(X)[:, 0]
