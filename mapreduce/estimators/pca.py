@@ -26,8 +26,8 @@ class PCA(TransformerMixin, Estimator):
 
     Attributes
     ----------
-    components_ : array (n_components_, features)
-    explained_variance_, explained_variance_ratio_, singular_values_ : array (n_components_,)
+    components_ : array (components, features)
+    explained_variance_, explained_variance_ratio_, singular_values_ : array (components,)
     mean_ : array (features,)
     n_components_, n_samples_ : int
     noise_variance_ : float
@@ -97,7 +97,7 @@ class PCA(TransformerMixin, Estimator):
         return int(wanted)
 
     def transform(self, X: Any) -> Array:
-        """Scores (rows, n_components_) along the components."""
+        """Scores (rows, components) along the components."""
         batch = self._batch(X)
         return PrincipalComponents(self.fitted_).layer_outputs(batch, "components")
 

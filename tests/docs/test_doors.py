@@ -10,13 +10,9 @@ import mapreduce
 from mapreduce import errors, job, parts, testing
 from quick import cases
 
-DOORS = {"mapreduce", *(f"mapreduce.{name}" for name in ("errors", "job", "parts", "testing"))}
-INNER = {path.stem for path in (ROOT / "mapreduce").iterdir()} - {
-    "errors",
-    "job",
-    "parts",
-    "testing",
-}
+NAMES = {"errors", "estimators", "job", "parts", "testing"}
+DOORS = {"mapreduce", *(f"mapreduce.{name}" for name in NAMES)}
+INNER = {path.stem for path in (ROOT / "mapreduce").iterdir()} - NAMES
 IMPORT = re.compile(r"^[ >]*(?:from (mapreduce[\w.]*) import (.*)|import (mapreduce[\w.]*))", re.M)
 
 
