@@ -126,10 +126,10 @@ def test_a_training_that_diverges_keeps_the_round_before(data, tmp_path):
 def test_an_interrupted_training_tells_of_all_rounds_of_its_checkpoint(data, tmp_path, monkeypatch):
     compute, rounds, events = here.run_round, [], Events()
 
-    def interrupted(program, state, completed):
+    def interrupted(task, completed):
         if completed == 5:
             raise Interrupted(2)
-        return compute(program, state, completed)
+        return compute(task, completed)
 
     events.subscribe(lambda event: rounds.append(getattr(event, "completed", None)))
     monkeypatch.setattr(here, "run_round", interrupted)
