@@ -273,7 +273,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
                 pending += len(order)
             kernels.unpack_histogram(self._packed, histogram)
         largest = np.array([max(rows.largest for rows, _ in taken)])
-        return {"sum": total, "largest": largest, "loss": sum(loss for _, loss in taken)}
+        loss = np.sum([loss for _, loss in taken], axis=0)
+        return {"sum": total, "largest": largest, "loss": loss}
 
     @cached_property
     def _packed(self) -> Array:
@@ -499,7 +500,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             return False
         unit = self._loss_unit(known)
         means = [loss / weight * unit for loss, weight in losses[-self.patience - 1 :].tolist()]
-        return min(means[1:]) >= means[0] - self.tolerance
+        return bool(min(means[1:]) >= means[0] - self.tolerance)
 
     def _loss_unit(self, known: Mapping[str, Array]) -> float:
         """What a loss of 1 stands for, which none is above: others count as it."""

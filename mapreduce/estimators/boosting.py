@@ -117,7 +117,7 @@ class _Boosting(Estimator):
             )
 
 
-class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):  # type: ignore[misc]
+class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
     """Boosted trees, as :class:`sklearn.ensemble.HistGradientBoostingClassifier`.
 
     For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`. The
@@ -192,7 +192,7 @@ class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):  # type: ignor
         return found[:, 0] if found.shape[1] == 1 else found
 
 
-class HistGradientBoostingRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
+class HistGradientBoostingRegressor(RegressorMixin, _Boosting):
     """Boosted trees, as :class:`sklearn.ensemble.HistGradientBoostingRegressor`.
 
     For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`. The

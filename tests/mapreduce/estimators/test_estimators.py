@@ -307,7 +307,7 @@ def test_rows_that_trees_cannot_be_grown_for(tmp_path):
     x, y, _ = sample(40)
     with pytest.raises(ValueError, match="expected at least two classes"):
         HistGradientBoostingClassifier().fit(x, np.zeros(40, int))
-    with pytest.raises(ValueError, match="all weights are 0|at least one non-zero"):
+    with pytest.raises(ValueError, match="at least one non-zero number"):
         HistGradientBoostingRegressor().fit(x, y, np.zeros(40))
     with pytest.raises(UsageError, match="expected a dataset whose labels are classes"):
         HistGradientBoostingClassifier().fit(stored(tmp_path / "data"))
