@@ -24,8 +24,8 @@ def _dictionaries(data: Any) -> list[Any]:
     return rows if all(type(row) is dict for row in rows) else []
 
 
-def _check_names(rows: list[Any]) -> None:
-    """Raise a DataError for dictionaries of other names: Arrow would take those of the first."""
+def _check_rows(rows: list[Any]) -> None:
+    """Raise a DataError for other names, of which Arrow would take the first's, and for columns."""
     for number, row in enumerate(rows, 1):
         if odd := row.keys() ^ rows[0].keys():
             name = next(iter(odd))
@@ -34,6 +34,12 @@ def _check_names(rows: list[Any]) -> None:
                 f"row {number}: expected the names of row 1, found {name!r:.60} {where}. Give all "
                 f"rows the same names, and None to a field that is missing"
             )
+        for name, value in row.items():
+            if isinstance(value, list | tuple | np.ndarray):
+                raise DataError(
+                    f"row {number}, {name!r:.60}: expected the field of a row, found {len(value)} "
+                    f"values. Columns are a table as pyarrow.table(columns)"
+                )
 
 
 def table(data: Any, weights: Any = None) -> Any:
@@ -49,7 +55,7 @@ def table(data: Any, weights: Any = None) -> Any:
     if is_table(data):
         try:
             rows = [] if isinstance(data, pa.Table) else _dictionaries(data)
-            _check_names(rows)
+            _check_rows(rows)
             found = pa.Table.from_pylist(rows) if rows else pa.table(data)
             if found.schema.metadata is None and all(map(_is_as_in_a_file, found.schema)):
                 return found
