@@ -182,6 +182,7 @@ class Machines:
                 break
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_gang_on_two_machines_that_share_a_disk(namespaces, tmp_path, monkeypatch, is_killed):
