@@ -54,7 +54,7 @@ class Coder(NamedTuple):
 
     kinds: dict[type, Callable[[Any], Any]]
     dumps: Callable[[Any], Any]
-    texts: Callable[[list[Any]], list[str]]
+    texts: Callable[[list[Any]], list[Any]]
     strings: Callable[[list[str]], list[str]]
     key: Callable[[Any], bytes]
     is_open: bool = False

@@ -175,10 +175,11 @@ class ColumnWriter:
                     for code, key in self._coded(keys[at : at + _NEAR])
                 ]
             places = self._gathered.order(keys, found, rows)
-            some = (places[at : at + self._most[0]] for at in range(0, len(places), self._most[0]))
+            most_keys = self._most[0]
+            each = (places[at : at + most_keys] for at in range(0, len(places), most_keys))
             blocks = [
                 block
-                for near in some
+                for near in each
                 for block in self._blocks(_block(picked(keys, near), picked(found, near), rows))
             ]
             most = max((memory for memory, _ in blocks), default=0)
