@@ -64,7 +64,7 @@ from mapreduce.training import creating, driver
 _ROWS = 9
 
 #: A key, and its message as bytes.
-Line = tuple[tuple[int, ...], bytes]
+_Line = tuple[tuple[int, ...], bytes]
 
 
 def _same(what: str, found: object, expected: object) -> None:
@@ -505,8 +505,8 @@ def _check_read(
 
 
 def _exchanged(
-    where: str, tasks: Sequence[Task], completed: int, phase: Phase, sent: list[Line]
-) -> list[Line]:
+    where: str, tasks: Sequence[Task], completed: int, phase: Phase, sent: list[_Line]
+) -> list[_Line]:
     """What a phase makes of lines, each of which comes twice."""
     protocol, random = WireProtocol(), Random(len(sent))
     arrived: dict[tuple[int, ...], list[bytes]] = defaultdict(list)
@@ -524,7 +524,7 @@ def _exchanged(
     return found
 
 
-def _repeat(where: str, outputs: Sequence[Iterable[Pair]]) -> list[Line]:
+def _repeat(where: str, outputs: Sequence[Iterable[Pair]]) -> list[_Line]:
     """The messages of a task that is run twice, which must be the same."""
     write = WireProtocol().write
     first, again = ([(key, write("", one)) for key, one in pairs] for pairs in outputs)
