@@ -116,7 +116,7 @@ FREE = {
         ("move_rows", 6, 0),
     },
     *{("count_cells", 0, 0), ("bin_rows", 0, 0), ("log_loss_gradients", 0, 0)},
-    *{("pack_histogram", 1, 0), ("split_rows", 1, 0)},
+    *{("pack_histogram", 1, 0), ("split_rows", 1, 0), ("log_losses", 0, 0)},
     *{("add_trees", 0, 1), ("add_trees", 1, 0), ("add_trees", 7, 1)},
     *{("embed_gradient", 2, 0), ("hash_partitions", 0, 0), ("murmur3", 0, 0)},
 }

@@ -126,5 +126,5 @@ def test_dictionaries_have_the_same_names(model):
         with pytest.raises(DataError, match=message):
             model.predict([rows[0], odd, rows[2]], id="")
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    with pytest.raises(DataError, match="expected the field of a row, found 3 values. Columns are"):
+    with pytest.raises(DataError, match=r"the field of a row, found 3 values\. Columns are"):
         model.predict(columns, id="")

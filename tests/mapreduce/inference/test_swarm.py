@@ -19,6 +19,8 @@ from hdfs_utils.paths import path_of
 from mapreduce.data import shards
 from mapreduce.data.readers import csv
 from mapreduce.engine.leaf_ranges import LeafRange
+from mapreduce.engine.program import Layout
+from mapreduce.engine.state import InMemory
 from mapreduce.errors import DataError, GradreduceError, OutputError, UsageError
 from mapreduce.inference import cutting, files, outputs, predict as predict_module, raw
 from mapreduce.inference.files import PredictFile
@@ -399,7 +401,7 @@ def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file
     out, model = tmp_path / "out", model_in(trained)
     program = program_of(trained, file, out)
     driver._join(model, out, program.made_from, print)
-    [*program.map(LeafRange(0, 0, 2))]
+    [*program.task(InMemory(1), Layout(1, 1)).map(LeafRange(0, 0, 2))]
     (out / Lease(5, 1).name).write_text("gone 3")
     # One of another model keeps away.
     with pytest.raises(OutputError, match="of another model or of other data"):
@@ -411,7 +413,7 @@ def test_predict_goes_on_with_what_a_swarm_has_begun_and_tidies_up(trained, file
 def test_parts_of_others_are_seen(trained, file, tmp_path):
     program = program_of(trained, file, tmp_path / "out")
     other = replace(program, made_from="other")
-    [*other.map(LeafRange(0, 1, 2))]
+    [*other.task(InMemory(1), Layout(1, 1)).map(LeafRange(0, 1, 2))]
     with pytest.raises(DataError, match=r"part-00001.parquet holds predictions of another model"):
         swarm(trained, file, tmp_path / "out")
     made_from = outputs.made_from(Request(model_in(trained), file.path, INLINE), file.sha256)

@@ -119,7 +119,7 @@ def test_numbers_have_the_squared_error():
     (
         "forest",
         UsageError,
-        "unknown model 'forest': expected one of gradient, k-means, pca, ridge, or MODULE:NAME",
+        "model 'forest': expected one of gradient, k-means, pca, ridge, trees, or MODULE:NAME",
     ),
     ("other_estimators:Trees", UntrustedError, "If you trust it, add --trust other_estim"),
     ("own_estimators:Nothing", MemberError, "expected a mapreduce.parts.Estimator"),

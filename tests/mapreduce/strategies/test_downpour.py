@@ -26,6 +26,7 @@ from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import WireProtocol
+from mapreduce.runners.keys import spelled
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Position
 from mapreduce.strategies import replicas
@@ -175,7 +176,7 @@ def test_a_server_gets_its_share_of_the_bytes(data, tmp_path):
         strategy = Downpour(context, state_of(run, context, blocks), Layout(1, blocks))
         sent[blocks] = defaultdict(int)
         for key, message in strategy.map(LeafRange(0, 0, 3)):
-            sent[blocks][key] += len(protocol.write(key, message))
+            sent[blocks][key] += len(protocol.write(spelled(key), message))
     (whole,) = sent[1].values()
     assert whole == pytest.approx(Downpour.traffic(plan, 0, size).pushed, rel=0.02)
     assert len(sent[3]) == 3
