@@ -334,6 +334,7 @@ def _best_split(histogram, sizes, least_rows, l2, gradient, hessian, found):
         total_g += histogram[0, at, 0]
         total_h += histogram[0, at, 1]
         total_n += histogram[0, at, 2]
+    found[6], found[7], found[8] = total_g, total_h, total_n
     g, h = total_g * gradient, total_h * hessian
     whole = g * g / (h + l2 + _TINY)
     best = 0.0
@@ -391,9 +392,9 @@ def best_split(
     l2 : float
     gradient, hessian : float
         What a gradient, and a hessian, of 1 stands for.
-    found : array (6,), int64
-        Takes the feature, the last bin that goes left, whether missing ones go left, and sums of
-        the left child: gradients, hessians, rows.
+    found : array (9,), int64
+        Takes the feature, the last bin that goes left, whether missing ones go left, sums of the
+        left child (gradients, hessians, rows), and those of the leaf.
 
     Returns
     -------
@@ -401,7 +402,7 @@ def best_split(
         The gain; 0.0 if there is no split.
     """
     expect("best_split", "histogram", histogram, (len(sizes), 256, 3))
-    expect("best_split", "found", found, (6,))
+    expect("best_split", "found", found, (9,))
     if sizes.max(initial=0) > 254:
         raise ValueError(f"best_split: {sizes.max()} cuts, expected at most 254")
     return float(_best_split(histogram, sizes, least_rows, l2, gradient, hessian, found))

@@ -92,6 +92,8 @@ class _Rows:
             self._order = np.arange(len(self.bins), dtype=np.int32)
             self._starts, self._stops = np.zeros((2, 1), np.int64)
             self._stops[0], self._tree, self._applied = len(self.bins), tree, 0
+        if self._applied == len(splits):
+            return
         scratch = np.empty(len(self.bins), np.int32)
         more = np.zeros(len(splits) + 1 - len(self._starts), np.int64)
         self._starts, self._stops = (np.append(a, more) for a in (self._starts, self._stops))
@@ -408,10 +410,9 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         gains, leaves = np.zeros(len(found)), np.zeros((len(found), 10), np.int64)
         how = before["sizes"][start:stop], self.least_rows, self.l2, *self._worth(before)
         for place, (leaf, histogram) in enumerate(sorted(found.items())):
-            best = np.zeros(6, np.int64)
-            gains[place] = kernels.best_split(histogram, *how, best)
-            best[0] += start
-            leaves[place] = leaf, *best, *histogram[0].sum(axis=0)
+            leaves[place, 0] = leaf
+            gains[place] = kernels.best_split(histogram, *how, leaves[place, 1:])
+            leaves[place, 1] += start
         named = {f"{_HISTOGRAM}{leaf}": histogram for leaf, histogram in found.items()}
         return {**total, **named, "gains": gains, "leaves": leaves}
 
@@ -434,13 +435,14 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         if progress.leaves:
             splits, split_gains = before["splits"], before["split_gains"]
             largest = before["largest"]
-            stays = ~np.isin(before["leaves"][:, 0], splits[progress.applied :, 0])
-            gains = np.concatenate([before["gains"][stays], gains])
-            leaves = np.concatenate([before["leaves"][stays], leaves])
+            # The row of a leaf is its number.
+            count = len(before["leaves"]) + len(splits) - progress.applied
+            news = leaves[:, 0], gains, leaves
+            gains, leaves = np.resize(before["gains"], count), np.zeros((count, 10), np.int64)
+            leaves[: len(before["leaves"])] = before["leaves"]
+            gains[news[0]], leaves[news[0]] = news[1:]
             names = (f"{_HISTOGRAM}{leaf}" for leaf in leaves[:, 0])
             open_now = {name: before[name] for name in names if name not in open_now} | open_now
-        by_leaf = np.argsort(leaves[:, 0])
-        gains, leaves = gains[by_leaf], leaves[by_leaf]
         growth = growing.Growth(splits, split_gains, leaves, gains, self.leaves).finished()
         others = {name: array for name, array in before.items() if _HISTOGRAM not in name}
         if self.patience and not progress.leaves and progress.trees % self.columns == 0:

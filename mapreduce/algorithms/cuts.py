@@ -58,17 +58,19 @@ def narrow(number: int, prefix: Array, rank: Array, counts: Array) -> tuple[Arra
     known, _ = _cells(prefix)
     prefix, rank = prefix.copy(), rank.copy()
     for f in range(len(prefix)):
-        upto = counts[:, f].cumsum(axis=1)
+        # Numbers up to each cell, over all prefixes of the feature.
+        upto = counts[:, f].ravel().cumsum()
         if number == 0:
-            rows = int(upto[0, -1])
+            rows = int(upto[-1])
             rank[f] = [*(k * rows // TARGETS for k in range(1, TARGETS)), rows - 1]
             if not rows:
                 continue
         places = np.searchsorted(known[f], prefix[f])
-        for target, place in enumerate(places):
-            cell = int(np.searchsorted(upto[place], rank[f, target], "right"))
-            prefix[f, target] = (int(prefix[f, target]) << 8) + cell
-            rank[f, target] -= upto[place, cell - 1] if cell else 0
+        before = np.append(0, upto)
+        first = before[256 * places]
+        cells = np.searchsorted(upto, first + rank[f], "right")
+        rank[f] -= before[cells] - first
+        prefix[f] = (prefix[f] << np.uint32(8)) + (cells - 256 * places).astype(np.uint32)
     return prefix, rank
 
 

@@ -88,7 +88,7 @@ def calls():
         "pack_histogram": (places(2, 3), words(0, 1), whole(2, 2), whole(3, 256, 2)),
         "unpack_histogram": (whole(3, 256, 2), whole(3, 256, 3)),
         "split_rows": (places(2, 3), words(0, 1), 2, 0, True, words(0, 0)),
-        "best_split": (whole(3, 256, 3), whole(3), 1, 0.0, 1.0, 1.0, whole(6)),
+        "best_split": (whole(3, 256, 3), whole(3), 1, 0.0, 1.0, 1.0, whole(9)),
         "add_leaves": (words(1, 0, 2), words(0, 1), words(1, 3), np.ones(2), double),
         "add_trees": (flat, *(words(0, 0, 0) for _ in range(5)), double, np.ones((2, 1))),
         "to_grid": (flat, double, double.copy()),

@@ -187,17 +187,18 @@ def plain_best(histogram, sizes, least_rows, l2):
 def test_the_best_split_of_all(bins, least_rows, l2):
     _, _, gradients = gradients_of(ROWS)
     histogram = histogram_of(bins, np.arange(ROWS, dtype=np.int32), gradients)
-    sizes, found = np.array([11, 11, 11]), np.zeros(6, np.int64)
+    sizes, found = np.array([11, 11, 11]), np.zeros(9, np.int64)
     expected, split = plain_best(histogram, sizes, least_rows, l2)
     scale = 2.0**-30, 2.0**-28
     gain = dispatch.get("best_split")(histogram, sizes, least_rows, l2, *scale, found)
     assert gain == pytest.approx(expected, rel=1e-12)
+    assert found[6:].tolist() == histogram[0].sum(axis=0).tolist()
     if split is None:
         assert gain == 0.0 and least_rows == 250
         return
     if not histogram[split[0], 255, 2]:
         split = (*split[:2], 2 * split[5] > ROWS, *split[3:])
-    assert found.tolist() == [*split]
+    assert found[:6].tolist() == [*split]
 
 
 TREE = {
