@@ -19,7 +19,8 @@ from kernels.cpu import trees as kernels
 from mapreduce.algorithms import cuts, growing
 from mapreduce.algorithms.growing import Split
 from mapreduce.algorithms.rows import RowsProgram
-from mapreduce.data.batch import Array, Batch, Csr
+from mapreduce.algorithms.trees import inputs_of
+from mapreduce.data.batch import Array
 from mapreduce.engine.program import (
     EndsEarly,
     InBlocks,
@@ -60,17 +61,6 @@ class Progress(NamedTuple):
     def counts(self) -> bool:
         """Whether the next round is a pass for the cuts."""
         return self.passes < cuts.PASSES
-
-
-def inputs(batch: Batch) -> Array:
-    """The features (rows, features) of a batch, as float32; NaN where a number is missing.
-
-    Raises DataError (they are sparse).
-    """
-    if isinstance(batch.features, Csr):
-        raise DataError("expected dense rows, found sparse ones")
-    x: Array = np.ascontiguousarray(batch.features, np.float32)
-    return x if batch.scale == 1.0 else x * np.float32(batch.scale)
 
 
 class _Rows:
@@ -204,7 +194,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
 
     def first_own(self) -> Mapping[int, Mapping[str, Array]]:
         nothing = np.zeros((self.columns, 0))
-        return {unit: {"raw": nothing, "held": nothing} for unit in range(len(self.slices))}
+        scores = {"raw": nothing, "held": nothing, "start": nothing}
+        return dict.fromkeys(range(len(self.slices)), scores)
 
     # What tasks do
 
@@ -231,7 +222,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         counts, most, sums = None, np.zeros(2), np.zeros_like(known["sums"])
         for unit in units:
             batch = self.slices[unit]
-            counts = cuts.count(progress.passes, inputs(batch), known["prefix"], counts)
+            counts = cuts.count(progress.passes, inputs_of(batch), known["prefix"], counts)
             labels, weights = batch.labels, batch.weights
             if labels is None:
                 raise DataError(f"{self._place}: expected labels, found none")
@@ -289,7 +280,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
 
     def _read(self, unit: int, known: Mapping[str, Array]) -> tuple[_Rows, _Rows]:
         batch = self.slices[unit]
-        x, labels, weights = inputs(batch), batch.labels, batch.weights
+        x, labels, weights = inputs_of(batch), batch.labels, batch.weights
         assert labels is not None
         weights = _NO_NUMBERS if weights is None else weights / _power(float(known["most"][1]))
         held = np.zeros(len(x), bool)
@@ -313,15 +304,16 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         taken, judged = self._units[unit]
         own, loss = now.own(unit), np.zeros(2, np.int64)
         if not progress.leaves:
-            own = {
-                "raw": self._raw(taken, own["raw"], progress, known),
-                "held": self._raw(judged, own["held"], progress, known),
-            }
-            if self.patience and progress.trees % self.columns == 0:
-                loss = self._loss(judged, own["held"], known)
+            raw = self._raw(taken, own["raw"], progress, known)
+            own = {**own, "raw": raw, "held": self._raw(judged, own["held"], progress, known)}
+            if progress.trees % self.columns == 0:
+                # The trees of all classes have gradients of one moment.
+                own["start"] = raw
+                if self.patience:
+                    loss = self._loss(judged, own["held"], known)
         taken.split(progress.trees, known["splits"] if progress.leaves else known["splits"][:0])
         if not progress.leaves or taken.derived != progress.trees:
-            self._derive(taken, own["raw"], progress.trees, float(known["bound"][0]))
+            self._derive(taken, own["start"], progress.trees, float(known["bound"][0]))
         now.keep(unit, own)
         return taken, loss
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernels import dispatch
-from mapreduce.data.batch import Array, Batch
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator, FittedModel
 
@@ -40,6 +40,17 @@ def arrays_of(trees: Array, base: Array) -> dict[str, Array]:
     }
 
 
+def inputs_of(batch: Batch) -> Array:
+    """The features (rows, features) of a batch, as float32; NaN where a number is missing.
+
+    Raises DataError (they are sparse).
+    """
+    if isinstance(batch.features, Csr):
+        raise DataError("expected dense rows, found sparse ones")
+    x: Array = np.ascontiguousarray(batch.features, np.float32)
+    return x if batch.scale == 1.0 else x * np.float32(batch.scale)
+
+
 class Trees(Estimator):
     """Adds up the values of the leaves that a row reaches, one of each tree.
 
@@ -66,7 +77,7 @@ class Trees(Estimator):
         found = np.repeat(arrays["base"][None], batch.rows, axis=0)
         nodes = (arrays[name] for name in _NODES)
         add = dispatch.get("add_trees")
-        add(np.ascontiguousarray(self.inputs(batch), np.float32), arrays["roots"], *nodes, found)
+        add(inputs_of(batch), arrays["roots"], *nodes, found)
         return found
 
     def logits(self, batch: Batch) -> Array:

@@ -70,10 +70,11 @@ class Estimator(BaseEstimator):
         A folder for the rounds, where a fit goes on after it was interrupted.
     """
 
-    #: What fitted models call it, what it says of the arrays that it takes, and whether labels are
-    #: classes.
+    #: What fitted models call it, what it says of the arrays that it takes, the dtype in which the
+    #: model takes features, and whether labels are classes.
     kind: ClassVar[str]
     arrays: ClassVar[dict[str, Any]] = {"dtype": (np.float64, np.float32)}
+    computes_in: ClassVar[str] = "float64"
     has_classes: ClassVar[bool] = False
     classes_: Array
     runner: Any
@@ -178,7 +179,7 @@ class Estimator(BaseEstimator):
         if rows.features is None:
             data = _trained_on(rows.source, classes)
         scale = rows.source.manifest.scale if isinstance(rows.source, Dataset) else 1.0
-        self.fitted_ = FittedModel(self.kind, {}, arrays, data, "float64", scale=scale)
+        self.fitted_ = FittedModel(self.kind, {}, arrays, data, self.computes_in, scale=scale)
         return self.fitted_
 
 

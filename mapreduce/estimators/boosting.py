@@ -25,6 +25,8 @@ class _Boosting(Estimator):
     """What both have in common."""
 
     kind = "trees"
+    # As the cuts.
+    computes_in = "float32"
     # NaN stands for a missing number.
     arrays: ClassVar = {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
 

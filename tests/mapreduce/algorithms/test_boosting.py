@@ -275,6 +275,19 @@ def test_weights_count_rows_more_than_once():
 # The fitted model
 
 
+def test_a_scale_is_one_in_training_and_prediction():
+    """Thresholds are numbers of the data, so that a rounding of another kind moves rows."""
+    _, y = table(400, 2)
+    stored = np.random.default_rng(1).integers(0, 256, (400, FEATURES)).astype(np.uint8)
+    stored[:, 0] = y * 40 + stored[:, 0] % 80
+    scaled = stored.astype(np.float32) * np.float32(1 / 255)
+    found = []
+    for batch in (Batch(stored, y, 1 / 255), Batch(scaled, y)):
+        boosting = Boosting.over(batch, features=FEATURES, classes=2, trees=5)
+        found.append(fitted(boosting).estimator().raw(batch))
+    np.testing.assert_array_equal(*found)
+
+
 @cases("classes", 2, 3, 0)
 def test_a_model_is_a_file(tmp_path, classes):
     x, y = table(200, classes)
