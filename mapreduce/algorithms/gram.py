@@ -198,6 +198,8 @@ class _Affine(Estimator):
 class PrincipalComponents(_Affine):
     """Predicts how far a row is from the components' subspace; ``components`` are its scores."""
 
+    predicts_labels = False
+
     def named_layers(self) -> dict[str, str]:
         return {"components": "scores along the principal components"}
 

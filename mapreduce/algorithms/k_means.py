@@ -314,6 +314,7 @@ class Clusters(Estimator):
     """Predicts the cluster of the nearest centre; ``distances`` are those from all centres."""
 
     is_batch_invariant = True
+    predicts_labels = False
 
     def labels(self, rows: Array) -> Array:
         """The cluster (rows,) of each row."""

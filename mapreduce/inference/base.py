@@ -44,6 +44,8 @@ class Inference(Predictor):
     def batch(self, shard: int, start: int, stop: int) -> Batch:
         self._place = shard, start
         rows = self.dataset.shard(shard).rows(start, stop)
+        if not self.estimator.predicts_labels:
+            return replace(rows, labels=None)
         if self._label_map is None or rows.labels is None:
             return rows
         return replace(rows, labels=self._label_map[rows.labels])

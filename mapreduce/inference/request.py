@@ -61,6 +61,9 @@ class Request:
         """
         shown, fitted = self.shown or str(self.data), self.fitted
         manifest = Dataset(folder).check_sizes()
+        if not fitted.about.predicts_labels:
+            # Those of the data have another meaning, and are not read.
+            manifest = replace(manifest, classes=None, target=None)
         if not of_logits:
             check_fits(manifest, folder, fitted.data, shown, takes_files=True)
         if labelled and manifest.target is None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from mapreduce.errors import UsageError
 from mapreduce.inference import (
     cutting,
     files,
@@ -27,6 +28,11 @@ def evaluate(
     ``by``: A column of the file, for a report on each of its values. ``permutations``: See
     :func:`mapreduce.inference.importance.settings`.
     """
+    if not request.fitted.about.predicts_labels:
+        raise UsageError(
+            f"{request.fitted.name} has learned without labels, so that no label tells whether a "
+            f"prediction is right. Use gradreduce predict, with --layer for distances or scores"
+        )
     # No report has ids.
     request = replace(request, reading={**request.reading, "id": ""})
     with contextlib.ExitStack() as stack:

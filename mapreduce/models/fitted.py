@@ -374,11 +374,14 @@ class Estimator(ABC):
         Whether a process may be forked after a method was called in it.
     is_batch_invariant : bool
         Whether a row has the same bits in any batch.
+    predicts_labels : bool
+        Whether it has learned from labels, with which its predictions can be compared.
     """
 
     takes_sparse: bool = False
     forks_after_use: bool = True
     is_batch_invariant: bool = False
+    predicts_labels: bool = True
 
     def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
         self.fitted, self.device = fitted, device or "cpu"

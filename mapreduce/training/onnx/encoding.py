@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mapreduce.errors import UsageError
-from mapreduce.models import MODELS
+from mapreduce.models import ESTIMATORS, MODELS
 from mapreduce.models.fitted import FittedModel
 from mapreduce.models.gradient import KIND
 from mapreduce.training.onnx import recipe
@@ -65,9 +65,8 @@ def _check(fitted: FittedModel) -> None:
             advice = "Load the parameters into the module, and call torch.onnx.export"
         elif name in MODELS:
             continue
-        raise UsageError(
-            f"the model {spec} is code of your own, which has no form in ONNX. {advice}"
-        )
+        whose = "" if spec in ESTIMATORS else " is code of your own, which"
+        raise UsageError(f"the model {spec}{whose} has no form in ONNX. {advice}")
 
 
 def _array(graph: Graph, fitted: FittedModel) -> str:

@@ -158,6 +158,23 @@ def test_its_file_predicts_without_it(model, tmp_path, answer):
         np.testing.assert_allclose(predicted, model.predict(x), rtol=1e-6)
 
 
+@cases("kind", KMeans, PCA)
+def test_labels_are_not_read_where_none_were_learned(kind, tmp_path, answer, refused):
+    model, x = kind(2), sample()[0]
+    model.fit(x).save(tmp_path / "model.safetensors")
+    labels = np.array(list("abc"))[np.arange(len(x)) % 3]
+    source = Source([Rows(x, labels)], (4,), 1.0, x.nbytes, {"format": "test"})
+    import_rows(source, tmp_path / "classes", 0)
+    stored(tmp_path / "numbers", labelled=True)
+    for data in ("classes", "numbers"):
+        out = tmp_path / f"{data}.csv"
+        answer(0, "predict", tmp_path / "model.safetensors", tmp_path / data, out)
+        table = np.genfromtxt(out, delimiter=",", names=True)
+        assert len(table) == len(x) and "label" not in table.dtype.names
+    said = refused(2, "evaluate", tmp_path / "model.safetensors", tmp_path / "classes")
+    assert f"{model.kind} has learned without labels" in said
+
+
 def test_a_fit_of_rows_in_memory_writes_no_file(tmp_path, monkeypatch):
     x, y, _ = sample()
     monkeypatch.chdir(tmp_path)

@@ -366,6 +366,7 @@ class TestTables:
 
 @cases(
     "kind, options, message",
+    ("k-means", {}, "^the model k-means has no form in ONNX.*gradreduce serve"),
     ("own:Estimator", {}, "^the model own:Estimator is code of your own.*gradreduce serve"),
     ("gradient", {"model": "own:Model"}, "^the model own:Model is code of your own"),
     ("gradient", {"model": "torch:nets:cnn"}, r"^the model torch:nets:cnn .* torch\.onnx\.export"),
