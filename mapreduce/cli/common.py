@@ -263,7 +263,8 @@ def pin_profile(run: AnyPath) -> None:
             text = tensorfiles.read_metadata(run).get("gradreduce.model", "{}")
             content = json.loads(text)
         else:
-            content = jsonfiles.read(run / "run.json") or {}
+            names = "run.json", "fit.json"
+            content = next(filter(None, (jsonfiles.read(run / name) for name in names)), {})
         profile = dict(content).get("numeric_profile", "native")
     except (StorageError, DataError, OSError, ValueError, TypeError):
         # The error is reported when the run is opened.

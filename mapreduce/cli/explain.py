@@ -147,7 +147,7 @@ def _run_of(target: str) -> AnyPath | None:
     path = path_of(target)
     if isinstance(path, Path) and not path.is_dir():
         return None
-    if not (path / "run.json").is_file():
+    if not any((path / name).is_file() for name in ("run.json", "fit.json")):
         raise MissingInputError(
             f"{target} is neither a job nor a run: it holds no run.json. Expected path/job.py, or "
             f"the folder of a run; 'gradreduce runs list' finds runs"

@@ -211,11 +211,12 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
     """
     pin_profile(run)
     from mapreduce.errors import UsageError
+    from mapreduce.runs.fits import model_path
     from mapreduce.runs.models import is_file
     from mapreduce.training.export import ONNX, described
     from mapreduce.training.export import export as write
 
-    if is_file(run):
+    if is_file(run := model_path(run)):
         if data is not None:
             raise UsageError(f"--data: {run} is the file of a model, which needs no data")
         fitted = _opened(run, values)
@@ -244,6 +245,7 @@ def _evaluated(
     from mapreduce.plan.fitting import check_fits
     from mapreduce.runs import checkpoint
     from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.fits import model_path
     from mapreduce.runs.models import is_file
     from mapreduce.training.creating import check_data
     from mapreduce.training.start import require_named
@@ -252,7 +254,7 @@ def _evaluated(
         if moved is not None:
             raise UsageError(f"{data} and --data {moved}: name data of your own, or moved ones")
         return data
-    if is_file(run):
+    if is_file(run := model_path(run)):
         raise UsageError(f"{run} is the file of a model, without data: name DATA to report on")
     directory = RunDir(run.absolute())
     config = directory.config
@@ -286,12 +288,13 @@ def _say(rows: int, out: AnyPath, as_json: bool) -> None:
 def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
     from mapreduce.models.fitted import FittedModel
     from mapreduce.runs import checkpoint
+    from mapreduce.runs.fits import model_path
     from mapreduce.runs.models import is_file
     from mapreduce.support import trust
 
     quiet_mrjob()
     trusted = values.pop("trust")
-    if not is_file(run):
+    if not is_file(run := model_path(run)):
         return checkpoint.fitted(open_run(run, None, trusted))
     trust.trust(*trusted)
     fitted = FittedModel.load(run.absolute())

@@ -20,12 +20,17 @@ def models() -> None:
 @models.command("list")
 def list_() -> None:
     """List the models and the layers that --model takes, with their forms."""
-    from mapreduce.models import LAYERS, MODELS, NETWORKS
+    from mapreduce.models import FITS, LAYERS, MODELS, NETWORKS
 
     echo("Models:")
     for name in MODELS.members:
         if name != "sequential":
             echo(f"  {MODELS.forms.get(name, name)}")
+    echo("\nModels that are fitted without gradients, and options that may follow the names:")
+    for name, form in FITS.forms.items():
+        echo(f"  {form}")
+        for option, does in options.described(FITS.find(name)):
+            echo(f"    {option:22}{does}")
     echo("\nNetworks:")
     for name, spec in NETWORKS.items():
         echo(f"  {name} = {spec}")

@@ -11,6 +11,7 @@ from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
 from mapreduce.errors import DataError, MissingInputError, OutputError
 from mapreduce.report.text import aligned
 from mapreduce.support.printable import echo, printable
+from mapreduce.support.words import count
 
 
 @click.group()
@@ -23,14 +24,18 @@ def runs() -> None:
 @json_option
 def list_(folder: AnyPath, as_json: bool) -> None:
     """List the runs in FOLDER and in the folders below it."""
-    from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.directory import FIT, RunDir
+    from mapreduce.runs.fits import FitDir
 
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder")
     summaries = []
-    for path in ordered(folder.rglob("run.json")):
+    for path in ordered([*folder.rglob("run.json"), *folder.rglob(FIT)]):
         try:
-            summary = RunDir(path.parent).summary(_told)
+            if path.name == FIT:
+                summary = FitDir(path.parent).summary()
+            else:
+                summary = RunDir(path.parent).summary(_told)
         except Exception as error:
             # A damaged run must not hide the others.
             summary = {"run": str(path.parent), "state": "damaged", "error": str(error)}
@@ -46,14 +51,18 @@ def list_(folder: AnyPath, as_json: bool) -> None:
         if "error" in summary:
             echo(f"{summary['run']:{widest}}  damaged   {printable(summary['error'])}")
             continue
+        begin = f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
+        digest = (summary["model_sha256"] or "–")[:12]
+        if "rounds" not in summary:
+            echo(f"{begin}{count(summary['completed'], 'round'):>15}  {'':45}{digest}")
+            continue
         name = "loss" if summary["accuracy"] is None else "accuracy"
         evaluated = summary["eval_loss" if name == "loss" else name]
         echo(
-            f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
-            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  "
+            f"{begin}{summary['completed']:>7,}/{summary['rounds']:<7,}  "
             f"train loss {_number(summary['pass_loss']):9}  "
             f"{'' if evaluated is None else f'eval {name} {_number(evaluated)}':21}  "
-            f"{(summary['model_sha256'] or '–')[:12]}"
+            f"{digest}"
         )
         for warning in summary["warnings"]:
             echo(f"{'':{widest}}  warning: {printable(warning)}")
@@ -75,7 +84,13 @@ def show(run: AnyPath, as_json: bool) -> None:
     """
     from mapreduce.runs import amdahl, events, pushes
     from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.fits import FitDir, is_fit
 
+    if is_fit(run):
+        fit = FitDir(run)
+        execution = fit.folder.read_json("execution.json")
+        _show(fit.summary() | vars(fit.config) | {"execution": execution}, as_json)
+        return
     directory = RunDir(run)
     late = None
     if directory.config.plan.asynchronous:
@@ -94,6 +109,10 @@ def show(run: AnyPath, as_json: bool) -> None:
         "numeric_profile": directory.config.numeric_profile,
         "profile": directory.read_json("profile.json"),
     }
+    _show(content, as_json)
+
+
+def _show(content: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(content)
         return

@@ -1,9 +1,13 @@
 """``gradreduce train`` and ``gradreduce resume``."""
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from hdfs_utils.errors import KerberosError
 from mapreduce.cli.common import (
     LOCATION,
     add_options,
@@ -11,14 +15,24 @@ from mapreduce.cli.common import (
     open_run,
     output_options,
     pin_profile,
+    print_json,
+    quiet_mrjob,
     remote_data_option,
     runner_options,
     trust_option,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.errors import Interrupted, UsageError
+from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
+from mapreduce.support import numeric
+from mapreduce.support.commands import resume as again
 from mapreduce.support.printable import echo
+from mapreduce.support.words import count
+
+if TYPE_CHECKING:
+    from mapreduce.runs.fits import FitDir
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
 _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy runner workers"
@@ -49,9 +63,48 @@ def train(context: click.Context, /, **values: Any) -> None:
     gradreduce train demo/data/train --run demo/run --model mlp:64 \\
         --eval demo/data/test
     """
+    values["mrjob_arguments"] = context.obj
+    if values["model"].partition(":")[0] in FITS:
+        _refuse_others(context, values["model"])
+        numeric.pin(values["numeric_profile"])
+        from mapreduce.estimators import fitting
+
+        _fit(values, lambda say: fitting.start(values, say))
+        return
     from mapreduce.training import console
 
-    console.start({**values, "mrjob_arguments": context.obj})
+    console.start(values)
+
+
+def _refuse_others(context: click.Context, model: str) -> None:
+    """Refuse the options of trainings by gradients."""
+    others = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
+    for each in context.command.params:
+        name = each.name or ""
+        if name in others and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{each.opts[0]} is for trainings by gradients, and {model} is fitted without "
+                f"any. Leave it out. 'gradreduce models list' has the model's own options"
+            )
+
+
+def _fit(values: dict[str, Any], fit: "Callable[[Callable[[str], None]], FitDir]") -> None:
+    """Call ``fit`` with what prints its progress, and print its result."""
+    quiet_mrjob()
+    started = time.monotonic()
+    try:
+        run = fit(lambda text: None if values["quiet"] else echo(text, err=True))
+    except (Interrupted, KerberosError):
+        command = again(values["run"].absolute())
+        echo(f"the last round is saved. Continue with: {command}", err=True)
+        raise
+    seconds = time.monotonic() - started
+    summary = run.summary()
+    if values["as_json"]:
+        print_json({**summary, "seconds": round(seconds, 3)})
+        return
+    echo(f"fitted in {seconds:.1f} s, {count(summary['completed'], 'round')}: {run.path}")
+    echo(f"model_sha256 {summary['model_sha256']}")
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 100})
@@ -79,10 +132,6 @@ def resume(context: click.Context, /, **values: Any) -> None:
     arguments for mrjob after --, and with --trust any model of your own.
     """
     pin_profile(values["run"])
-    from mapreduce.training import console
-    from mapreduce.training import start as starting
-
-    run = open_run(values["run"], None, values["trust"])
     given = {name: value for name, value in values.items() if value is not None}
     if context.obj:
         given["mrjob_arguments"] = context.obj
@@ -90,4 +139,16 @@ def resume(context: click.Context, /, **values: Any) -> None:
     def warn(message: str) -> None:
         echo(f"warning: {message}", err=True)
 
+    from mapreduce.runs.fits import FitDir, is_fit
+
+    if is_fit(values["run"]):
+        from mapreduce.estimators import fitting
+
+        fit = FitDir(values["run"].absolute())
+        _fit(values, lambda say: fitting.resume(fit, given, say, warn))
+        return
+    from mapreduce.training import console
+    from mapreduce.training import start as starting
+
+    run = open_run(values["run"], None, values["trust"])
     console.follow(values, lambda events: (run, starting.resume(run, given, events, warn)))

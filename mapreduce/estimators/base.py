@@ -81,6 +81,8 @@ class Estimator(BaseEstimator):
     workers: Any
     run: Any
     fitted_: FittedModel
+    #: Who computes, for a run of its own.
+    executor: Resumable | None = None
 
     def save(self, path: Any) -> None:
         """Write the model to a file, by which ``gradreduce predict`` predicts.
@@ -153,6 +155,8 @@ class Estimator(BaseEstimator):
     def _advance(self, kind: type[RowsProgram], rows: Rows, **fields: Any) -> Sequence[Message]:
         """The last blocks of a program over the rows."""
         program = kind.over(rows.source, **fields)
+        if self.executor is not None:
+            return self.executor.advance(program).blocks
         if not self._has_jobs and self.run is None:
             return Here().advance(program).blocks
         if isinstance(rows.source, Batch):

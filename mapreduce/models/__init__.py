@@ -69,16 +69,44 @@ class _Models(Registry):
 
     @property
     def names(self) -> list[str]:
-        return [*super().names, *NETWORKS, *LAYERS]
+        return [*super().names, *NETWORKS, *LAYERS, *FITS]
+
+    @property
+    def known(self) -> str:
+        named, _, own = super().known.rpartition(", or ")
+        return f"{named}, {', '.join(FITS.forms.values())}, or {own}"
 
     def split(self, spec: str) -> tuple[str, str | None]:
         first = re.match(r"[\w-]*", spec.strip())
         assert first is not None
+        if first[0] in FITS:
+            raise UsageError(
+                f"--model {spec}: {first[0]} is fitted without gradients, by 'gradreduce train' "
+                f"alone, or in Python by mapreduce.estimators"
+            )
         if first[0] in LAYERS.builtin:
             return _NETWORK, spec
         named = NETWORKS.get(spec.strip())
         return (_NETWORK, named) if named else super().split(spec)
 
+
+#: Models that are fitted by exact sums, without gradients, and their options.
+FITS = Registry(
+    "model",
+    "",
+    {
+        "k-means": "mapreduce.estimators.specs:KMeans",
+        "pca": "mapreduce.estimators.specs:PCA",
+        "ridge": "mapreduce.estimators.specs:Ridge",
+        "boosting": "mapreduce.estimators.specs:Boosting",
+    },
+    {
+        "k-means": "k-means:CLUSTERS",
+        "pca": "pca[:COMPONENTS]",
+        "ridge": "ridge[:ALPHA]",
+        "boosting": "boosting[:TREES]",
+    },
+)
 
 MODELS = _Models(
     "model",

@@ -30,7 +30,7 @@ from dataclasses import dataclass, fields
 from dataclasses import replace as replaced
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -64,9 +64,14 @@ if TYPE_CHECKING:
 
 #: The initial parameters of a run that starts from those of another.
 INITIAL = "initial.safetensors"
+#: What the run of a fit has, and no training: see :mod:`mapreduce.runs.fits`.
+FIT = "fit.json"
 
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
+
+#: Files that a creation which was interrupted leaves begin with these.
+_CREATED = (".run.json", f".{FIT}", "lease", INITIAL, RECIPE)
 
 #: The sums of an evaluation, and their types.
 _SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
@@ -135,6 +140,9 @@ def _encoded(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
+Config = TypeVar("Config", bound=Any)
+
+
 @dataclass(frozen=True)
 class Moved:
     """The paths of data that lie elsewhere than when the run began."""
@@ -142,8 +150,8 @@ class Moved:
     data: str | None = None
     evaluation: str | None = None
 
-    def applied(self, config: RunConfig) -> RunConfig:
-        """The configuration with these paths."""
+    def applied(self, config: Config) -> Config:
+        """The configuration, of a training or of a fit, with these paths."""
         places = {name: at for name, at in vars(self).items() if at is not None}
         return replaced(config, **places) if places else config
 
@@ -171,19 +179,23 @@ class RunDir:
         OutputError
             The path exists.
         """
-        if (self.path / "run.json").exists():
-            raise OutputError(
-                f"{self.path} already contains a run. Continue it with "
-                f"'{resume(self.path)}', or choose another folder"
-            )
-        if self.path.exists() and not self._is_leftover():
-            raise OutputError(f"{self.path} exists and is not a run. Name another folder")
+        self.require_new()
         self.make_folders()
         if recipe is not None:
             replace(self.path / RECIPE, recipe.to_bytes())
         if initial is not None:
             replace(self.path / INITIAL, initial)
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
+
+    def require_new(self) -> None:
+        """Raise an OutputError if the path holds more than an interrupted creation has left."""
+        if any((self.path / name).exists() for name in ("run.json", FIT)):
+            raise OutputError(
+                f"{self.path} already contains a run. Continue it with "
+                f"'{resume(self.path)}', or choose another folder"
+            )
+        if self.path.exists() and not self._is_leftover():
+            raise OutputError(f"{self.path} exists and is not a run. Name another folder")
 
     def make_folders(self) -> None:
         """Make the folders that are missing: copies of a run often lack the empty ones."""
@@ -196,7 +208,7 @@ class RunDir:
         if isinstance(self.path, Path) and first_special(self.path) is not None:
             return False
         return self.path.is_dir() and not any(
-            entry.is_file() and not entry.name.startswith((".run.json", "lease", INITIAL, RECIPE))
+            entry.is_file() and not entry.name.startswith(_CREATED)
             for entry in self.path.rglob("*")
         )
 
@@ -219,9 +231,15 @@ class RunDir:
         DataError
             Its file is damaged, or of an unknown version.
         """
-        self._refuse_links()
+        self.refuse_links()
         path = self.path / "run.json"
         if (content := content_of(path)) is None:
+            if (self.path / FIT).exists():
+                raise UsageError(
+                    f"{self.path} is the run of a fit, which has no gradients and no plan: this is "
+                    f"for trainings. A fit has 'gradreduce runs list' and 'runs show', resume, "
+                    f"predict, evaluate, swarm, serve and export"
+                )
             raise MissingInputError(
                 f"{self.path} is not a run: it has no run.json. Start one with 'gradreduce train'"
             )
@@ -271,7 +289,8 @@ class RunDir:
         content = read_listed(path, digest, f"Copy {RECIPE} of the training data there")
         return fitted.load(content, path)
 
-    def _refuse_links(self) -> None:
+    def refuse_links(self) -> None:
+        """Raise a DataError if the run holds anything but files and folders."""
         # The content of gang/ is deleted without being read.
         found = first_special(self.path, "gang") if isinstance(self.path, Path) else None
         if found is not None:

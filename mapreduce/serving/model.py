@@ -14,6 +14,7 @@ from mapreduce.errors import BadRowError
 from mapreduce.inference.predictor import SLICE_ROWS, Predictor
 from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.fits import model_path
 from mapreduce.runs.models import is_file
 from mapreduce.serving.refusals import Refused
 from mapreduce.training.export import scaled
@@ -137,6 +138,7 @@ def load(path: AnyPath, name: str | None = None) -> ServedModel:
     names code that nobody trusts).
     """
     path = path.absolute()
-    if is_file(path):
-        return ServedModel(name or path.name.removesuffix(".safetensors"), FittedModel.load(path))
-    return ServedModel(name or path.name, scaled(RunDir(path)))
+    name = name or path.name.removesuffix(".safetensors" if is_file(path) else "")
+    if is_file(path := model_path(path)):
+        return ServedModel(name, FittedModel.load(path))
+    return ServedModel(name, scaled(RunDir(path)))

@@ -18,6 +18,7 @@ from mapreduce.plan.fitting import check_fits
 from mapreduce.plan.settings import Settings, device_of
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.fits import model_path
 from mapreduce.runs.models import is_file
 from mapreduce.support.jsonfiles import build
 
@@ -56,7 +57,7 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
             f"last but the one to the classes"
         )
     _check_options(settings.decided(data.recipe is not None, data.target), where)
-    place = path_of(name).absolute()
+    place = model_path(path_of(name).absolute())
     fitted = FittedModel.load(place) if is_file(place) else checkpoint.fitted(RunDir(place))
     said = build(Specification, dict(fitted.options))
     kind = MODELS.split(said.model)[0]

@@ -1,10 +1,11 @@
 """Starting and resuming a training: the part that commands, scripts and Python share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hdfs_utils.errors import KerberosError
 from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import AnyPath
 from mapreduce.engine.registry import kind_of
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.job import Job
@@ -12,7 +13,7 @@ from mapreduce.plan import flags as plan_flags
 from mapreduce.runs import flags
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
-from mapreduce.runs.execution import expanded
+from mapreduce.runs.execution import Execution, expanded
 from mapreduce.support import traits
 from mapreduce.support.commands import command
 from mapreduce.support.options import Option
@@ -67,8 +68,17 @@ def resume(
     """
     # Raises an error where there is no run.
     _ = run.config
-    before, arguments = flags.recorded(run)
     moved = moved_data(run, given)
+    how, values = execution_again(run, given, warn)
+    take_over = bool(given.get("take_over"))
+    return driver.train(run, how, values["keep"], events, take_over=take_over, moved=moved)
+
+
+def execution_again(
+    run: RunDir, given: Mapping[str, Any], warn: Callable[[str], None]
+) -> tuple[Execution, dict[str, Any]]:
+    """The execution of a run that goes on, and the values of its options; see :func:`resume`."""
+    before, arguments = flags.recorded(run)
     flags.trust_executor(given)
     given = expanded(given)
     executor = before.get("executor", "chain")
@@ -92,16 +102,14 @@ def resume(
             f"want them, run: {again}"
         )
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
-    take_over = bool(given.get("take_over"))
     try:
-        how = flags.execution(values)
+        return flags.execution(values), values
     except UsageError as error:
         if given.get("executor") or not kind_of(executor).is_alone:
             raise
         raise UsageError(
             f"{error}. The run was trained by the executor {executor}: add --executor chain or gang"
         ) from error
-    return driver.train(run, how, values["keep"], events, take_over=take_over, moved=moved)
 
 
 def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:
@@ -127,10 +135,16 @@ def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = Non
     """
     moved = moved or Moved()
     config, named = run.config, (*named, moved.data or "", moved.evaluation or "")
-    for place in (moved.data or config.data, moved.evaluation or config.evaluation or ""):
-        is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
+    places = moved.data or config.data, moved.evaluation or config.evaluation or ""
+    require_named_places(run.path, places, named)
+
+
+def require_named_places(run: AnyPath, places: Iterable[str], named: Iterable[str]) -> None:
+    """Refuse places in another filesystem than that of the run's folder, unless they are named."""
+    for place in places:
+        is_beside = place.split("/")[:3] == str(run).split("/")[:3]
         if is_remote(place) and place not in named and not is_beside:
             raise UsageError(
-                f"{run.path} names data in another filesystem: {printable(place)}. If you trust "
+                f"{run} names data in another filesystem: {printable(place)}. If you trust "
                 f"it, add {printable(command('--remote-data', place))}"
             )

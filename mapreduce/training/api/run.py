@@ -23,6 +23,7 @@ from mapreduce.plan.plan import Plan
 from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Subscriber, Warned
+from mapreduce.runs.fits import model_path
 from mapreduce.runs.models import is_file
 from mapreduce.support import trust as trusted
 from mapreduce.training import replaying, start
@@ -227,7 +228,7 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable
 
 def _opened(path: str | os.PathLike[str], trust: str | Iterable[str]) -> TrainedModel:
     """The model in a file, or the run in a folder."""
-    if is_file(absolute_path(path)):
+    if is_file(model_path(absolute_path(path))):
         return load(path, trust=trust)
     return open_run(path, trust=trust)
 

@@ -25,6 +25,7 @@ from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan import settings as plan_settings
 from mapreduce.runs import flags
+from mapreduce.runs.fits import model_path
 from mapreduce.support import signals
 from mapreduce.support import trust as trusted
 from mapreduce.support.spelling import in_python
@@ -291,7 +292,7 @@ def load(
     True
     """
     trusted.trust(*texts(trust))
-    place = absolute_path(path)
+    place = model_path(absolute_path(path))
     if (place / "run.json").exists():
         raise UsageError(
             f"{place} is the folder of a run: expected the file of a model. Open it with "

@@ -1,0 +1,93 @@
+"""``gradreduce train`` and ``resume`` of a fit: an estimator's rounds in the folder of a run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, UsageError
+from mapreduce.estimators import specs
+from mapreduce.executors.resumable import Resumable
+from mapreduce.runs import flags
+from mapreduce.runs.execution import Execution
+from mapreduce.runs.fits import FitConfig, FitDir
+from mapreduce.support import signals
+from mapreduce.support.options import expect
+from mapreduce.support.words import count
+from mapreduce.training import start as starting
+from mapreduce.training.creating import check_data
+
+Say = Callable[[str], None]
+
+
+def start(values: Mapping[str, Any], say: Say) -> FitDir:
+    """Make the run of a fit by the options of ``gradreduce train``, and fit the model.
+
+    Errors are those of the rounds, too.
+    """
+    model, seed, data = values["model"], values["seed"], Dataset(values["data"].absolute())
+    if not specs.parse(model).has_seed and seed:
+        raise UsageError(f"--seed: {model} draws nothing. Leave it out")
+    flags.trust_executor(values)
+    how, run = flags.execution({**values, "stays": True}), FitDir(values["run"].absolute())
+    if how.stays:
+        how = flags.execution({**values, "executor": "here"})
+    sha256, profile = data.check_sizes().sha256, values["numeric_profile"]
+    run.create(FitConfig(model, str(data.folder), sha256, seed, profile))
+    try:
+        _fit(run, how, say)
+    except Exception as error:
+        # No other rows or options can follow: it would fail again.
+        if getattr(error, "exit_code", None) in (DataError.exit_code, UsageError.exit_code):
+            run.remove()
+        raise
+    return run
+
+
+def resume(run: FitDir, given: Mapping[str, Any], say: Say, warn: Say) -> FitDir:
+    """Continue a fit; see :func:`mapreduce.training.start.resume` for the parameters."""
+    # Raises an error where there is no run.
+    data = run.config.data
+    for name, flag in {"evaluation": "--eval", "keep": "--keep"}.items():
+        if given.get(name) is not None:
+            raise UsageError(f"{flag} is for trainings, and {run.path} is a fit. Leave it out")
+    moved, how = given.get("data"), starting.execution_again(run.folder, given, warn)[0]
+    if moved is None:
+        starting.require_named_places(run.path, [data], given.get("remote_data", ()))
+    _fit(run, how, say, moved=moved, take_over=bool(given.get("take_over")))
+    return run
+
+
+def _fit(
+    run: FitDir, how: Execution, say: Say, *, moved: AnyPath | None = None, take_over: bool = False
+) -> None:
+    rounds = run.folder.rounds
+    expect(how.stages == 1, "--stages", "1, since a fit has no layers to share", how.stages)
+    with signals.interrupting(), run.hold(take_over=take_over):
+        if run.model is not None:
+            run.end()
+            return
+        place = run.config.data if moved is None else str(moved.absolute())
+        how.check_places(run.path, place)
+        manifest = check_data(place, run.config.data_sha256)
+        if moved is not None:
+            run.move(place)
+        config = run.config
+        run.folder.write_json("execution.json", how.to_dict(), once=False)
+        where = "in this process" if how.kind.is_alone else f"runner {how.runner}"
+        before = max(rounds.complete(), default=0)
+        again = f", going on after {count(before, 'round')}" if before else ""
+        say(f"{config.model}: fits {count(manifest.rows, 'row')}, {where}{again}")
+        estimator = specs.parse(config.model).estimator(manifest, config.seed)
+        how = how.for_paths(run.path, path_of(config.data))
+        estimator.executor = Resumable.of(how, place=rounds.folder)
+        estimator.fit(path_of(config.data))
+        run.save(
+            replace(
+                estimator.fitted_,
+                options={"model": config.model},
+                numeric_profile=config.numeric_profile,
+                completed=max(rounds.complete()),
+            )
+        )

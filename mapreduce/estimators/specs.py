@@ -1,0 +1,114 @@
+"""The models that ``gradreduce train`` fits without gradients, and their options."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from mapreduce import estimators
+from mapreduce.data.manifest import Manifest
+from mapreduce.models import FITS
+from mapreduce.support import options
+from mapreduce.support.options import POSITIVE, Bound, between, option, up_to
+
+_FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
+_COUNT = up_to(1_000_000)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Options of a model; ``has_seed`` says whether a seed changes what is fitted."""
+
+    has_seed: ClassVar[bool] = False
+
+    def estimator(self, data: Manifest, seed: int) -> Any:
+        """The estimator that these options make for data."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class KMeans(Spec):
+    """Clusters of rows."""
+
+    has_seed = True
+    clusters: int = option(8, "number of clusters", _COUNT)
+    moves: int = option(300, "largest number of moves of the centres", _COUNT)
+    tolerance: float = option(1e-4, "share of the variance, below which moves end", _FROM_0)
+
+    def estimator(self, data: Manifest, seed: int) -> Any:
+        return estimators.KMeans(
+            self.clusters, max_iter=self.moves, tol=self.tolerance, random_state=seed
+        )
+
+
+@dataclass(frozen=True)
+class PCA(Spec):
+    """Principal components."""
+
+    components: int | None = option(None, "number of components; None for all", up_to(1000))
+    whiten: bool = option(False, "whether scores have the variance 1")
+
+    def estimator(self, data: Manifest, seed: int) -> Any:
+        return estimators.PCA(self.components, whiten=self.whiten)
+
+
+@dataclass(frozen=True)
+class Ridge(Spec):
+    """Least squares with an L2 penalty."""
+
+    alpha: float = option(1.0, "factor of the sum of the squared coefficients", _FROM_0)
+    intercept: bool = option(True, "whether there is an intercept")
+
+    def estimator(self, data: Manifest, seed: int) -> Any:
+        return estimators.Ridge(self.alpha, fit_intercept=self.intercept)
+
+
+@dataclass(frozen=True)
+class Boosting(Spec):
+    """Boosted trees, for labels that are classes or numbers."""
+
+    has_seed = True
+    trees: int = option(100, "largest number of trees of a class", _COUNT)
+    leaves: int = option(
+        31, "leaves of a tree", Bound("a number from 2 on", lambda number: number >= 2)
+    )
+    rate: float = option(0.1, "how much of a tree's values is added", POSITIVE)
+    least_rows: int = option(20, "rows of a leaf, at least", _COUNT)
+    l2: float = option(0.0, "strength of the L2 penalty on the values of leaves", _FROM_0)
+    early_stopping: str = option(
+        "auto",
+        "whether trees end that do not help with held-out rows; auto: of more than 10,000 rows",
+        choices=("auto", "true", "false"),
+    )
+    held_out: float = option(0.1, "share of the rows that are then held out", between(1e-9, 1))
+    patience: int = option(10, "trees that do not help, after which they end", _COUNT)
+    tolerance: float = option(1e-7, "a loss that is lower by less does not help", _FROM_0)
+
+    def estimator(self, data: Manifest, seed: int) -> Any:
+        kind: Any = estimators.HistGradientBoostingRegressor
+        if data.target == "class":
+            kind = estimators.HistGradientBoostingClassifier
+        return kind(
+            learning_rate=self.rate,
+            max_iter=self.trees,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=self.least_rows,
+            l2_regularization=self.l2,
+            early_stopping={"true": True, "false": False}.get(self.early_stopping, "auto"),
+            validation_fraction=self.held_out,
+            n_iter_no_change=self.patience,
+            tol=self.tolerance,
+            random_state=seed,
+        )
+
+
+def parse(text: str) -> Spec:
+    """The options of ``k-means:8`` or ``k-means:clusters=8,moves=20``.
+
+    Raises UsageError (they are wrong, or the name is unknown).
+    """
+    name, values = FITS.split(text)
+    kind = FITS.find(name)
+    if values and "=" not in values.partition(",")[0]:
+        values = f"{fields(kind)[0].name}={values}"
+    spec: Spec = options.parse(kind, values, f"--model {name}")
+    return spec
