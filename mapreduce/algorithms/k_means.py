@@ -28,6 +28,8 @@ _DRAWS, _OVERSAMPLING = 2, 2
 _CHOICES = 8
 #: Most bits of a number on the grid, and of one that is added up.
 _GRID_BITS, _MEAN_BITS = 20, 39
+#: A step of the grid is fine if its square is below this share of the mean squared distance.
+_FINE = 1e-6
 #: Bytes of rows on the grid that a task keeps for the next round.
 _MEMORY = 256 << 20
 
@@ -100,9 +102,14 @@ class KMeans(OverRows, EndsEarly):
         centres = now.vector("centres") if now.completed > 1 else None
         weights = np.ones(len(rows)) if weights is None else weights
         if stage == _SCORE:
+            # Not on the grid, where an outlier may leave few steps for all others.
             labels, squares = dispatch.get("closest")(rows, centres)
-            inertia = np.rint(squares * weights * fixed.squaring).sum()
-            return {"inertia": np.asarray(inertia, np.int64)}
+            return {
+                **self._known(unit, rows, fixed).sums_of(
+                    rows, weights, labels, len(centres), fixed
+                ),
+                "inertia": _parts(squares * weights, fixed.squaring),
+            }
         known = self._known(unit, rows, fixed)
         whole = known.whole
         if centres is None:
@@ -123,13 +130,7 @@ class KMeans(OverRows, EndsEarly):
             keys = np.where((squares > 0) & (weights > 0), -squares, np.inf)
             empty = int((now.vector("counts") == 0).sum())
             return _least(keys, whole, empty)
-        if known.sums.shape != (len(centres), rows.shape[1] + 1):
-            known.labels = np.full(len(rows), -1, np.int32)
-            known.sums = np.zeros((len(centres), rows.shape[1] + 1), np.int64)
-        move = dispatch.get("move_rows")
-        move(rows, weights, known.labels, labels, fixed.shift, fixed.adding, known.sums)
-        known.labels = labels
-        return {"sums": known.sums.copy()}
+        return known.sums_of(rows, weights, labels, len(centres), fixed)
 
     def _known(self, unit: int, rows: Array, fixed: "_Fixed") -> "_Unit":
         known = self._units.get(unit)
@@ -183,8 +184,17 @@ class KMeans(OverRows, EndsEarly):
             after["centres"][empty] = fixed.off_grid(total["rows"][: len(empty)])
             stop = _MOVE
         else:
-            after["inertia"] = np.array(float(total["inertia"]) / fixed.squaring)
-            stop = _OVER
+            parts = zip(total["inertia"].tolist(), _scales(fixed.squaring), strict=True)
+            inertia = math.fsum(part / scale for part, scale in parts)
+            mean = inertia / float(total["sums"][:, -1].sum()) * fixed.adding[-1]
+            small = before["small"]
+            if len(fixed.shift) / fixed.grid**2 > _FINE * mean:
+                # Beside an outlier the grid has few steps for all others.
+                small = np.minimum(small, self.tolerance * mean)
+            moved = self._moved({**before, "small": small}, total["sums"], fixed)
+            if moved["stage"] == _MOVE:
+                return {**after, **moved, "stage": np.array(_SCORE)}
+            after["inertia"], stop = np.array(inertia), _OVER
         return {**after, "stage": np.array(stop)}
 
     def _small(self, total: Arrays, fixed: "_Fixed") -> Array:
@@ -249,6 +259,20 @@ class _Fixed(NamedTuple):
         return self.shift + whole / self.grid
 
 
+def _scales(factor: float) -> list[float]:
+    return [min(factor * 2.0**bits, 2.0**1000) for bits in (0, 30, 60)]
+
+
+def _parts(numbers: Array, factor: float) -> Array:
+    """Sums (3,) of numbers in whole numbers: of their first bits, the next 30, and 30 more."""
+    found = []
+    for scale in _scales(factor):
+        whole = np.rint(numbers * scale)
+        numbers = numbers - whole / scale
+        found.append(whole.sum())
+    return np.array(found, np.int64)
+
+
 class _Unit:
     """What is known of a unit: the next round begins with it, which gives the same whole numbers.
 
@@ -260,6 +284,18 @@ class _Unit:
         self.chances: Array | None = None
         self.labels, self.sums = np.empty(0, np.int32), np.empty((0, 0), np.int64)
         self._candidates, self._squares = 0, np.full(len(whole), np.inf)
+
+    def sums_of(
+        self, rows: Array, weights: Array, labels: Array, count: int, fixed: "_Fixed"
+    ) -> dict[str, Array]:
+        """The sums of the rows of each of ``count`` labels."""
+        if self.sums.shape != (count, rows.shape[1] + 1):
+            self.labels = np.full(len(rows), -1, np.int32)
+            self.sums = np.zeros((count, rows.shape[1] + 1), np.int64)
+        move = dispatch.get("move_rows")
+        move(rows, weights, self.labels, labels, fixed.shift, fixed.adding, self.sums)
+        self.labels = labels
+        return {"sums": self.sums.copy()}
 
     def distances(self, candidates: Array) -> Array:
         """Squared distances from the nearest candidate; those of before are the first of these."""

@@ -122,11 +122,11 @@ class ExactSum(Program):
         for name in left:
             is_largest = name in self.LARGEST
             both = np.maximum if is_largest else np.add
-            if not is_largest and left[name].dtype.kind not in "iu":
+            if not is_largest and left[name].dtype != np.int64:
                 raise MemberError(
                     f"the program {self.name}: {name!r} is an array of {left[name].dtype}: "
-                    f"expected integers, since sums of others depend on their order. Name it in "
-                    f"LARGEST, or take a mapreduce.parts.Sum"
+                    f"expected int64, since sums of floats depend on their order, and smaller "
+                    f"integers overflow. Name it in LARGEST, or take a mapreduce.parts.Sum"
                 )
             found[name] = np.asarray(both(left[name], right[name]))
         return found

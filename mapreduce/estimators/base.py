@@ -5,6 +5,7 @@ With scikit-learn they have its base classes, and check arrays as it does.
 
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -52,6 +53,10 @@ class FitError(DataError, ValueError):
     """Rows that an estimator cannot be fitted to; scikit-learn expects a ValueError."""
 
 
+class ParameterError(UsageError, ValueError):
+    """A parameter that an estimator cannot use; scikit-learn raises a ValueError, too."""
+
+
 class Rows(NamedTuple):
     """``source``: A dataset, or rows in memory, which are ``features``, too."""
 
@@ -87,10 +92,14 @@ class Estimator(BaseEstimator):
     def save(self, path: Any) -> None:
         """Write the model to a file, by which ``gradreduce predict`` predicts.
 
-        Raises OutputError (the file exists and has another content).
+        Raises ParameterError (its name does not end with ``.safetensors``), OutputError (the file
+        exists and has another content).
         """
         check_is_fitted(self)
-        self.fitted_.save(absolute_path(path))
+        place = absolute_path(path)
+        if not place.name.endswith(".safetensors"):
+            raise ParameterError(f"{path}: expected a name that ends with .safetensors")
+        self.fitted_.save(place)
 
     @contextlib.contextmanager
     def _reading(
@@ -105,7 +114,7 @@ class Estimator(BaseEstimator):
             stack.enter_context(_errors())
             if is_folder:
                 if y is not None or weights is not None:
-                    raise UsageError("y, sample_weight: the dataset has labels and weights itself")
+                    raise ParameterError("y, sample_weight: the dataset has its own")
                 dataset = Dataset(absolute_path(X))
                 self.n_features_in_ = dataset.manifest.features
                 yield Rows(dataset)
@@ -127,7 +136,7 @@ class Estimator(BaseEstimator):
         self, X: Any, y: Any, weights: Any, labelled: bool
     ) -> tuple[Array, Array | None, Array | None]:
         options = {**self.arrays, "order": "C"}
-        X = _matrix(X)
+        X, names = _matrix(X), _names(X)
         if not labelled:
             X, y = validate_data(self, X, **options), None
         elif self.has_classes:
@@ -138,6 +147,8 @@ class Estimator(BaseEstimator):
         else:
             X, y = validate_data(self, X, y, y_numeric=True, **options)
             y = np.asarray(y, np.float64)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, object)
         if weights is not None:
             weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, weights
@@ -145,7 +156,27 @@ class Estimator(BaseEstimator):
     def _batch(self, X: Any) -> Batch:
         """Rows to predict."""
         check_is_fitted(self)
-        found = validate_data(self, _matrix(X), reset=False, **self.arrays, order="C")
+        fitted, names = self.fitted_, _names(X)
+        if isinstance(X, PATHS):
+            raise ParameterError("X: expected rows, found a path. Predict by the saved model")
+        if fitted.data.folder and (
+            fitted.data.recipe_sha256 or fitted.data.standardised or fitted.scale not in (None, 1.0)
+        ):
+            raise FitError(
+                f"the model was fitted to {fitted.data.folder}, whose import has converted what "
+                f"was read: rows in memory are not like them. Save the model, and predict by "
+                f"mapreduce.load(FILE).predict(DATA), which converts them in the same way"
+            )
+        known = getattr(self, "feature_names_in_", None)
+        with warnings.catch_warnings():
+            if names is not None and known is not None:
+                if [*known] != names:
+                    raise FitError(
+                        f"The feature names should match those that were passed during fit: "
+                        f"expected {', '.join(known)}, found {', '.join(names)}"
+                    )
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+            found = validate_data(self, _matrix(X), reset=False, **self.arrays, order="C")
         return Batch(found, None)
 
     @property
@@ -160,7 +191,7 @@ class Estimator(BaseEstimator):
         if not self._has_jobs and self.run is None:
             return Here().advance(program).blocks
         if isinstance(rows.source, Batch):
-            raise UsageError("run: expected the folder of a dataset, or a runner, for a run")
+            raise ParameterError("run: expected the folder of a dataset, or a runner, for a run")
         with contextlib.ExitStack() as stack:
             stack.enter_context(quiet_mrjob("native"))
             stack.enter_context(signals.interrupting())
@@ -201,6 +232,14 @@ def _trained_on(dataset: Any, classes: tuple[int | str, ...]) -> TrainedOn:
         digest(manifest.recipe),
         lambda: opening.fitted_of(folder, manifest),
     )
+
+
+def _names(data: Any) -> list[str] | None:
+    """Names of columns of Arrow or Polars; scikit-learn knows those of pandas."""
+    if hasattr(data, "iloc") or not memory.is_table(data):
+        return None
+    names: list[str] = memory.table(data).column_names
+    return names
 
 
 def _matrix(data: Any) -> Any:

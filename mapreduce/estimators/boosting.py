@@ -1,5 +1,6 @@
 """Gradient boosting in scikit-learn's shape."""
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,11 +9,11 @@ from mapreduce.algorithms.boosting import Boosting, trees_of
 from mapreduce.algorithms.trees import Trees, arrays_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import UsageError
 from mapreduce.estimators.base import (
     ClassifierMixin,
     Estimator,
     FitError,
+    ParameterError,
     RegressorMixin,
     Rows,
 )
@@ -59,6 +60,10 @@ class _Boosting(Estimator):
         self._check()
         with self._reading(X, y, sample_weight, labelled=True) as rows:
             source = rows.source
+            _check_numbers(rows)
+            target = source.manifest.target if isinstance(source, Dataset) else None
+            if target == "class" and not self.has_classes:
+                raise ParameterError("X: expected a dataset whose labels are numbers")
             count = source.rows if isinstance(source, Batch) else source.manifest.rows
             classes = self._classes(rows)
             stops = count > _MANY_ROWS if self.early_stopping == "auto" else self.early_stopping
@@ -103,7 +108,7 @@ class _Boosting(Estimator):
         ):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
-                raise UsageError(f"{name}: expected {least} or more, found {value!r}")
+                raise ParameterError(f"{name}: expected {least} or more, found {value!r}")
         for name, most in (
             *(("learning_rate", np.inf), ("l2_regularization", np.inf), ("tol", np.inf)),
             ("validation_fraction", 1),
@@ -112,11 +117,34 @@ class _Boosting(Estimator):
             is_number = isinstance(value, int | float | np.number) and 0 <= value < most
             if not is_number or (value == 0 and name in ("learning_rate", "validation_fraction")):
                 below = f" and below {most}" if most == 1 else ""
-                raise UsageError(f"{name}: expected a number above 0{below}, found {value!r}")
+                raise ParameterError(f"{name}: expected a number above 0{below}, found {value!r}")
         if self.early_stopping not in ("auto", True, False):
-            raise UsageError(
+            raise ParameterError(
                 f"early_stopping: expected 'auto', True or False, found {self.early_stopping!r}"
             )
+
+
+def _check_numbers(rows: Rows) -> None:
+    """Refuse numbers beyond float32, and warn of columns that float32 hardly tells apart."""
+    features = rows.features
+    if features is None or features.dtype == np.float32:
+        return
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        # A column may have missing numbers alone.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        low, high = np.nanmin(features, axis=0), np.nanmax(features, axis=0)
+    largest = np.maximum(abs(low), abs(high))
+    if (odd := np.flatnonzero(largest > np.finfo(np.float32).max)).size:
+        raise FitError(
+            f"column {odd[0]}: expected numbers of float32, found up to {largest[odd[0]]}"
+        )
+    # Of 24 bits, fewer than 12 differ.
+    if (odd := np.flatnonzero((high > low) & ((high - low) < largest * 2.0**-12))).size:
+        warnings.warn(
+            f"column {odd[0]}: its numbers are between {low[odd[0]]} and {high[odd[0]]}, which "
+            f"trees, in float32, hardly tell apart. Subtract its least number from it",
+            stacklevel=3,
+        )
 
 
 class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
@@ -168,12 +196,11 @@ class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
         if isinstance(rows.source, Dataset) and rows.features is None:
             known = rows.source.manifest.classes
             if known is None:
-                raise UsageError("X: expected a dataset whose labels are classes")
+                raise ParameterError("X: expected a dataset whose labels are classes")
             self.classes_ = np.array(known)
         if len(self.classes_) < 2:
-            raise FitError(
-                f"y: expected at least two classes, found one class alone, {self.classes_[0]!r}"
-            )
+            (alone,) = self.classes_.tolist()
+            raise FitError(f"y: expected at least two classes, found one class alone, {alone!r}")
         is_number = self.classes_.dtype.kind in "iu"
         return tuple(int(one) if is_number else str(one) for one in self.classes_)
 

@@ -7,8 +7,7 @@ import numpy as np
 from mapreduce.algorithms import k_means
 from mapreduce.algorithms.k_means import Clusters
 from mapreduce.data.batch import Array
-from mapreduce.errors import UsageError
-from mapreduce.estimators.base import ClusterMixin, Estimator, TransformerMixin
+from mapreduce.estimators.base import ClusterMixin, Estimator, ParameterError, TransformerMixin
 
 
 class KMeans(TransformerMixin, ClusterMixin, Estimator):
@@ -67,9 +66,9 @@ class KMeans(TransformerMixin, ClusterMixin, Estimator):
         """Find the centres of arrays, of a table, or of the dataset in a folder."""
         for name in ("n_clusters", "n_init", "max_iter"):
             if not isinstance(getattr(self, name), int | np.integer) or getattr(self, name) < 1:
-                raise UsageError(f"{name}: expected 1 or more, found {getattr(self, name)!r}")
+                raise ParameterError(f"{name}: expected 1 or more, found {getattr(self, name)!r}")
         if self.run is not None and self.n_init > 1:
-            raise UsageError("run: expected n_init=1, since a folder has the rounds of one seed")
+            raise ParameterError("run: expected n_init=1, since its rounds are of one seed")
         with self._reading(X, weights=sample_weight) as rows:
             fields = {"clusters": int(self.n_clusters), "limit": int(self.max_iter)}
             seeds = range(int(self.random_state or 0), int(self.random_state or 0) + self.n_init)

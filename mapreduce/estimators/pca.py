@@ -7,8 +7,7 @@ import numpy as np
 
 from mapreduce.algorithms.gram import Gram, PrincipalComponents, components, moments
 from mapreduce.data.batch import Array
-from mapreduce.errors import UsageError
-from mapreduce.estimators.base import Estimator, FitError, TransformerMixin
+from mapreduce.estimators.base import Estimator, FitError, ParameterError, TransformerMixin
 
 
 class PCA(TransformerMixin, Estimator):
@@ -85,7 +84,7 @@ class PCA(TransformerMixin, Estimator):
             shares = np.cumsum(variances) / (math.fsum(variances) or 1.0)
             return min(int(np.searchsorted(shares, wanted, "right")) + 1, most)
         if not isinstance(wanted, int | np.integer) or wanted < 1:
-            raise UsageError(
+            raise ParameterError(
                 f"n_components: expected 1 or more, a share between 0 and 1, or None, found "
                 f"{wanted!r}"
             )

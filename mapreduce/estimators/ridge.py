@@ -6,8 +6,7 @@ import numpy as np
 
 from mapreduce.algorithms.gram import Gram, RidgeNumbers, moments, ridge
 from mapreduce.data.batch import Array
-from mapreduce.errors import UsageError
-from mapreduce.estimators.base import Estimator, RegressorMixin
+from mapreduce.estimators.base import Estimator, ParameterError, RegressorMixin
 
 
 class Ridge(RegressorMixin, Estimator):
@@ -52,7 +51,7 @@ class Ridge(RegressorMixin, Estimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Ridge":
         """Find the coefficients for arrays ``X`` and ``y``, or for the dataset in a folder."""
         if not (isinstance(self.alpha, int | float | np.number) and 0 <= self.alpha < np.inf):
-            raise UsageError(f"alpha: expected 0 or more, found {self.alpha!r}")
+            raise ParameterError(f"alpha: expected 0 or more, found {self.alpha!r}")
         with self._reading(X, y, sample_weight, labelled=True) as rows:
             found = moments(self._advance(Gram, rows, target=True))
             self.coef_, self.intercept_ = ridge(found, float(self.alpha), bool(self.fit_intercept))

@@ -61,7 +61,7 @@ def test_a_program_of_any_cut():
 
 
 def test_floats_are_no_exact_sums():
-    with pytest.raises(MemberError, match="array of float64: expected integers"):
+    with pytest.raises(MemberError, match="array of float64: expected int64"):
         Here().advance(Powers(2, floats=True))
 
 

@@ -10,6 +10,7 @@ import pytest
 import sklearn.cluster
 import sklearn.decomposition
 import sklearn.linear_model
+from pyarrow import csv
 from sklearn.utils.estimator_checks import check_estimator
 
 import mapreduce
@@ -216,7 +217,7 @@ def test_parameters_that_make_no_sense(model, error, message):
 
 def test_rows_that_make_no_sense(tmp_path):
     x, y, _ = sample()
-    with pytest.raises(UsageError, match="y, sample_weight: the dataset has labels and weights"):
+    with pytest.raises(UsageError, match="y, sample_weight: the dataset has its own"):
         Ridge().fit(stored(tmp_path / "data"), y)
     with pytest.raises(MissingInputError):
         KMeans().fit(tmp_path / "nowhere")
@@ -330,3 +331,73 @@ def test_rows_that_trees_cannot_be_grown_for(tmp_path):
         HistGradientBoostingClassifier().fit(stored(tmp_path / "data"))
     with pytest.raises(DataError, match="expected labels, found none"):
         HistGradientBoostingRegressor().fit(stored(tmp_path / "rows", labelled=False))
+
+
+# What people met
+
+
+def test_a_model_of_an_import_takes_no_rows_in_memory(tmp_path, answer):
+    """Its features are standardised, those of the rows are not: predictions were garbage."""
+    x, y, _ = sample(200)
+    table = pa.table({**{f"x{at}": x[:, at] for at in range(4)}, "y": np.where(y > 5, "a", "b")})
+    csv.write_csv(table, tmp_path / "table.csv")
+    answer(0, "data", "import", tmp_path / "table.csv", tmp_path / "data", "--label", "y")
+    model = HistGradientBoostingClassifier(max_iter=5).fit(tmp_path / "data")
+    with pytest.raises(ValueError, match=r"whose import has converted .* mapreduce.load\(FILE\)"):
+        model.predict(x)
+    model.save(tmp_path / "model.safetensors")
+    loaded = mapreduce.load(tmp_path / "model.safetensors")
+    assert loaded.evaluate(table).accuracy > 0.9
+    # A model of no labels predicts data with any.
+    clusters = KMeans(2).fit(tmp_path / "data")
+    clusters.save(tmp_path / "clusters.safetensors")
+    out = tmp_path / "out.parquet"
+    answer(0, "predict", tmp_path / "clusters.safetensors", tmp_path / "data", out)
+    said = answer(65, "evaluate", tmp_path / "clusters.safetensors", tmp_path / "data")
+    assert "was fitted to none. Predict instead" in str(said)
+    with pytest.raises(UsageError, match="expected a dataset whose labels are numbers"):
+        HistGradientBoostingRegressor().fit(tmp_path / "data")
+
+
+def test_columns_in_another_order_are_refused():
+    x, y, _ = sample(100)
+    table = pa.table(dict(zip("abcd", x.T, strict=True)))
+    model = Ridge().fit(table, y)
+    assert [*model.feature_names_in_] == [*"abcd"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(model.predict(table), Ridge().fit(x, y).predict(x))
+    with pytest.raises(ValueError, match=r"names should match .* expected a, b, c, d, found d, c"):
+        model.predict(table.select([*"dcba"]))
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6])
+def test_the_inertia_beside_an_outlier(far):
+    random = np.random.default_rng(0)
+    near = np.concatenate([random.normal(at, 0.02, (60, 2)) for at in (0, 0.2, 0.4)])
+    x = np.concatenate([near, [[far, far]]])
+    model = KMeans(4).fit(x)
+    assert model.inertia_ == pytest.approx(-model.score(x), rel=1e-12)
+    groups = near.reshape(3, 60, 2)
+    within = ((groups - groups.mean(axis=1, keepdims=True)) ** 2).sum()
+    assert model.inertia_ == pytest.approx(within, rel=0.05)
+
+
+def test_numbers_that_float32_does_not_tell_apart():
+    x = 1.7e9 + np.arange(300.0)[:, None]
+    y = np.sin(x[:, 0])
+    with pytest.warns(UserWarning, match="column 0: its numbers are between 1700000000.0 and"):
+        HistGradientBoostingRegressor(max_iter=1).fit(x, y)
+    with pytest.raises(ValueError, match="column 0: expected numbers of float32, found up to"):
+        HistGradientBoostingRegressor(max_iter=1).fit(x * 1e40, y)
+
+
+def test_names_of_files_and_values_of_parameters(tmp_path):
+    x, y, _ = sample(40)
+    model = Ridge().fit(x, y)
+    with pytest.raises(ValueError, match=r"expected a name that ends with .safetensors"):
+        model.save(tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="alpha: expected 0 or more"):
+        Ridge(alpha=-1).fit(x, y)
+    with pytest.raises(ValueError, match="expected rows, found a path"):
+        model.predict(str(tmp_path))
