@@ -102,6 +102,7 @@ class KMeans(OverRows, EndsEarly):
         centres = now.vector("centres") if now.completed > 1 else None
         weights = np.ones(len(rows)) if weights is None else weights
         if stage == _SCORE:
+            assert centres is not None, "the first round has none"
             # Not on the grid, where an outlier may leave few steps for all others.
             labels, squares = dispatch.get("closest")(rows, centres)
             return {
