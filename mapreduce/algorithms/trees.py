@@ -58,6 +58,7 @@ class Trees(Estimator):
     """
 
     is_batch_invariant = True
+    takes_missing = True
 
     def __init__(self, fitted: FittedModel, device: str | None = None) -> None:
         super().__init__(fitted, device)

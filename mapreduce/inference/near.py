@@ -85,10 +85,16 @@ def _features(data: Any, predictor: Predictor) -> Array:
     """The rows of an array, which fit the model, in its dtype."""
     dtype, fits = predictor.estimator.dtype, predictor.fits
     # Of other types, and of what cannot be, Arrow tells.
-    if type(data) is np.ndarray and data.dtype.kind == "f" and data.shape[1:] in fits:
-        with np.errstate(over="ignore"):
-            rows = np.ascontiguousarray(data, dtype).reshape(len(data), -1)
-        if len(data) and np.isfinite(rows).all():
+    if type(data) is np.ndarray and data.dtype.kind == "f" and data.ndim > 1:
+        if data.shape[1:] in fits:
+            with np.errstate(over="ignore"):
+                rows = np.ascontiguousarray(data, dtype).reshape(len(data), -1)
+            if len(data) and np.isfinite(rows).all():
+                return rows
+        missing = np.isnan(data)
+        if missing.any() and predictor.estimator.takes_missing:
+            rows = _features(np.where(missing, 0, data), predictor).copy()
+            rows[missing.reshape(rows.shape)] = np.nan
             return rows
     table = memory.table(data)["X"].combine_chunks()
     rows, shape = lists.arrays(table, dtype, Path(_SHOWN), 0, "X"), memory.shape(data)[1:]
@@ -106,6 +112,12 @@ def _features(data: Any, predictor: Predictor) -> Array:
     check_fits(described, Path(_SHOWN), predictor.fitted.data, _SHOWN, takes_files=True)
     fits.add(shape)
     return np.ascontiguousarray(rows)
+
+
+def has_missing(data: Any) -> bool:
+    """Whether an array has NaN."""
+    is_float = type(data) is np.ndarray and data.dtype.kind == "f"
+    return is_float and bool(np.isnan(data).any())
 
 
 def is_small(data: Any) -> bool:

@@ -374,6 +374,8 @@ class Estimator(ABC):
         Whether a process may be forked after a method was called in it.
     is_batch_invariant : bool
         Whether a row has the same bits in any batch.
+    takes_missing : bool
+        Whether a feature may be NaN, which stands for a missing number.
     predicts_labels : bool
         Whether it has learned from labels, with which its predictions can be compared.
     """
@@ -381,6 +383,7 @@ class Estimator(ABC):
     takes_sparse: bool = False
     forks_after_use: bool = True
     is_batch_invariant: bool = False
+    takes_missing: bool = False
     predicts_labels: bool = True
 
     def __init__(self, fitted: FittedModel, device: str | None = None) -> None:

@@ -224,7 +224,9 @@ class TrainedModel:
         if memory.is_table(data):
             # Once: a data frame is copied.
             data = memory.table(data)
-        is_near = here or (not execution and not isinstance(data, PATHS) and near.is_small(data))
+        # A file of rows has no missing numbers of arrays.
+        is_small = near.is_small(data) or (fitted.about.takes_missing and near.has_missing(data))
+        is_near = here or (not execution and not isinstance(data, PATHS) and is_small)
         # What was used in this process may not be forked after it.
         is_near = is_near and fitted.about.forks_after_use
         if is_near and is_array and id is None and not (keep or reading) and fitted.recipe is None:

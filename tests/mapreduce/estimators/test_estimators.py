@@ -299,12 +299,19 @@ def test_boosting_of_a_folder_and_by_jobs(tmp_path):
 
 def test_predictions_of_the_file_of_trees(tmp_path):
     x, y, _ = sample(60)
+    x[::5, 2] = np.nan
     names = np.where(y > 5, "high", "low")
     model = HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=5).fit(x, names)
     model.save(tmp_path / "model.safetensors")
     loaded = mapreduce.load(tmp_path / "model.safetensors")
     assert loaded.predict(x).tolist() == model.predict(x).tolist()
     np.testing.assert_array_equal(loaded.predict(x, probabilities=True), model.predict_proba(x))
+    assert loaded.predict(x[5:6]).tolist() == model.predict(x[5:6]).tolist()
+    many = np.tile(x, (20, 1))
+    np.testing.assert_array_equal(loaded.predict(many), model.predict(many))
+    x[0, 0] = np.inf
+    with pytest.raises(DataError, match=r"X\[0, 0\] is inf: expected finite numbers"):
+        loaded.predict(x)
 
 
 @cases(
