@@ -108,10 +108,10 @@ def test_what_hadoop_would_read_as_text_is_not_uploaded(tmp_path, name, content,
     (tmp_path / name).write_bytes(content)
     given = [f"file://{tmp_path / name}", "-", "hdfs://host/a.GZ"]
     if advice is None:
-        launch._refuse_compressed(given, "hadoop")
+        launch._refuse_compressed(given, "cluster")
         return
     with pytest.raises(DataError) as raised:
-        launch._refuse_compressed(given, "hadoop")
+        launch._refuse_compressed(given, "cluster")
     assert advice in str(raised.value)
 
 
