@@ -220,9 +220,10 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     ) -> dict[str, Array]:
         """The counts of a pass for the cuts; of the first two also what labels and weights are."""
         counts, most, sums = None, np.zeros(2), np.zeros_like(known["sums"])
+        cells = cuts.cells(known["prefix"])
         for unit in units:
             batch = self.slices[unit]
-            counts = cuts.count(progress.passes, inputs_of(batch), known["prefix"], counts)
+            counts = cuts.count(progress.passes, inputs_of(batch), cells, counts)
             labels, weights = batch.labels, batch.weights
             if labels is None:
                 raise DataError(f"{self._place}: expected labels, found none")

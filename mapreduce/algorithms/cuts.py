@@ -25,7 +25,7 @@ def first(features: int) -> dict[str, Array]:
     }
 
 
-def _cells(prefix: Array) -> tuple[Array, int]:
+def cells(prefix: Array) -> tuple[Array, int]:
     """The different prefixes of each feature, ascending, then none; and the most of a feature."""
     found, most = np.full(prefix.shape, kernels.NONE, np.uint32), 0
     for row, target in zip(prefix, found, strict=True):
@@ -35,12 +35,15 @@ def _cells(prefix: Array) -> tuple[Array, int]:
     return found, most
 
 
-def count(number: int, x: Array, prefix: Array, counts: Array | None) -> Array:
-    """Counts (prefixes, features, 256), int64, of a pass with those of the rows x added."""
-    found, most = _cells(prefix)
+def count(number: int, x: Array, known: tuple[Array, int], counts: Array | None) -> Array:
+    """Counts (prefixes, features, 256), int64, of a pass with those of the rows x added.
+
+    ``known``: What :func:`cells` gives of the prefixes.
+    """
+    prefixes, most = known
     if counts is None:
-        counts = np.zeros((most, len(found), 256), np.int64)
-    kernels.count_cells(x, 24 - 8 * number, found, counts)
+        counts = np.zeros((most, len(prefixes), 256), np.int64)
+    kernels.count_cells(x, 24 - 8 * number, prefixes, counts)
     return counts
 
 
@@ -55,7 +58,7 @@ def narrow(number: int, prefix: Array, rank: Array, counts: Array) -> tuple[Arra
     rank : array (features, TARGETS), int64
     counts : array (prefixes, features, 256), int64
     """
-    known, _ = _cells(prefix)
+    known, _ = cells(prefix)
     prefix, rank = prefix.copy(), rank.copy()
     for f in range(len(prefix)):
         # Numbers up to each cell, over all prefixes of the feature.
@@ -68,9 +71,9 @@ def narrow(number: int, prefix: Array, rank: Array, counts: Array) -> tuple[Arra
         places = np.searchsorted(known[f], prefix[f])
         before = np.append(0, upto)
         first = before[256 * places]
-        cells = np.searchsorted(upto, first + rank[f], "right")
-        rank[f] -= before[cells] - first
-        prefix[f] = (prefix[f] << np.uint32(8)) + (cells - 256 * places).astype(np.uint32)
+        cell = np.searchsorted(upto, first + rank[f], "right")
+        rank[f] -= before[cell] - first
+        prefix[f] = (prefix[f] << np.uint32(8)) + (cell - 256 * places).astype(np.uint32)
     return prefix, rank
 
 

@@ -165,11 +165,11 @@ class Growth:
         columns are the feature, the threshold, whether missing numbers go left, the left child's
         number (0 for a leaf; the right child follows it) and the value of a leaf.
         """
-        sums = self._sums()
+        sums, parents = self._sums(), {number: node for node, number in self._split.items()}
         found = np.zeros((2 * self._most - 1, 5))
         place, used = {0: 0}, 1
         for number in self.taken:
-            split, at = self._splits[number], place.pop(self._parent(number))
+            split, at = self._splits[number], place.pop(parents[number])
             threshold = np.inf
             if split.last < sizes[split.feature]:
                 threshold = float(
@@ -190,10 +190,6 @@ class Growth:
                 else:
                     values[leaf_of[one]] = found[at, 4]
         return found, values
-
-    def _parent(self, number: int) -> int:
-        """The node that a split has split."""
-        return next(node for node, split in self._split.items() if split == number)
 
     def _sums(self) -> dict[int, tuple[int, int]]:
         """Gradients and hessians of each node."""

@@ -91,8 +91,7 @@ def _features(data: Any, predictor: Predictor) -> Array:
                 rows = np.ascontiguousarray(data, dtype).reshape(len(data), -1)
             if len(data) and np.isfinite(rows).all():
                 return rows
-        missing = np.isnan(data)
-        if missing.any() and predictor.estimator.takes_missing:
+        if predictor.estimator.takes_missing and (missing := np.isnan(data)).any():
             rows = _features(np.where(missing, 0, data), predictor).copy()
             rows[missing.reshape(rows.shape)] = np.nan
             return rows

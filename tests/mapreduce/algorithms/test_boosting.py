@@ -80,7 +80,7 @@ def test_cuts_are_quantiles(rows):
     for number in range(cuts.PASSES):
         counts = None
         for start in range(0, rows, 33):
-            counts = cuts.count(number, x[start : start + 33], prefix, counts)
+            counts = cuts.count(number, x[start : start + 33], cuts.cells(prefix), counts)
         prefix, rank = cuts.narrow(number, prefix, rank, counts)
     found, sizes = cuts.cuts_of(prefix)
     for f in range(FEATURES):
