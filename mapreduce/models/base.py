@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -142,6 +142,8 @@ class Model(ABC):
     forks_after_gradient: bool = True
     stays_on_device: ClassVar[bool] = True
     _invariant: "Invariant | None" = None
+    #: The parameters of :meth:`hold`, and their :meth:`views`.
+    _held: tuple[Any, Sequence[Array]] = None, ()
 
     def __init__(
         self,
@@ -205,6 +207,7 @@ class Model(ABC):
 
     def hold(self, params: Array) -> None:
         """Take parameters (size,) for the next calls, in which they do not change."""
+        self._held = params, self._cut(params)
         if self._invariant is not None:
             self._invariant.hold(params)
 
@@ -337,6 +340,10 @@ class Model(ABC):
 
     def views(self, flat: Array) -> list[Array]:
         """The flat vector's parts as arrays of the parameters' shapes, in order; no copies."""
+        held, views = self._held
+        return [*views] if flat is held else self._cut(flat)
+
+    def _cut(self, flat: Array) -> list[Array]:
         return [flat[part].reshape(shape) for part, shape in self._places]
 
     def named(self, flat: Array) -> dict[str, Array]:

@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self._others.add(self)
-        self._application.metrics.connect(len(self._others))
+        self._application.connect(len(self._others))
         self._read_by = monotonic() + self._limits.header_seconds
         if len(self._others) > self._limits.connections:
             self._refuse(503, "too many connections. Ask again later")
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._others.discard(self)
-        self._application.metrics.connect(len(self._others))
+        self._application.connect(len(self._others))
         if self._awaited is not None:
             # Nobody waits for the answer.
             self._awaited.cancel()

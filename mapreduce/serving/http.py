@@ -117,6 +117,11 @@ class Application:
         self._threads = ThreadPoolExecutor(2, "gradreduce-bodies")
         self._place = lru_cache(maxsize=256)(self._find_place)
 
+    def connect(self, connections: int) -> None:
+        """Know how many connections are open now."""
+        self.metrics.connect(connections)
+        self._turns.is_alone = connections == 1
+
     # Before an answer
 
     def admit(self, request: Request, error: str) -> None:

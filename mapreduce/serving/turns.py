@@ -1,7 +1,8 @@
 """Turns: what came in one turn of the event loop is computed together, in the loop's thread.
 
-There is no timer and no thread: who waits, waits for those who came before. A request that is alone
-is computed at once. Beside others a long one goes on by some rows a turn.
+There is no timer and no thread: who waits, waits for those who came before. With one connection
+nothing else can come in the same turn, and a request is computed as it comes. Beside others a long
+one goes on by some rows a turn.
 """
 
 import asyncio
@@ -42,17 +43,22 @@ class Waiting:
         self.notes: list[str] = []
         self.error: Exception | None = None
         self.is_cancelled = False
+        self.tell: Callable[[Waiting], object] | None = None
 
     def add_done_callback(self, call: "Callable[[Waiting], object]") -> None:
         """Have something called when there is an answer; it is called once."""
-        self.tell = call
+        if self.is_done:
+            call(self)
+        else:
+            self.tell = call
 
     def cancel(self) -> None:
         """Wait no longer."""
         self.is_cancelled = True
 
     def __await__(self) -> "Generator[Waiting, None, Computed]":
-        yield self
+        if not self.is_done:
+            yield self
         return self.result()
 
     def result(self) -> Computed:
@@ -101,6 +107,8 @@ class Turns:
         self._loop, self._queue, self._is_due = loop, deque[Waiting](), False
         #: How many rows wait.
         self.waiting_rows = 0
+        #: Whether nobody else can ask.
+        self.is_alone = False
 
     def submit(self, model: ServedModel, rows: Rows) -> Waiting:
         """Have rows computed: see :meth:`ServedModel.compute`.
@@ -113,7 +121,10 @@ class Turns:
             raise Refused(503, text, (b"retry-after", b"1"))
         self._queue.append(waiting)
         self.waiting_rows += waiting.size
-        self._call()
+        if self.is_alone and len(self._queue) == 1:
+            self._turn()
+        else:
+            self._call()
         return waiting
 
     def _call(self) -> None:
@@ -146,7 +157,7 @@ class Turns:
         self._queue.extend(one for one in batch if not one.is_done)
         self._call()
         for one in batch:
-            if one.is_done and not one.is_cancelled:
+            if one.is_done and one.tell is not None and not one.is_cancelled:
                 try:
                     one.tell(one)
                 except Exception as error:

@@ -144,3 +144,43 @@ def test_an_answer_that_fails_takes_no_other():
         return failures, second.result()[0].tolist()
 
     assert asyncio.run(ask()) == (["'nothing'"], [2.0])
+
+
+class TestAlone:
+    def test_a_request_is_computed_as_it_comes(self):
+        async def ask():
+            queue = turns.Turns(asyncio.get_running_loop())
+            queue.is_alone = True
+            waiting = queue.submit(Doubling(), Features(np.float32([[3]])))
+            assert waiting.is_done and queue.waiting_rows == 0
+            # The loop has not turned, nor does it for who awaits the answer.
+            return await waiting
+
+        values, _ = asyncio.run(ask())
+        assert values.tolist() == [6]
+
+    def test_a_long_one_goes_on_and_another_waits_for_it(self):
+        async def ask(model):
+            queue = turns.Turns(asyncio.get_running_loop())
+            queue.is_alone = True
+            long = queue.submit(model, Features(np.ones((1_000, 1), np.float32)))
+            assert not long.is_done
+            queue.is_alone = False
+            short = queue.submit(model, Features(np.float32([[5]])))
+            await ended(long, short)
+            return long.result()[0].tolist(), short.result()[0].tolist()
+
+        model = Doubling()
+        assert asyncio.run(ask(model)) == ([2] * 1_000, [10])
+        assert model.calls[0] == 512
+
+    def test_an_error_is_that_requests(self):
+        async def ask():
+            queue = turns.Turns(asyncio.get_running_loop())
+            queue.is_alone = True
+            bad = queue.submit(Doubling(), Features(np.float32([[13]])))
+            good = queue.submit(Doubling(), Features(np.float32([[1]])))
+            await ended(bad, good)
+            return str(result_of(bad)), result_of(good)[0].tolist()
+
+        assert asyncio.run(ask()) == ("row 1", [2])
