@@ -67,7 +67,7 @@ def train(context: click.Context, /, **values: Any) -> None:
     if values["model"].partition(":")[0] in FITS:
         _refuse_others(context, values["model"])
         numeric.pin(values["numeric_profile"])
-        from mapreduce.estimators import fitting
+        from mapreduce.training import fitting
 
         _fit(values, lambda say: fitting.start(values, say))
         return
@@ -142,7 +142,7 @@ def resume(context: click.Context, /, **values: Any) -> None:
     from mapreduce.runs.fits import FitDir, is_fit
 
     if is_fit(values["run"]):
-        from mapreduce.estimators import fitting
+        from mapreduce.training import fitting
 
         fit = FitDir(values["run"].absolute())
         _fit(values, lambda say: fitting.resume(fit, given, say, warn))

@@ -1,13 +1,11 @@
 """The models that ``gradreduce train`` fits without gradients, and their options."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mapreduce import estimators
 from mapreduce.data.manifest import Manifest
-from mapreduce.models import FITS
-from mapreduce.support import options
 from mapreduce.support.options import POSITIVE, Bound, between, option, up_to
 
 _FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
@@ -99,16 +97,3 @@ class Boosting(Spec):
             tol=self.tolerance,
             random_state=seed,
         )
-
-
-def parse(text: str) -> Spec:
-    """The options of ``k-means:8`` or ``k-means:clusters=8,moves=20``.
-
-    Raises UsageError (they are wrong, or the name is unknown).
-    """
-    name, values = FITS.split(text)
-    kind = FITS.find(name)
-    if values and "=" not in values.partition(",")[0]:
-        values = f"{fields(kind)[0].name}={values}"
-    spec: Spec = options.parse(kind, values, f"--model {name}")
-    return spec

@@ -16,6 +16,7 @@ from mapreduce.models.fitted import FittedModel
 from mapreduce.runs import lease
 from mapreduce.runs.fits import FitDir
 from mapreduce.serving.model import load
+from mapreduce.training import fitting
 from quick import cases
 
 MODELS = {
@@ -257,5 +258,5 @@ def test_models_are_listed_with_their_options(answer):
     printed = answer(0, "models", "list").out
     for line in ("k-means:CLUSTERS", "clusters=8", "boosting[:TREES]", "alpha=1.0"):
         assert line in printed
-    assert specs.parse("k-means:4") == specs.parse("k-means:clusters=4")
-    assert specs.parse("pca") == specs.PCA()
+    assert fitting.parse("k-means:4") == fitting.parse("k-means:clusters=4")
+    assert fitting.parse("pca") == specs.PCA()

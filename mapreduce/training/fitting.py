@@ -1,18 +1,18 @@
 """``gradreduce train`` and ``resume`` of a fit: an estimator's rounds in the folder of a run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
-from mapreduce.estimators import specs
 from mapreduce.executors.resumable import Resumable
+from mapreduce.models import FITS
 from mapreduce.runs import flags
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.fits import FitConfig, FitDir
-from mapreduce.support import signals
+from mapreduce.support import options, signals
 from mapreduce.support.options import expect
 from mapreduce.support.words import count
 from mapreduce.training import start as starting
@@ -21,13 +21,25 @@ from mapreduce.training.creating import check_data
 Say = Callable[[str], None]
 
 
+def parse(text: str) -> Any:
+    """The options of ``k-means:8`` or ``k-means:clusters=8,moves=20``.
+
+    Raises UsageError (they are wrong, or the name is unknown).
+    """
+    name, values = FITS.split(text)
+    kind = FITS.find(name)
+    if values and "=" not in values.partition(",")[0]:
+        values = f"{fields(kind)[0].name}={values}"
+    return options.parse(kind, values, f"--model {name}")
+
+
 def start(values: Mapping[str, Any], say: Say) -> FitDir:
     """Make the run of a fit by the options of ``gradreduce train``, and fit the model.
 
     Errors are those of the rounds, too.
     """
     model, seed, data = values["model"], values["seed"], Dataset(values["data"].absolute())
-    if not specs.parse(model).has_seed and seed:
+    if not parse(model).has_seed and seed:
         raise UsageError(f"--seed: {model} draws nothing. Leave it out")
     flags.trust_executor(values)
     how, run = flags.execution({**values, "stays": True}), FitDir(values["run"].absolute())
@@ -79,7 +91,7 @@ def _fit(
         before = max(rounds.complete(), default=0)
         again = f", going on after {count(before, 'round')}" if before else ""
         say(f"{config.model}: fits {count(manifest.rows, 'row')}, {where}{again}")
-        estimator = specs.parse(config.model).estimator(manifest, config.seed)
+        estimator = parse(config.model).estimator(manifest, config.seed)
         how = how.for_paths(run.path, path_of(config.data))
         estimator.executor = Resumable.of(how, place=rounds.folder)
         estimator.fit(path_of(config.data))
