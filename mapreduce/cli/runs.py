@@ -191,9 +191,8 @@ def compare(first: AnyPath, second: AnyPath, as_json: bool) -> None:
     Plan, data, execution, results, and environment: the processor and libraries.
     """
     from mapreduce.runs import comparing
-    from mapreduce.runs.directory import RunDir
 
-    both = [comparing.facts(RunDir(path)) for path in (first, second)]
+    both = [comparing.facts(comparing.open_run(path)) for path in (first, second)]
     differences = {
         part: {name: [one[part].get(name) for one in both] for name in names}
         for part, names in comparing.differing(both).items()

@@ -32,6 +32,7 @@ from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
 if TYPE_CHECKING:
+    from mapreduce.runs.events import Events
     from mapreduce.runs.fits import FitDir
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
@@ -69,7 +70,7 @@ def train(context: click.Context, /, **values: Any) -> None:
         numeric.pin(values["numeric_profile"])
         from mapreduce.training import fitting
 
-        _fit(values, lambda say: fitting.start(values, say))
+        _fit(values, lambda events: fitting.start(values, events))
         return
     from mapreduce.training import console
 
@@ -88,16 +89,21 @@ def _refuse_others(context: click.Context, model: str) -> None:
             )
 
 
-def _fit(values: dict[str, Any], fit: "Callable[[Callable[[str], None]], FitDir]") -> None:
-    """Call ``fit`` with what prints its progress, and print its result."""
+def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
+    """Call ``fit``, and print its progress and its result."""
+    from mapreduce.runs.events import Events
+    from mapreduce.training.console import Display
+
     quiet_mrjob()
-    started = time.monotonic()
+    started, display = time.monotonic(), Display(values["quiet"])
     try:
-        run = fit(lambda text: None if values["quiet"] else echo(text, err=True))
+        run = fit(Events(display))
     except (Interrupted, KerberosError):
         command = again(values["run"].absolute())
-        echo(f"the last round is saved. Continue with: {command}", err=True)
+        display.say(f"the last round is saved. Continue with: {command}")
         raise
+    finally:
+        display.close()
     seconds = time.monotonic() - started
     summary = run.summary()
     if values["as_json"]:
@@ -145,7 +151,7 @@ def resume(context: click.Context, /, **values: Any) -> None:
         from mapreduce.training import fitting
 
         fit = FitDir(values["run"].absolute())
-        _fit(values, lambda say: fitting.resume(fit, given, say, warn))
+        _fit(values, lambda events: fitting.resume(fit, given, events, warn))
         return
     from mapreduce.training import console
     from mapreduce.training import start as starting

@@ -60,6 +60,8 @@ class Resumable(ABC):
     Options: ClassVar[type[Any] | None] = None
     #: The job that its tasks run; None if they need none.
     JOB: ClassVar[type[Job] | None] = None
+    #: Who is told, where it advances a program by itself.
+    hooks: Hooks = QUIET
     #: Whether it ends by the seconds of a limit, and not by its rounds alone.
     looks_at_clock: ClassVar[bool] = False
     #: Whether it computes in the calling process, and takes no option of jobs and workers.
@@ -223,7 +225,7 @@ class Resumable(ABC):
                 arrays, run = state.block(completed, 0).arrays, partial(self.over, state, completed)
                 if conclude_beside(program, completed, arrays, run):
                     break
-                times = self.go_on(program, state, completed)
+                times = self.go_on(program, state, completed, hooks=self.hooks)
                 found = files.latest_whole(state.count, owners(program))
                 if found is None or found <= completed:
                     raise GradreduceError(

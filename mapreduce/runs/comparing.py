@@ -7,7 +7,8 @@ from hdfs_utils.folders import remove_folder
 from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.errors import MissingInputError
 from mapreduce.runs import checkpoint, events, lease
-from mapreduce.runs.directory import RunDir
+from mapreduce.runs.directory import FIT, RunDir
+from mapreduce.runs.fits import FitDir, is_fit
 
 #: Results that runs are sorted by; of the accuracy the highest comes first.
 METRICS = ("loss", "accuracy", "eval_loss", "seconds")
@@ -15,7 +16,12 @@ METRICS = ("loss", "accuracy", "eval_loss", "seconds")
 Facts = dict[str, dict[str, Any]]
 
 
-def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir]:
+def open_run(path: AnyPath) -> RunDir | FitDir:
+    """The run in a folder, of a training or of a fit."""
+    return FitDir(path) if is_fit(path) else RunDir(path)
+
+
+def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir | FitDir]:
     """The runs in a folder and below; ``warn`` gets a message for each that is damaged.
 
     Raises
@@ -25,8 +31,8 @@ def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir]:
     """
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder")
-    for path in ordered(folder.rglob("run.json")):
-        run = RunDir(path.parent)
+    for path in ordered([*folder.rglob("run.json"), *folder.rglob(FIT)]):
+        run = open_run(path.parent)
         try:
             run.summary()
         except Exception as error:
@@ -36,11 +42,14 @@ def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir]:
         yield run
 
 
-def facts(run: RunDir) -> Facts:
+def facts(run: RunDir | FitDir) -> Facts:
     """What is known of a run: its ``plan``, ``data``, ``execution``, ``results``, ``environment``.
 
-    ``seconds`` are those that drivers were at work, up to their last events.
+    ``seconds`` are those that drivers were at work, up to their last events. A fit has a model and
+    a seed for a plan.
     """
+    if isinstance(run, FitDir):
+        return _facts_of_fit(run)
     config, summary = run.config, run.summary()
     plan = config.plan.to_dict()
     plan |= {f"trunk.{name}": value for name, value in plan.pop("trunk", {}).items()}
@@ -57,7 +66,24 @@ def facts(run: RunDir) -> Facts:
     }
 
 
-def _seconds(run: RunDir) -> float:
+def _facts_of_fit(run: FitDir) -> Facts:
+    config, summary = run.config, run.summary()
+    results = {name: summary.get(name) for name in ("state", "completed", "model_sha256")}
+    return {
+        "plan": {"model": config.model, "seed": config.seed},
+        "data": {"path": config.data, "sha256": config.data_sha256},
+        "execution": run.folder.read_json("execution.json") or {},
+        "results": {
+            **dict.fromkeys(METRICS),
+            **results,
+            "warnings": [],
+            "seconds": round(_seconds(run), 3),
+        },
+        "environment": {},
+    }
+
+
+def _seconds(run: RunDir | FitDir) -> float:
     total = started = 0.0
     last = 0.0
     for event in events.read(run.path / "events.jsonl"):
@@ -94,15 +120,22 @@ def order(metric: str) -> Callable[[Facts], Any]:
     return key
 
 
-def needless(run: RunDir, failed: bool) -> list[AnyPath]:
+def needless(run: RunDir | FitDir, failed: bool) -> list[AnyPath]:
     """Files and folders of a run that are not needed any more; those of a live driver's run are.
 
     Of a run that has ended these are the blocks of rounds, and the checkpoints but its result's. If
     ``failed``, a run that never completed a round is needless as a whole.
     """
-    holder, result = lease.holder(run.path), run.result()
+    holder = lease.holder(run.path)
     if holder is not None and lease.is_alive(holder):
         return []
+    if isinstance(run, FitDir):
+        rounds = run.folder.rounds
+        if run.model is not None:
+            # A driver that was killed just before its end has left them.
+            return [rounds.folder] if rounds.folder.exists() else []
+        return [run.path] if failed and not max(rounds.complete(), default=0) else []
+    result = run.result()
     saved = checkpoint.saved(run)
     if result is None:
         is_failed = (
@@ -119,7 +152,7 @@ def needless(run: RunDir, failed: bool) -> list[AnyPath]:
     return [*others, *ordered(rounds.glob("*.block")), *ordered(rounds.glob("*.unit"))]
 
 
-def remove(run: RunDir, paths: list[AnyPath]) -> None:
+def remove(run: RunDir | FitDir, paths: list[AnyPath]) -> None:
     """Delete what :func:`needless` found.
 
     Raises
@@ -129,9 +162,11 @@ def remove(run: RunDir, paths: list[AnyPath]) -> None:
     """
     with lease.held(run.path):
         for path in paths if paths != [run.path] else []:
-            if path.is_dir():
+            if isinstance(run, FitDir):
+                run.end()
+            elif path.is_dir():
                 remove_folder(path, checkpoint.MARKER)
             else:
                 path.unlink(missing_ok=True)
     if paths == [run.path]:
-        remove_folder(run.path, "run.json")
+        remove_folder(run.path, FIT if isinstance(run, FitDir) else "run.json")

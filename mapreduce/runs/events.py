@@ -24,7 +24,11 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """A driver starts a training or resumes it; it chooses executor or workers if they are None."""
+    """A driver starts a training or resumes it; it chooses executor or workers if they are None.
+
+    A fit without gradients has no optimizer. Each of its rounds reads all rows, and nobody knows
+    their number before: ``rounds`` is 0.
+    """
 
     run: str
     completed: int
@@ -91,6 +95,13 @@ class RoundCompleted(OfRound):
     rows: int
     loss: float
     weight: float | None = None
+
+
+@dataclass(frozen=True)
+class RoundPublished(Event):
+    """A fit has come so far: it goes on from this round if it is stopped. Not each is told."""
+
+    completed: int
 
 
 @dataclass(frozen=True)

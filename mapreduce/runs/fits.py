@@ -5,6 +5,7 @@
     fit.json           the model's options, and the data's path and digest; written once
     moved.json         where the data lie now, if they have been moved
     execution.json     the last driver's runner, workers and so on
+    events.jsonl       what happened, a JSON object on each line
     rounds/            the rounds of the fit, until it has ended
     model.safetensors  the fitted model
     lease.json         the driver that works on the run

@@ -17,6 +17,7 @@ from mapreduce.runs.events import (
     Events,
     ExecutionChosen,
     RoundCompleted,
+    RoundPublished,
     RunEnded,
     RunStarted,
     Warned,
@@ -24,6 +25,7 @@ from mapreduce.runs.events import (
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume
 from mapreduce.support.printable import echo
+from mapreduce.support.words import count
 
 if TYPE_CHECKING:
     from mapreduce.job import Job
@@ -213,6 +215,9 @@ class Display:
             # Rounds that an earlier driver has made are reported again.
             if event.completed > self._first:
                 self._round(event)
+        elif isinstance(event, RoundPublished):
+            if self._is_time(time.monotonic()):
+                self.say(count(event.completed, "round"), stays=not self._redraws)
         elif isinstance(event, ExecutionChosen):
             self.say(f"{event.way}: {event.why}")
         elif isinstance(event, Evaluated):
@@ -225,6 +230,11 @@ class Display:
         self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
+        if not event.optimizer:
+            is_alone = kind_of(event.executor).is_alone
+            where = "in this process" if is_alone else f"runner {event.runner}"
+            self.say(f"{event.model}: fits {count(event.batch_size, 'row')}, {where}{again}")
+            return
         penalty = f", --l2 {event.l2:.3g}" if event.l2 else ""
         most = "at most " * (event.optimizer == "lbfgs")
         self.say(
@@ -235,12 +245,18 @@ class Display:
     def _round(self, event: RoundCompleted) -> None:
         now = time.monotonic()
         self._pace.add(now, event)
-        pause = _TERMINAL_SECONDS if self._redraws else _LINE_SECONDS
-        if now - self._last < pause and event.completed < self._rounds:
+        if not self._is_time(now) and event.completed < self._rounds:
             return
         self._last = now
         shown = f"round {event.completed:,}/{self._rounds:,}  loss {event.loss:.4f}"
         self.say(shown + self._pace.words(now, self._rounds), stays=not self._redraws)
+
+    def _is_time(self, now: float) -> bool:
+        """Whether a line of progress is due; it is the last one then."""
+        pause = _TERMINAL_SECONDS if self._redraws else _LINE_SECONDS
+        is_due = now - self._last >= pause
+        self._last = now if is_due else self._last
+        return is_due
 
     def say(self, text: str, *, stays: bool = True) -> None:
         """Print a line, which the next one replaces unless it ``stays``."""

@@ -1,24 +1,24 @@
 """``gradreduce train`` and ``resume`` of a fit: an estimator's rounds in the folder of a run."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.executor import Hooks
 from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.resumable import Resumable
 from mapreduce.models import FITS
 from mapreduce.runs import flags
+from mapreduce.runs.events import Events, JsonLines, RoundPublished, RunEnded, RunStarted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.fits import FitConfig, FitDir
 from mapreduce.support import options, signals
 from mapreduce.support.options import expect
-from mapreduce.support.words import count
 from mapreduce.training import start as starting
 from mapreduce.training.creating import check_data
-
-Say = Callable[[str], None]
 
 
 def parse(text: str) -> Any:
@@ -33,7 +33,7 @@ def parse(text: str) -> Any:
     return options.parse(kind, values, f"--model {name}")
 
 
-def start(values: Mapping[str, Any], say: Say) -> FitDir:
+def start(values: Mapping[str, Any], events: Events) -> FitDir:
     """Make the run of a fit by the options of ``gradreduce train``, and fit the model.
 
     Errors are those of the rounds, too.
@@ -48,7 +48,7 @@ def start(values: Mapping[str, Any], say: Say) -> FitDir:
     sha256, profile = data.check_sizes().sha256, values["numeric_profile"]
     run.create(FitConfig(model, str(data.folder), sha256, seed, profile))
     try:
-        _fit(run, how, say)
+        _fit(run, how, events)
     except Exception as error:
         # No other rows or options can follow: it would fail again.
         if getattr(error, "exit_code", None) in (DataError.exit_code, UsageError.exit_code):
@@ -57,7 +57,9 @@ def start(values: Mapping[str, Any], say: Say) -> FitDir:
     return run
 
 
-def resume(run: FitDir, given: Mapping[str, Any], say: Say, warn: Say) -> FitDir:
+def resume(
+    run: FitDir, given: Mapping[str, Any], events: Events, warn: Callable[[str], None]
+) -> FitDir:
     """Continue a fit; see :func:`mapreduce.training.start.resume` for the parameters."""
     # Raises an error where there is no run.
     data = run.config.data
@@ -67,16 +69,26 @@ def resume(run: FitDir, given: Mapping[str, Any], say: Say, warn: Say) -> FitDir
     moved, how = given.get("data"), starting.execution_again(run.folder, given, warn)[0]
     if moved is None:
         starting.require_named_places(run.path, [data], given.get("remote_data", ()))
-    _fit(run, how, say, moved=moved, take_over=bool(given.get("take_over")))
+    _fit(run, how, events, moved=moved, take_over=bool(given.get("take_over")))
     return run
 
 
 def _fit(
-    run: FitDir, how: Execution, say: Say, *, moved: AnyPath | None = None, take_over: bool = False
+    run: FitDir,
+    how: Execution,
+    events: Events,
+    *,
+    moved: AnyPath | None = None,
+    take_over: bool = False,
 ) -> None:
     rounds = run.folder.rounds
     expect(how.stages == 1, "--stages", "1, since a fit has no layers to share", how.stages)
-    with signals.interrupting(), run.hold(take_over=take_over):
+    with (
+        signals.interrupting(),
+        run.hold(take_over=take_over),
+        contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
+    ):
+        events.subscribe(lines)
         if run.model is not None:
             run.end()
             return
@@ -87,19 +99,31 @@ def _fit(
             run.move(place)
         config = run.config
         run.folder.write_json("execution.json", how.to_dict(), once=False)
-        where = "in this process" if how.kind.is_alone else f"runner {how.runner}"
-        before = max(rounds.complete(), default=0)
-        again = f", going on after {count(before, 'round')}" if before else ""
-        say(f"{config.model}: fits {count(manifest.rows, 'row')}, {where}{again}")
+        events.emit(
+            RunStarted(
+                run=str(run.path),
+                completed=max(rounds.complete(), default=0),
+                rounds=0,
+                batch_size=manifest.rows,
+                runner=how.runner,
+                workers=how.workers,
+                executor=how.executor,
+                model=config.model,
+            )
+        )
         estimator = parse(config.model).estimator(manifest, config.seed)
         how = how.for_paths(run.path, path_of(config.data))
         estimator.executor = Resumable.of(how, place=rounds.folder)
-        estimator.fit(path_of(config.data))
-        run.save(
-            replace(
-                estimator.fitted_,
-                options={"model": config.model},
-                numeric_profile=config.numeric_profile,
-                completed=max(rounds.complete()),
-            )
+        estimator.executor.hooks = Hooks(
+            news=lambda completed, blocks: events.emit(RoundPublished(completed)),
+            warn=lambda message: events.emit(Warned(message)),
         )
+        estimator.fit(path_of(config.data))
+        fitted = replace(
+            estimator.fitted_,
+            options={"model": config.model},
+            numeric_profile=config.numeric_profile,
+            completed=max(rounds.complete()),
+        )
+        run.save(fitted)
+        events.emit(RunEnded(fitted.completed, fitted.model_sha256, stopped_early=False))

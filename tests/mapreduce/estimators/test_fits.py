@@ -12,11 +12,12 @@ from mapreduce.algorithms import gram, k_means
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.estimators import PCA, HistGradientBoostingRegressor, KMeans, Ridge, specs
+from mapreduce.executors import here
 from mapreduce.models.fitted import FittedModel
-from mapreduce.runs import lease
+from mapreduce.runs import events, lease
 from mapreduce.runs.fits import FitDir
 from mapreduce.serving.model import load
-from mapreduce.training import fitting
+from mapreduce.training import console, fitting
 from quick import cases
 
 MODELS = {
@@ -59,7 +60,13 @@ def test_one_model_for_any_execution(model, data, tmp_path, answer):
     chain = fit(answer, data, tmp_path / "chain", model, "-r", "inline", "--workers", "2")
     assert (chain["model_sha256"], chain["completed"]) == (expected, here["completed"])
     names = {path.name for path in (tmp_path / "chain").iterdir()}
-    assert names == {"fit.json", "execution.json", "model.safetensors", "lease.lock"}
+    assert names == {
+        "fit.json",
+        "execution.json",
+        "events.jsonl",
+        "model.safetensors",
+        "lease.lock",
+    }
 
 
 def test_a_gang_of_two(data, tmp_path, answer):
@@ -183,7 +190,7 @@ def test_a_model_that_is_gone_is_fitted_again(run, answer, refused):
 
 @cases(
     "command",
-    *("replay RUN", "explain RUN", "logs RUN", "runs plot RUN", "runs compare RUN RUN"),
+    *("replay RUN", "explain RUN", "logs RUN", "runs plot RUN"),
     "train DATA --run OUT --init-from RUN",
 )
 def test_commands_for_trainings_are_refused(command, run, data, tmp_path, refused):
@@ -232,6 +239,61 @@ def test_models_that_make_no_sense(model, code, message, data, tmp_path, refused
     assert re.search(message, refused(code, "train", data, "--run", run, "--model", *model.split()))
     # The same folder serves once the model is mended.
     assert not run.exists()
+
+
+def told(run):
+    return [event["event"] for event in events.read(run / "events.jsonl")]
+
+
+def test_a_fit_is_told_of(data, tmp_path, answer, refused, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(gram.Gram, "outcome", lambda *_: (_ for _ in ()).throw(Interrupted(2)))
+        said = refused(130, "train", data, "--run", run, "--model", "pca:2")
+    assert "pca:2: fits 5,000 rows, in this process\n" in said
+    assert told(run) == ["RunStarted"]
+    assert ", in this process, going on after 1\n" in answer(0, "resume", run).err
+    assert told(run) == ["RunStarted", "RunStarted", "RunEnded"]
+    assert events.read(run / "events.jsonl")[-1]["model_sha256"] == FitDir(run).model.model_sha256
+
+
+def test_rounds_of_a_fit_are_told_of(data, tmp_path, monkeypatch, answer):
+    for module in (here, console):
+        for name in ("PUBLISH_SECONDS", "PUBLISH_SHARE", "_LINE_SECONDS"):
+            monkeypatch.setattr(module, name, 0.0, raising=False)
+    said = answer(0, "train", data, "--run", tmp_path / "run", "--model", "k-means:3").err
+    assert "RoundPublished" in told(tmp_path / "run") and "\n2 rounds\n" in said
+
+
+def test_fits_beside_trainings(run, data, tmp_path, answer):
+    answer(0, "train", data, "--run", tmp_path / "linear", "--model", "linear", "--rounds", "2")
+    found = json.loads(answer(0, "runs", "table", tmp_path, "--json").out)["runs"]
+    fit, training = sorted(found, key=lambda each: each["plan"]["model"], reverse=True)
+    assert (fit["plan"]["model"], training["plan"]["model"]) == ("ridge:0.1", "linear")
+    assert fit["results"]["loss"] is None and fit["results"]["seconds"] > 0
+    other = tmp_path / "other"
+    answer(0, "train", data, "--run", other, "--model", "k-means:2", "--seed", "1")
+    differs = json.loads(answer(0, "runs", "compare", run, other, "--json").out)
+    assert differs["plan"] == {"model": ["ridge:0.1", "k-means:2"], "seed": [0, 1]}
+    assert not differs["data"]
+
+
+def test_runs_of_fits_are_pruned(run, data, tmp_path, answer, refused, monkeypatch):
+    # As a driver leaves it that was killed just after it has published the model.
+    (run / "rounds").mkdir()
+    failed, stopped = tmp_path / "failed", tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        patch.setattr(gram.Gram, "outcome", lambda *_: (_ for _ in ()).throw(Interrupted(2)))
+        refused(130, "train", data, "--run", stopped, "--model", "pca")
+    shutil.copytree(stopped, failed)
+    for block in (failed / "rounds").glob("*.block"):
+        block.unlink()
+    asked = answer(0, "runs", "prune", tmp_path, "--failed", "--json").out
+    assert json.loads(asked)["paths"] == [str(failed), str(run / "rounds")]
+    answer(0, "runs", "prune", tmp_path, "--failed", "--yes")
+    assert not failed.exists() and not (run / "rounds").exists()
+    assert FitDir(run).model is not None
+    answer(0, "resume", stopped)
 
 
 def test_folders_that_are_taken(run, data, tmp_path, refused):
