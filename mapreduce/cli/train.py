@@ -22,7 +22,7 @@ from mapreduce.cli.common import (
     trust_option,
 )
 from mapreduce.cli.grouping import GroupedCommand
-from mapreduce.errors import Interrupted, UsageError
+from mapreduce.errors import Interrupted
 from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
@@ -66,27 +66,18 @@ def train(context: click.Context, /, **values: Any) -> None:
     """
     values["mrjob_arguments"] = context.obj
     if values["model"].partition(":")[0] in FITS:
-        _refuse_others(context, values["model"])
         numeric.pin(values["numeric_profile"])
         from mapreduce.training import fitting
 
+        for each in context.command.params:
+            is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+            if is_given and each.name in fitting.OTHERS:
+                fitting.refuse(each.opts[0], values["model"])
         _fit(values, lambda events: fitting.start(values, events))
         return
     from mapreduce.training import console
 
     console.start(values)
-
-
-def _refuse_others(context: click.Context, model: str) -> None:
-    """Refuse the options of trainings by gradients."""
-    others = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
-    for each in context.command.params:
-        name = each.name or ""
-        if name in others and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{each.opts[0]} is for trainings by gradients, and {model} is fitted without "
-                f"any. Leave it out. 'gradreduce models list' has the model's own options"
-            )
 
 
 def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:

@@ -14,9 +14,17 @@ _COUNT = up_to(1_000_000)
 
 @dataclass(frozen=True)
 class Spec:
-    """Options of a model; ``has_seed`` says whether a seed changes what is fitted."""
+    """Options of a model.
+
+    ``has_seed``: Whether a seed changes what is fitted. ``needs_labels``: Whether it learns from
+    labels, and ``task`` what these are for; None if they are classes or numbers, as they look.
+    ``dtype``: In which it computes with features.
+    """
 
     has_seed: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = True
+    task: ClassVar[str | None] = None
+    dtype: ClassVar[str] = "float64"
 
     def estimator(self, data: Manifest, seed: int) -> Any:
         """The estimator that these options make for data."""
@@ -28,6 +36,7 @@ class KMeans(Spec):
     """Clusters of rows."""
 
     has_seed = True
+    needs_labels = False
     clusters: int = option(8, "number of clusters", _COUNT)
     moves: int = option(300, "largest number of moves of the centres", _COUNT)
     tolerance: float = option(1e-4, "share of the variance, below which moves end", _FROM_0)
@@ -42,6 +51,7 @@ class KMeans(Spec):
 class PCA(Spec):
     """Principal components."""
 
+    needs_labels = False
     components: int | None = option(None, "number of components; None for all", up_to(1000))
     whiten: bool = option(False, "whether scores have the variance 1")
 
@@ -53,6 +63,7 @@ class PCA(Spec):
 class Ridge(Spec):
     """Least squares with an L2 penalty."""
 
+    task = "regression"
     alpha: float = option(1.0, "factor of the sum of the squared coefficients", _FROM_0)
     intercept: bool = option(True, "whether there is an intercept")
 
@@ -65,6 +76,7 @@ class Boosting(Spec):
     """Boosted trees, for labels that are classes or numbers."""
 
     has_seed = True
+    dtype = "float32"
     trees: int = option(100, "largest number of trees of a class", _COUNT)
     leaves: int = option(
         31, "leaves of a tree", Bound("a number from 2 on", lambda number: number >= 2)

@@ -81,8 +81,8 @@ class _Models(Registry):
         assert first is not None
         if first[0] in FITS:
             raise UsageError(
-                f"--model {spec}: {first[0]} is fitted without gradients, by 'gradreduce train' "
-                f"alone, or in Python by mapreduce.estimators"
+                f"--model {spec}: {first[0]} is fitted without gradients: expected a model that "
+                f"learns by them. 'gradreduce train' and mapreduce.train take either"
             )
         if first[0] in LAYERS.builtin:
             return _NETWORK, spec

@@ -130,11 +130,11 @@ def needless(run: RunDir | FitDir, failed: bool) -> list[AnyPath]:
     if holder is not None and lease.is_alive(holder):
         return []
     if isinstance(run, FitDir):
-        rounds = run.folder.rounds
+        files = run.folder.rounds
         if run.model is not None:
             # A driver that was killed just before its end has left them.
-            return [rounds.folder] if rounds.folder.exists() else []
-        return [run.path] if failed and not max(rounds.complete(), default=0) else []
+            return [files.folder] if files.folder.exists() else []
+        return [run.path] if failed and not max(files.complete(), default=0) else []
     result = run.result()
     saved = checkpoint.saved(run)
     if result is None:

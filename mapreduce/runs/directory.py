@@ -237,8 +237,8 @@ class RunDir:
             if (self.path / FIT).exists():
                 raise UsageError(
                     f"{self.path} is the run of a fit, which has no gradients and no plan: this is "
-                    f"for trainings. A fit has 'gradreduce runs list' and 'runs show', resume, "
-                    f"predict, evaluate, swarm, serve and export"
+                    f"for trainings. A fit has 'gradreduce runs list', 'runs show', 'runs table' "
+                    f"and 'runs compare', resume, predict, evaluate, swarm, serve and export"
                 )
             raise MissingInputError(
                 f"{self.path} is not a run: it has no run.json. Start one with 'gradreduce train'"

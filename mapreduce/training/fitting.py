@@ -11,6 +11,7 @@ from mapreduce.engine.executor import Hooks
 from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.resumable import Resumable
 from mapreduce.models import FITS
+from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, JsonLines, RoundPublished, RunEnded, RunStarted, Warned
 from mapreduce.runs.execution import Execution
@@ -19,6 +20,22 @@ from mapreduce.support import options, signals
 from mapreduce.support.options import expect
 from mapreduce.training import start as starting
 from mapreduce.training.creating import check_data
+
+#: The options of trainings by gradients, which no fit takes.
+OTHERS = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
+
+
+def is_fitted(model: str) -> bool:
+    """Whether a model, as ``--model`` names it, is fitted without gradients."""
+    return model.partition(":")[0] in FITS
+
+
+def refuse(flag: str, model: str) -> None:
+    """Raise a UsageError for an option of :data:`OTHERS`."""
+    raise UsageError(
+        f"{flag} is for trainings by gradients, and {model} is fitted without any. Leave it out. "
+        f"'gradreduce models list' has the model's own options"
+    )
 
 
 def parse(text: str) -> Any:

@@ -138,6 +138,11 @@ def _plain(column: Any) -> Any:
     return pa.chunked_array([without_views(part) for part in column.chunks], kind)
 
 
+def is_unlabelled(data: Any) -> bool:
+    """Whether arrays that :func:`table` takes are ``X`` alone."""
+    return _parts(data)[1] is None
+
+
 def shape(data: Any) -> tuple[int, ...]:
     """Shape of the ``X`` of arrays, which :func:`table` takes."""
     found: tuple[int, ...] = np.shape(_parts(data)[0])

@@ -20,6 +20,7 @@ from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.spelling import in_python
+from mapreduce.training import fitting
 from mapreduce.training.api.calls import KEYWORDS, PATHS, READING, absolute_path
 
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
@@ -135,6 +136,9 @@ def _task(model: str) -> str | None:
     """What the labels are for; None for a model that learns classes or numbers, as they look."""
     if model == "auto":
         return None
+    if fitting.is_fitted(model):
+        task: str | None = fitting.parse(model).task
+        return task
     kind = models.find(model)
     if kind.for_numbers is not None:
         return None
@@ -147,7 +151,8 @@ def _made(
     """Import a file; the folder is named by the digest of all that decides the dataset."""
     classes, fitted = like or Like(None, None)
     recipe = opening.recipe_of(given, [file], fitted)
-    if fitted is None and recipe.labelled is False and kind != "parquet":
+    is_refused = given.get("labelled") is not False and recipe.labelled is False
+    if fitted is None and is_refused and kind != "parquet":
         raise UsageError("the data have no labels")
     shape = given.get("shape", ())
     content = [asdict(recipe), classes, fitted.sha256 if fitted else None, *shape[1:]]

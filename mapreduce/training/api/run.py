@@ -5,7 +5,7 @@ import html
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ from mapreduce.inference.metrics import Report
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan.plan import Plan
 from mapreduce.runs import checkpoint, events, flags, plotting
-from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Subscriber, Warned
-from mapreduce.runs.fits import model_path
+from mapreduce.runs.directory import FIT, RunDir
+from mapreduce.runs.events import Events, Subscriber, Warned
+from mapreduce.runs.fits import FitDir, is_fit, model_path
 from mapreduce.runs.models import is_file
 from mapreduce.support import trust as trusted
-from mapreduce.training import replaying, start
+from mapreduce.training import fitting, replaying, start
 from mapreduce.training.api.calls import (
     absolute_path,
     checked_options,
@@ -121,11 +121,18 @@ class Run(TrainedModel):
         given = _moving(execution)
         if "take_over" in execution:
             given["take_over"] = execution.pop("take_over")
-        with quiet_mrjob(self._run.config.numeric_profile):
+        with quiet_mrjob(self._profile):
             given |= checked_options(execution, flags.EXECUTION, flags.RUNNER)
             with displaying(progress, callbacks, self.path) as (bus, display):
-                start.resume(self._run, given, bus, lambda text: display(Warned(text)))
+                self._go_on(given, bus, lambda text: display(Warned(text)))
         return self
+
+    @property
+    def _profile(self) -> str:
+        return self._run.config.numeric_profile
+
+    def _go_on(self, given: dict[str, Any], bus: Events, warn: Callable[[str], None]) -> None:
+        start.resume(self._run, given, bus, warn)
 
     @naming_keywords
     def replay(
@@ -197,9 +204,60 @@ class Run(TrainedModel):
         )
 
 
+class Fit(Run):
+    """A fit without gradients, which has neither a plan nor a history."""
+
+    @naming_keywords
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        self._near = near.Near()
+        _ = self._fit.config
+
+    @property
+    def _fit(self) -> FitDir:
+        return FitDir(self.path)
+
+    @property
+    def _fitted(self) -> FittedModel:
+        file = model_path(self.path)
+        # What it says decides the model.
+        sign = (self.path / FIT).read_bytes()
+        return self._near.fitted(sign, lambda: FittedModel.load(file))
+
+    @property
+    def _about(self) -> FittedModel:
+        return self._fitted
+
+    @property
+    def _profile(self) -> str:
+        return self._fit.config.numeric_profile
+
+    @property
+    def model_sha256(self) -> str | None:
+        digest: str | None = self._fit.summary()["model_sha256"]
+        return digest
+
+    def _go_on(self, given: dict[str, Any], bus: Events, warn: Callable[[str], None]) -> None:
+        fitting.resume(self._fit, given, bus, warn)
+
+    @naming_keywords
+    def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
+        """Write the model to a file, for which no ``data`` are needed."""
+        if data is not None:
+            raise UsageError(f"data: {self.path} is the run of a fit, whose model needs no data")
+        return TrainedModel.export(self, path)
+
+    def __repr__(self) -> str:
+        summary = self._fit.summary()
+        return (
+            f"<Fit {self.path}: {summary['model']}, {summary['state']} after "
+            f"{summary['completed']:,} rounds, model {(summary['model_sha256'] or 'none')[:12]}>"
+        )
+
+
 @naming_keywords
 def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()) -> Run:
-    """The run in a folder.
+    """The run in a folder, of a training or of a fit.
 
     Parameters
     ----------
@@ -223,7 +281,8 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable
     True
     """
     trusted.trust(*texts(trust))
-    return Run(absolute_path(path))
+    place = absolute_path(path)
+    return Fit(place) if is_fit(place) else Run(place)
 
 
 def _opened(path: str | os.PathLike[str], trust: str | Iterable[str]) -> TrainedModel:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hdfs_utils.paths import RemotePath, path_of
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import memory, opening
 from mapreduce.errors import UsageError
@@ -12,7 +12,7 @@ from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.runs import flags
 from mapreduce.runs.events import Subscriber, Warned
-from mapreduce.training import start
+from mapreduce.training import fitting, start
 from mapreduce.training.api.calls import (
     COLUMNS,
     PLANS,
@@ -25,7 +25,7 @@ from mapreduce.training.api.calls import (
     quiet_mrjob,
 )
 from mapreduce.training.api.data import IMPORTED, Like, import_data, is_table_file
-from mapreduce.training.api.run import Run, new_folder
+from mapreduce.training.api.run import Fit, Run, new_folder
 from mapreduce.training.given import in_a_file, specification
 
 
@@ -62,7 +62,8 @@ def train(
         The same as for ``--model``. Or the layers of a network. Or what returns a
         ``torch.nn.Module`` when it is called without arguments. Or such a module, from whose
         parameters the training starts; a module that its class makes without arguments must have
-        the same. Tasks import it from its file.
+        the same. Tasks import it from its file. Models without gradients, such as ``k-means:8``
+        and ``boosting``, have no history; those that ignore labels take rows without any.
     evaluation
         Data to evaluate on, like ``data``; ``eval`` is the same.
     run : path, optional
@@ -131,8 +132,14 @@ def train(
     model, initial = specification(model)
     if initial is not None and init_from is not None:
         raise UsageError("init_from: the module has parameters to start from. Pass its class")
-    given = checked_options({"model": model, **options}, *TABLES)
     path = absolute_path(run) if run is not None else new_folder(model)
+    named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
+    if recipe is not None and not isinstance(recipe, Mapping):
+        named["recipe"] = path_of(str(recipe))
+    if fitting.is_fitted(model):
+        options |= {"evaluation": evaluation} if evaluation is not None else {}
+        return _fit(data, model, path, {**named, "weights": weights}, options, callbacks, progress)
+    given = checked_options({"model": model, **options}, *TABLES)
     values = {**start.defaults(*TABLES), **given, "run": path, "evaluation": evaluation}
     # Check the options before any data are imported.
     settings = plan_flags.settings(values)
@@ -149,9 +156,6 @@ def train(
         optimizer = settings.decided(is_table, None).optimizer
         dtype = plan_settings.dtype(optimizer, values["dtype"])
         how = path.parent / IMPORTED, model, dtype
-        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
-        if recipe is not None and not isinstance(recipe, Mapping):
-            named["recipe"] = path_of(str(recipe))
         values["data"] = import_data(data, *how, weights=weights, **named)
         if evaluation is not None:
             manifest = read_manifest(values["data"])
@@ -166,3 +170,34 @@ def train(
             if doubt not in display.warned:
                 display(Warned(doubt))
     return Run(path)
+
+
+def _fit(
+    data: Any,
+    model: str,
+    path: AnyPath,
+    named: dict[str, Any],
+    options: dict[str, Any],
+    callbacks: Iterable[Subscriber],
+    progress: bool,
+) -> Fit:
+    """Fit a model without gradients; see :func:`train` for the parameters."""
+    spec = fitting.parse(model)
+    for name in options.keys() & fitting.OTHERS:
+        fitting.refuse(name, model)
+    tables = flags.EXECUTION, flags.RUNNER, (flags.PROFILE,)
+    seed = tuple(option for option in plan_flags.PLAN if option.name == "seed")
+    values = {**start.defaults(*tables, seed), **checked_options(options, *tables, seed)}
+    flags.execution(values)
+    is_bare = memory.is_table(data) or is_table_file(data)
+    is_bare = named["label"] is None if is_bare else memory.is_unlabelled(data)
+    if is_bare and not spec.needs_labels:
+        named["labelled"] = False
+    shown = displaying(progress, callbacks, path)
+    with quiet_mrjob(values["numeric_profile"]), shown as (bus, display):
+        if progress:
+            display.say(f"run {path}")
+        place = path.parent / IMPORTED
+        values |= {"data": import_data(data, place, model, spec.dtype, **named)}
+        fitting.start({**values, "model": model, "run": path, "stays": True}, bus)
+    return Fit(path)

@@ -5,7 +5,9 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv
 
 import mapreduce
 from mapreduce.algorithms import gram, k_means
@@ -311,9 +313,55 @@ def test_damaged_runs(content, run, tmp_path, answer, refused):
     assert "damaged" in answer(0, "runs", "list", tmp_path).out
 
 
-def test_python_names_its_own_door(data, tmp_path):
-    with pytest.raises(UsageError, match=r"k-means is fitted without gradients, .*estimators"):
-        mapreduce.train(data, model="k-means:3", run=tmp_path / "run")
+@cases("model", *MODELS)
+def test_python_fits_the_same(model, data, tmp_path):
+    seen = []
+    run = mapreduce.train(
+        data, model=model, run=tmp_path / "run", workers=2, runner="inline", callbacks=[seen.append]
+    )
+    assert run.model_sha256 == MODELS[model].fit(data).fitted_.model_sha256
+    assert type(seen[0]).__name__ == "RunStarted" and type(seen[-1]).__name__ == "RunEnded"
+    again = mapreduce.open_run(run.path)
+    assert again.resume(progress=False).model_sha256 == run.model_sha256
+    assert repr(again) == repr(run) and f"{model}, ended after" in repr(run)
+    with pytest.raises(UsageError, match="is the run of a fit"):
+        _ = run.history
+    run.export(tmp_path / "model.safetensors")
+    assert mapreduce.load(tmp_path / "model.safetensors").model_sha256 == run.model_sha256
+
+
+def test_python_fits_rows_in_memory(tmp_path, capsys):
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(300, 3)), random.integers(0, 2, 300)
+    for at, (model, given) in enumerate((("k-means:2", x), ("k-means:2", (x, y)))):
+        run = mapreduce.train(given, model, run=tmp_path / str(at), seed=3)
+        assert (run.predict(x) == KMeans(2, random_state=3).fit(x).predict(x)).all()
+        assert f"run {run.path}" in capsys.readouterr().err
+    frame = pa.table({"a": x[:, 0], "b": [*"uvw"] * 100, "kind": [*"no"] * 150})
+    trees = mapreduce.train(frame, "boosting:2", label="kind", run=tmp_path / "t", progress=False)
+    assert trees.classes == ("n", "o") and trees.evaluate(frame, label="kind").rows == 300
+    csv.write_csv(frame, tmp_path / "table.csv")
+    for at, table in enumerate((frame, tmp_path / "table.csv")):
+        run = mapreduce.train(table, "k-means:2", run=tmp_path / f"c{at}", progress=False)
+        assert len(run.predict(table)) == 300
+    slope = mapreduce.train((x, y), "ridge", run=tmp_path / "r", progress=False)
+    assert slope.predict(x).dtype == np.float64 and slope.evaluate((x, 1.0 * y)).rmse < 0.6
+
+
+@cases(
+    "options, message",
+    ({"epochs": 3}, "^epochs is for trainings by gradients, and ridge is fitted without any"),
+    ({"evaluation": "x"}, "^evaluation is for trainings by gradients"),
+    ({"eval": "x"}, "^evaluation is for trainings by gradients"),
+    ({"init_from": "x"}, "^init_from is for trainings by gradients"),
+    ({"seed": 3}, "^seed: ridge draws nothing"),
+    ({"epoch": 3}, "epoch"),
+    ({"executor": "here", "workers": 2}, '^executor="here": expected no option'),
+)
+def test_python_refuses_options_of_trainings(options, message, data, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        mapreduce.train(data, "ridge", run=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 def test_models_are_listed_with_their_options(answer):
