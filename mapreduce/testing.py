@@ -483,7 +483,7 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
 
 def _told(program: Program, block: Message) -> Mapping[str, Array]:
     """What every task knows of a block."""
-    if not isinstance(program, InBlocks) or not program.mapped():
+    if not isinstance(program, InBlocks) or not (program.mapped() or program.whole()):
         return block.arrays
     return {name: block.arrays[name] for name in program.whole()}
 

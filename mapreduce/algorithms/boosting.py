@@ -150,15 +150,9 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     def blocks_for(self, wanted: int) -> int:
         return min(wanted, self.features)
 
-    def mapped(self) -> tuple[str, ...]:
-        # So that only those who reduce a block read its histograms.
-        return ("nothing",)
-
     def whole(self) -> tuple[str, ...]:
+        # Only those who reduce a block read its histograms.
         return ("progress", "prefix", "cuts", "sizes", "most", "sums", "bound", "splits", "values")
-
-    def bounds(self, blocks: int) -> list[tuple[int, int]]:
-        return [(number, number + 1) for number in range(blocks)]
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         if layout.blocks == 1:
@@ -172,7 +166,6 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
         common = {
             **cuts.first(self.features),
-            "nothing": np.zeros(1),
             "progress": np.zeros(len(Progress._fields), np.int64),
             "cuts": np.zeros((0, 0), np.uint32),
             "sizes": np.zeros(0, np.int64),

@@ -260,13 +260,17 @@ class EndsEarly(Stateful):
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
         """Whether no round follows, by any block after ``completed`` ones: all must agree.
 
-        If there are vectors of :meth:`InBlocks.mapped`, ``arrays`` are those of
-        :meth:`InBlocks.whole` alone.
+        If :meth:`InBlocks.mapped` or :meth:`InBlocks.whole` names any, ``arrays`` are those of
+        ``whole`` alone.
         """
 
 
 class InBlocks(Stateful):
-    """The state has several blocks; by default all tasks read all of it."""
+    """The state has several blocks.
+
+    If :meth:`mapped` or :meth:`whole` names arrays, tasks that do not reduce a block read only
+    these; by default all tasks read all of it.
+    """
 
     @abstractmethod
     def blocks_for(self, wanted: int) -> int:
@@ -274,8 +278,7 @@ class InBlocks(Stateful):
 
     def mapped(self) -> tuple[str, ...]:
         """Names of the vectors of which maps read all blocks, by :meth:`State.vector`: each has the
-        length and dtype of before, cut as :meth:`bounds` says. If there are any, tasks that do not
-        reduce a block read only these and :meth:`whole`.
+        length and dtype of before, cut as :meth:`bounds` says.
         """
         return ()
 

@@ -32,6 +32,8 @@ class GangState(InFolder):
         if isinstance(program, InBlocks):
             self.bounds = program.bounds(count)
             self._mapped, self._whole = program.mapped(), program.whole()
+        #: Names of what maps read; none if that is all.
+        self._read_by_maps = (*self._mapped, *self._whole)
         self.part: tuple[int, int] = 0, self.bounds[-1][1]
         self._mesh = mesh
         #: Memory of each vector, of even and of odd rounds.
@@ -46,9 +48,9 @@ class GangState(InFolder):
 
     def load(self, completed: int, mine: Iterable[int], units: Iterable[int]) -> None:
         """Read what this rank needs of the state after a round: what maps read, the blocks that it
-        owns, or all if maps read no vectors, and what its units own.
+        owns, or all if maps read all, and what its units own.
         """
-        for number in mine if self._mapped else range(self.count):
+        for number in mine if self._read_by_maps else range(self.count):
             self.block(completed, number)
         for name in self._mapped:
             self.vector(completed, name)
@@ -77,9 +79,14 @@ class GangState(InFolder):
             place += sizes[name]
 
     def _read_one(self, completed: int, number: int, name: str) -> Array:
-        if self._mapped:
-            return super()._read_one(completed, number, name)
-        return self.block(completed, number).arrays[name]
+        if not self._read_by_maps:
+            return self.block(completed, number).arrays[name]
+        if name not in self._read_by_maps:
+            raise GradreduceError(
+                f"the array {name!r} was read of all blocks: expected a name in the program's "
+                f"mapped or whole, which are {', '.join(self._read_by_maps)}. Add it to one of them"
+            )
+        return super()._read_one(completed, number, name)
 
     def _joined(self, completed: int, name: str) -> Array:
         if not self._mapped:
@@ -95,7 +102,7 @@ class GangState(InFolder):
 
     def told(self, completed: int) -> Arrays:
         """What every rank knows of any block after a round."""
-        if not self._mapped:
+        if not self._read_by_maps:
             return self.block(completed, 0).arrays
         return {name: self.scalar(completed, name) for name in self._whole}
 
@@ -117,7 +124,7 @@ class GangState(InFolder):
                 for name, array in arrays.items()
             }
         self._blocks[number] = completed, Message({}, arrays)
-        news = {name: arrays[name] for name in self._mapped or arrays}
+        news = {name: arrays[name] for name in (self._mapped if self._read_by_maps else arrays)}
         if shared is not None:
             for name in self._mapped:
                 self._memory[completed % 2, name][start:stop] = news.pop(name)
@@ -134,7 +141,7 @@ class GangState(InFolder):
             }
         for message in messages:
             number = message.meta["block"]
-            if not self._mapped:
+            if not self._read_by_maps:
                 self._blocks[number] = completed, Message({}, message.arrays)
                 continue
             _, here = overlap(self.bounds[number], self.part)
@@ -144,7 +151,7 @@ class GangState(InFolder):
                     # Of several blocks.
                     vector = self._vector(completed, name, array)
                     vector[here] = array
-                self._vectors[name] = completed, vector[:]
+                self._vectors[name] = completed, vector[...]
         if self._mesh.shared is not None:
             for name in self._mapped:
                 # A new view: a task without units in a round still has its copy of the one before.
