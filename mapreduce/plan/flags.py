@@ -10,15 +10,7 @@ from mapreduce.models import MODELS
 from mapreduce.optim import OPTIMIZERS, SCHEDULES
 from mapreduce.optim.options import LBFGSOptions
 from mapreduce.plan.strategies import STRATEGIES
-from mapreduce.support.options import POSITIVE, Bound, is_count, option, table, up_to
-
-#: Most replicas: each may keep a state of its own.
-MOST_REPLICAS = 4096
-#: Most applications that a gradient may be late: a version of the model is kept for each.
-MOST_STALENESS = 10_000
-#: Most local steps of a round.
-MOST_LOCAL_STEPS = 100_000
-
+from mapreduce.support.options import POSITIVE, Bound, is_count, once, option, table
 
 _FROM_1 = Bound("a positive number", lambda number: number >= 1)
 _FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
@@ -143,64 +135,6 @@ class _Length:
 @dataclass(frozen=True)
 class _Strategy:
     strategy: str = option("sync", "what one round does", family=STRATEGIES)
-    replicas: int = option(
-        1,
-        "copies of the model that learn side by side, each from its own part of a round's rows",
-        up_to(MOST_REPLICAS, "a number from 1 to {:,}"),
-    )
-    local_steps: int = option(
-        1,
-        "steps that a replica takes in a round, of its part of --batch-size rows each",
-        up_to(MOST_LOCAL_STEPS, "a number from 1 to {:,}"),
-    )
-    replica_state: str = option(
-        "average",
-        "what becomes of the optimizer's state of the replicas after a round",
-        choices=("average", "keep"),
-    )
-    elastic: float | None = option(
-        None,
-        "share of the way that each replica and the model move towards each other after a round, "
-        "instead of becoming equal (elastic averaging)",
-        Bound("a number above 0, and at most 1 / --replicas", lambda number: 0 < number <= 1),
-    )
-    combine: str = option(
-        "mean",
-        "how the updates of the replicas become one: their mean, or adasum, which adds the parts "
-        "in which they differ",
-        choices=("mean", "adasum"),
-    )
-    held_out: int | None = option(
-        None,
-        "number of rows that are never trained on, on which replicas compete (default for "
-        "tournament: 5 % of the rows)",
-        Bound("a number of rows", is_count),
-    )
-    spread: float = option(
-        1.0,
-        "the learning rates of the replicas of a tournament lie between --learning-rate / SPREAD "
-        "and --learning-rate * SPREAD",
-        Bound("a finite number from 1 on", lambda number: 1 <= number < math.inf),
-    )
-    compress: str | None = option(
-        None,
-        "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
-        "topk:0.001; what a round leaves out is sent later",
-    )
-    staleness: int | None = option(
-        None,
-        "with --strategy downpour, most gradients that are applied after a replica has read the "
-        "model and before its own gradient is (default: --replicas - 1, which is the least; with "
-        "--asynchronous no limit, and the least is 0)",
-        Bound(
-            f"a number from 0 to {MOST_STALENESS:,}", lambda number: 0 <= number <= MOST_STALENESS
-        ),
-    )
-    asynchronous: bool = option(
-        False,
-        "with --strategy downpour, apply gradients in the order in which they arrive, so that no "
-        "worker waits; gradreduce replay repeats such a run from its log",
-    )
 
 
 @dataclass(frozen=True)
@@ -225,12 +159,21 @@ _PARTS = (
     (LBFGSOptions, "How it is learned"),
     (_Length, "How long it is learned"),
     (_Strategy, "Strategy"),
+    *((kind, "Strategy") for kind in STRATEGIES.classes),
     (_Execution, "Execution"),
 )
 
 
 @dataclass(frozen=True)
-class Settings(_Execution, _Strategy, _Length, LBFGSOptions, _Learning, _Learned):
+class Settings(
+    _Execution,
+    *STRATEGIES.classes,  # type: ignore[misc]
+    _Strategy,
+    _Length,
+    LBFGSOptions,
+    _Learning,
+    _Learned,
+):
     """The user's choice of all that decides the result, from which a plan is made."""
 
     def decided(self, is_table: bool, target: str | None) -> "Settings":
@@ -239,7 +182,7 @@ class Settings(_Execution, _Strategy, _Length, LBFGSOptions, _Learning, _Learned
         if model == "auto":
             model = "linear" if target == "number" else "softmax"
         if optimizer == "auto":
-            parts = (_Learning, _Length, _Strategy)
+            parts = (_Learning, _Length, _Strategy, *STRATEGIES.classes)
             names = {one.name for part in parts for one in fields(part)} - _OF_ANY | {"augment"}
             is_free = all(getattr(self, name) == getattr(Settings, name) for name in names)
             suits = is_table and is_free and model in CONVEX
@@ -248,7 +191,7 @@ class Settings(_Execution, _Strategy, _Length, LBFGSOptions, _Learning, _Learned
 
 
 #: Options that decide the result.
-PLAN = tuple(row for part, group in _PARTS for row in table(part, group))
+PLAN = once(row for part, group in _PARTS for row in table(part, group))
 
 
 def settings(values: Mapping[str, Any]) -> Settings:

@@ -486,10 +486,10 @@ def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest)
 
 def _staleness(settings: Settings) -> int | None:
     """The staleness; None if the strategy has none, or sets no limit to it."""
+    chosen: int | None = settings.staleness
     has_some = "staleness" in strategies.find(settings.strategy).takes
-    if settings.staleness is None and has_some and not settings.asynchronous:
-        return settings.replicas - 1
-    return settings.staleness
+    is_least = chosen is None and has_some and not settings.asynchronous
+    return settings.replicas - 1 if is_least else chosen
 
 
 def default_batch_size(rows: int) -> int:

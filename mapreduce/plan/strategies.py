@@ -14,6 +14,11 @@ STRATEGIES = Registry(
         "downpour": "mapreduce.strategies.downpour.downpour:Downpour",
     },
     base="mapreduce.strategies.base:Strategy",
+    declarations={
+        "averaging": "mapreduce.strategies.options:AveragingOptions",
+        "tournament": "mapreduce.strategies.options:TournamentOptions",
+        "downpour": "mapreduce.strategies.options:DownpourOptions",
+    },
 )
 
 
@@ -31,14 +36,8 @@ OPTIMIZING = (
     "precision",
 )
 
-#: Settings of replicas, which not every strategy has.
-REPLICATING = ("replicas", "local_steps", "replica_state", "elastic", "combine", "compress")
-
-#: Settings of replicas that compete.
-COMPETING = ("held_out", "spread")
-
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING, "staleness", "asynchronous")
+OPTIONAL = (*OPTIMIZING, *(row.name for row in STRATEGIES.options))
 
 
 #: Between the name of an array and the number of the unit that owns it.

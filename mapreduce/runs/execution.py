@@ -12,12 +12,7 @@ from mapreduce.support.traits import RUNNERS
 Options = TypeVar("Options")
 
 #: The options that runners and executors declare, by their names.
-OWN = {
-    row.name: row
-    for family in (RUNNERS, EXECUTORS)
-    for rows in family.tables().values()
-    for row in rows
-}
+OWN = {row.name: row for family in (RUNNERS, EXECUTORS) for row in family.options}
 
 
 def expanded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,14 +80,11 @@ class _Using:
     )
 
 
-_OF_EXECUTORS = sum(EXECUTORS.tables().values(), ())
-_OF_RUNNERS = sum(RUNNERS.tables().values(), ())
-
 #: Options that decide how fast a result is computed. When resuming, None means as before.
-EXECUTION = (*table(_Executing, "Execution"), *_OF_EXECUTORS)
+EXECUTION = (*table(_Executing, "Execution"), *EXECUTORS.options)
 
 #: Options that decide where a job runs. A run may name a runner that is not installed here.
-RUNNER = (*table(_Running, "Execution"), *_OF_RUNNERS)
+RUNNER = (*table(_Running, "Execution"), *RUNNERS.options)
 
 #: What a driver may choose for a training, if the user does not.
 AUTO = ("executor", "workers", "threads", "blocks")

@@ -6,7 +6,7 @@ member of a family, such as an optimizer, may follow its name: ``adam:beta1=0.8,
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -127,6 +127,16 @@ def table(kind: type[Any], group: str = "") -> tuple[Option, ...]:
             more["help"] = f"{text}: {family.known}" + f" (default{default}" * bool(default)
         rows.append(Option(type=value, default=one.default, owner=kind, field=one.name, **more))
     return tuple(rows)
+
+
+def names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the options that a dataclass declares."""
+    return tuple(one.name for one in fields(kind) if one.metadata)
+
+
+def once(rows: Iterable[Option]) -> tuple[Option, ...]:
+    """Options, of which several classes inherit some, each once."""
+    return tuple({row.name: row for row in rows}.values())
 
 
 def picked(rows: tuple[Option, ...], *names: str, group: str = "") -> tuple[Option, ...]:

@@ -88,6 +88,16 @@ class Registry:
         """The options of the toolkit's own that are flags, by the names of the members."""
         return {name: options.table(_attribute(place)) for name, place in self.declarations.items()}
 
+    @property
+    def classes(self) -> tuple[type[Any], ...]:
+        """The dataclasses of :meth:`tables`."""
+        return tuple(map(_attribute, self.declarations.values()))
+
+    @property
+    def options(self) -> tuple[options.Option, ...]:
+        """The options of :meth:`tables`, each once."""
+        return options.once(row for rows in self.tables().values() for row in rows)
+
     def expanded(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values in which the options of flags do not follow the name of a member any more.
 

@@ -13,7 +13,8 @@ from mapreduce.data.recipes.recipe import Lists, Recipe
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.executors.options import GangOptions
 from mapreduce.plan.flags import Settings
-from mapreduce.support.options import Option, table
+from mapreduce.plan.strategies import OPTIMIZING, STRATEGIES
+from mapreduce.support.options import Option, names, table
 
 
 def commands(group: click.Group, path: str = ""):
@@ -78,6 +79,8 @@ def test_commands_take_what_members_declare():
     assert {row.owner for row in declared(COMMANDS["train"]).values()} >= {
         *(row.owner for rows in EXECUTORS.tables().values() for row in rows)
     }
+    for name, kind in zip(STRATEGIES.declarations, STRATEGIES.classes, strict=True):
+        assert {*names(kind)} == {*STRATEGIES.load(name).takes} - {*OPTIMIZING}
     imported = declared(COMMANDS["data import"])
     named = {one.name for kind in (Recipe, Lists) for one in fields(kind) if one.metadata}
     assert {row.field for row in imported.values()} >= named

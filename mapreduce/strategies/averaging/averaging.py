@@ -34,7 +34,6 @@ from mapreduce.engine.program import Key, Pair
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.strategies import REPLICATING
 from mapreduce.reduction.aggregator import STATE, VectorSum, combine
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
@@ -44,17 +43,19 @@ from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
 from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
 from mapreduce.strategies.base import Layout, Phase, Traffic
+from mapreduce.strategies.options import AveragingOptions
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.options import names
 
 
 class Averaging(Replicated):
     """Averaging, whose units are the replicas."""
 
     summed = "update"
-    takes = (*replicas.TAKES, *REPLICATING)
+    takes = (*replicas.TAKES, *names(AveragingOptions))
     travels = "what replicas have learned in --local-steps steps, compressed by --compress"
     waits = "all wait for the last replica, but only once in --local-steps steps"
     use = "a round costs more than a gradient: on a cluster, with a large model, on a slow network"

@@ -39,10 +39,12 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout, Phase, Traffic
 from mapreduce.strategies.downpour.schedule import begin, pushes
 from mapreduce.strategies.gradients import Gradients
+from mapreduce.strategies.options import DownpourOptions
 from mapreduce.strategies.replicas import Replicated
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.options import names
 
 
 class Downpour(Replicated):
@@ -56,7 +58,7 @@ class Downpour(Replicated):
     use = "to see what asynchrony does to a training, and repeat it; or for uneven machines"
     takes = (
         *("optimizer", "momentum", "l1", "l2", "weight_decay"),
-        *("replicas", "staleness", "asynchronous"),
+        *names(DownpourOptions),
     )
 
     def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:

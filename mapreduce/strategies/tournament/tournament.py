@@ -26,7 +26,6 @@ from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.optim.contract import Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.plan.strategies import COMPETING
 from mapreduce.reduction.aggregator import STATE, VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
@@ -34,11 +33,13 @@ from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout, Phase
+from mapreduce.strategies.options import TournamentOptions
 from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, factors, rank
+from mapreduce.support.options import names
 
 #: The name of an extra (2,): weight of the rows that were held out, and sum of their losses.
 _HELD_OUT = "held_out"
@@ -51,7 +52,7 @@ class Tournament(Replicated):
     travels = "parameters and optimizer's state of each replica, and its loss on held-out rows"
     waits = "all wait for the last replica, but only once in --local-steps steps"
     use = "it is not known which learning rate is good, or a training may get stuck"
-    takes = (*replicas.TAKES, "replicas", "local_steps", *COMPETING)
+    takes = (*replicas.TAKES, *names(TournamentOptions))
 
     def __init__(self, context: TaskContext, state: TrainingState, layout: Layout) -> None:
         super().__init__(context, state, layout)
