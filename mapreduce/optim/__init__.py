@@ -10,8 +10,10 @@ The tables of names are here, so that listing them loads nothing that is slow.
 """
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import MemberError, UsageError
@@ -74,11 +76,15 @@ def find(spec: str) -> "OptimizerFactory":
 
 
 def create(
-    spec: str, schedule: "Schedule", options: "Options"
+    spec: str,
+    schedule: "Schedule",
+    options: "Options",
+    planned: Mapping[str, Any] = MappingProxyType({}),
 ) -> "Transformation | GlobalTransformation":
     """The optimizer of a specification such as ``adam:beta1=0.8``.
 
-    ``options``: Those of all optimizers; the specification has its own.
+    ``options``: Those of all optimizers; the specification has its own. ``planned``: The values of
+    a plan, among which are the optimizer's own that do not follow its name.
 
     Raises UsageError (an option is unknown, or out of its bounds), MemberError (the factory makes
     something else), and as :func:`find`.
@@ -86,6 +92,9 @@ def create(
     from mapreduce.optim.contract import GlobalTransformation, Transformation
 
     factory, own = OPTIMIZERS.configured(spec)
+    if factory.planned is not None:
+        names = {one.name for one in fields(factory.planned)} & planned.keys()
+        own = factory.planned(**{name: planned[name] for name in names})
     found = factory.create(schedule, replace(options, own=own))
     if not isinstance(found, Transformation | GlobalTransformation):
         raise MemberError(

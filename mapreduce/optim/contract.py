@@ -24,9 +24,8 @@ class Options:
     """Settings of optimizers, except the learning rate; each uses some of them.
 
     ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
-    :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds``, ``tol`` and
-    ``relative_tol`` those of :class:`mapreduce.optim.lbfgs.LBFGS`; ``own`` are the options that the
-    optimizer itself declares, if it does.
+    :class:`mapreduce.optim.guarded.Guarded`; ``rounds`` are those of the training; ``own`` are the
+    options that the optimizer itself declares, if it does.
     """
 
     momentum: float = 0.9
@@ -34,10 +33,7 @@ class Options:
     clip_norm: float | None = None
     skip_non_finite: bool = False
     loss_scale: float | None = None
-    pairs: int = 10
     rounds: int = 1
-    tol: float = 0.0
-    relative_tol: bool = False
     own: Any = None
 
 

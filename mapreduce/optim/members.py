@@ -7,6 +7,7 @@ from typing import Any
 from mapreduce.optim.contract import GlobalTransformation, Options, Schedule, Transformation
 from mapreduce.optim.guarded import Guarded
 from mapreduce.optim.lbfgs import LBFGS
+from mapreduce.optim.options import LBFGSOptions, PlannedLBFGS
 from mapreduce.optim.transforms import (
     add_decayed_weights,
     chain,
@@ -15,7 +16,7 @@ from mapreduce.optim.transforms import (
     scale_by_learning_rate,
     trace,
 )
-from mapreduce.support.options import POSITIVE, between, option
+from mapreduce.support.options import POSITIVE, between, names, option
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,14 @@ class OptimizerFactory:
     Options : type, optional
         A frozen dataclass of :func:`mapreduce.support.options.option`: options of its own, which
         ``create`` finds as ``options.own``.
+    planned : type, optional
+        The same for options that a plan has by name, so that they do not follow the optimizer's.
     """
 
     create: Callable[[Schedule, Options], Transformation | GlobalTransformation]
     takes: tuple[str, ...]
     Options: type[Any] | None = None
+    planned: type[Any] | None = None
 
 
 def elementwise(
@@ -100,9 +104,11 @@ adagrad = elementwise(
 )
 adam = elementwise(_adam, options=AdamOptions)
 adamw = elementwise(_adam, decays_apart=True, options=AdamOptions)
-search = OptimizerFactory(
-    lambda schedule, options: LBFGS(
-        options.pairs, options.rounds, options.tol, options.relative_tol
-    ),
-    ("history_size", "tol"),
-)
+
+
+def _search(schedule: Schedule, options: Options) -> LBFGS:
+    own = options.own or PlannedLBFGS()
+    return LBFGS(own.history_size, options.rounds, own.tol, own.relative_tol)
+
+
+search = OptimizerFactory(_search, names(LBFGSOptions), planned=PlannedLBFGS)

@@ -1,6 +1,4 @@
-"""The options of an optimizer that a plan has by name. ``--help`` needs them, so it imports nothing
-slow.
-"""
+"""L-BFGS's options, which a plan has by name. ``--help`` needs them: nothing slow is imported."""
 
 import math
 from dataclasses import dataclass
@@ -23,3 +21,10 @@ class LBFGSOptions:
         "end lbfgs when the gradient's norm, relative to the loss, is at most this",
         Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf),
     )
+
+
+@dataclass(frozen=True)
+class PlannedLBFGS(LBFGSOptions):
+    """Those options in a plan; in earlier versions ``tol`` was that of the Euclidean norm."""
+
+    relative_tol: bool = False

@@ -268,12 +268,9 @@ class Plan:
             clip_norm=self.clip_norm,
             skip_non_finite=self.non_finite == "skip",
             loss_scale=self.first_loss_scale,
-            pairs=self.history_size,
             rounds=self.rounds,
-            tol=self.tol,
-            relative_tol=self.relative_tol,
         )
-        return optim.create(self.optimizer, self.create_schedule(factor), options)
+        return optim.create(self.optimizer, self.create_schedule(factor), options, vars(self))
 
     @cached_property
     def transformation(self) -> optim.Transformation | optim.GlobalTransformation:

@@ -9,6 +9,7 @@ import pytest
 import naive
 from mapreduce import optim
 from mapreduce.errors import UsageError
+from mapreduce.optim.options import PlannedLBFGS
 from mapreduce.testing import check_optimizer
 from optimizers import Blocks
 from quick import cases
@@ -63,7 +64,7 @@ def test_a_chain_refuses_two_states_of_one_name():
 
 @cases(
     "name, options",
-    ("lbfgs", {"pairs": 3}),
+    ("lbfgs", {"own": PlannedLBFGS(history_size=3, tol=0.0)}),
     *itertools.product(
         ELEMENTWISE, [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
     ),
@@ -71,6 +72,12 @@ def test_a_chain_refuses_two_states_of_one_name():
 def test_the_contract(name, options):
     skips = optim.Options(**options, rounds=100, skip_non_finite="clip_norm" in options)
     check_optimizer(lambda: optim.find(name).create(lambda step: 0.1, skips))
+
+
+@cases("planned, width", ({"history_size": 4, "tol": 0.5, "seed": 1}, 34), ({}, 70))
+def test_options_that_a_plan_has_by_name(planned, width):
+    """Others of the plan are not the optimizer's, and without a plan they are as by default."""
+    assert optim.create("lbfgs", rates, optim.Options(), planned).width == width
 
 
 @pytest.mark.parametrize("weight_decay", DECAYS)
