@@ -1,6 +1,6 @@
 """What is a pixel, if its neighbours are known? A convolution, and one step of its filter.
 
-builds on  gradient_naive.py
+builds on  boosting.py, and the gradient of gradient_naive.py
 adds       a convolution: weights are used at every position, so gradients are sums over those too
 next       train.py
 run me     python jobs/filter_gradient.py $(python -m jobs.inputs digits)

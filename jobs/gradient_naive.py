@@ -2,7 +2,7 @@
 
 builds on  k_means.py
 adds       a gradient: a sum over rows, which mappers compute and a reducer adds up and steps with
-next       filter_gradient.py
+next       boosting.py
 run me     python jobs/gradient_naive.py --rounds 20 $(python -m jobs.inputs tumours)
 
 This is the whole idea. What it lacks: it starts a job for each round, parses all rows again, and

@@ -82,6 +82,7 @@ CASES = {
         ("jobs/data/flowers.tsv",), ("--centres", "tests/jobs/centres.tsv", "--rounds=2")
     ),
     "gradient_naive": Case(("jobs/data/tumours.tsv",), ("--rounds", "2")),
+    "boosting": Case(("jobs/data/tumours.tsv",), ("--rounds", "3")),
     "filter_gradient": Case(("jobs/data/digits.tsv",)),
 }
 

@@ -309,6 +309,33 @@ def gradient_naive(lines):
     yield None, weights.round(9).tolist()
 
 
+def boosting(lines):
+    rows = [[float(column) for column in line.split("\t")] for line in lines]
+    scores, stumps = [0.0] * len(rows), []
+    bins = [[max(0, min(23, math.floor(4 * x) + 12)) for x in row[1:]] for row in rows]
+    for _ in range(3):
+        chances = [1 / (1 + math.exp(-score)) for score in scores]
+        slopes = [round(1e6 * (row[0] - p)) for row, p in zip(rows, chances, strict=True)]
+        curves = [round(1e6 * (p - p * p)) for p in chances]
+        best, stump = -1.0, ()
+        for measure in range(len(bins[0])):
+            for edge in range(24):
+                gain, steps = 0.0, []
+                for side in (True, False):
+                    own = [i for i, row in enumerate(bins) if (row[measure] <= edge) is side]
+                    slope, curve = sum(slopes[i] for i in own), sum(curves[i] for i in own)
+                    gain += slope**2 / (curve + 10**6)
+                    steps.append(slope / (curve + 10**6) / 2)
+                if gain > best * (1 + 1e-12):
+                    best, stump = gain, (measure, edge, *steps)
+        stumps.append(stump)
+        at, edge, low, high = stump
+        scores = [
+            s + (low if row[at] <= edge else high) for s, row in zip(scores, bins, strict=True)
+        ]
+    yield None, stumps
+
+
 def filter_gradient(lines):
     images = np.array([line.split("\t") for line in lines], float).reshape(-1, 8, 8) / 16
     for i, j in np.ndindex(3, 3):

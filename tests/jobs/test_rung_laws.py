@@ -92,6 +92,15 @@ def test_the_order_of_the_lines_does_not_matter(name):
     law()
 
 
+def test_stumps_do_not_depend_on_the_order_of_the_rows(capfdbinary, tmp_path):
+    lines = (DATA / "tumours.tsv").read_text().splitlines(keepends=True)
+    found = set()
+    for name, order in ("as they are", lines), ("reversed", lines[::-1]), ("sorted", sorted(lines)):
+        (tmp_path / name).write_text("".join(order))
+        found.add(printed("boosting", capfdbinary, "--rounds", 8, tmp_path / name))
+    assert len(found) == 1
+
+
 def test_bad_records_are_counted_and_too_many_end_the_job():
     job = load_job(str(JOBS / "bad_records.py"))
     lines = ["bash\tshells\t7164\tbase-files", "no table", "x\ty\tz\t"]
