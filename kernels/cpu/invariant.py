@@ -28,6 +28,10 @@ _ROWS = 96
 _TERMS = 1024
 
 
+#: Arrays whose tiles are found without a look at their memory.
+_MOST_KNOWN = 256
+
+
 class Invariant:
     """Kernels for the weights of one model, which it keeps as tiles read them.
 
@@ -46,6 +50,8 @@ class Invariant:
         start = params.__array_interface__["data"][0]
         self._held = range(start, start + params.nbytes)
         self._kept: dict[tuple[int, tuple[int, ...]], Array] = {}
+        #: The same by the number of the array, which stays as long as it is here.
+        self._known: dict[int, tuple[Array, Array]] = {}
 
     def affine(self, x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
         """As :func:`kernels.cpu.dense.affine`, of arrays of any layout."""
@@ -87,6 +93,9 @@ class Invariant:
 
     def _in_panels(self, weight: Array) -> Array:
         """The weights as the tiles read them."""
+        known = self._known.get(id(weight))
+        if known is not None:
+            return known[1]
         # Others may begin where some that are kept do, and have their shape, as transposed ones.
         key = address, _ = _address(weight), weight.shape
         is_kept = address in self._held and weight.flags.c_contiguous
@@ -97,6 +106,8 @@ class Invariant:
             fill_panels(np.ascontiguousarray(weight), found)
             if is_kept:
                 self._kept[key] = found
+        if is_kept and len(self._known) < _MOST_KNOWN:
+            self._known[id(weight)] = weight, found
         return found
 
 
