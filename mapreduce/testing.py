@@ -716,7 +716,7 @@ class Mixed(InBlocks, Owning, EndsEarly, Concluding):
             yield {"x": x, "fixed": np.ones(2), "largest": np.ones(1)}
 
     def first_own(self) -> dict[int, dict[str, Array]]:
-        return {unit: {"own": np.array([1.0 + unit])} for unit in range(5)}
+        return {unit: {"own": np.array([1.0 + unit]), "fixed": np.ones(1)} for unit in range(5)}
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return Phase("largest", layout.blocks), Phase("step", layout.blocks)
@@ -724,11 +724,12 @@ class Mixed(InBlocks, Owning, EndsEarly, Concluding):
     def map(self, now: Round, units: range) -> Iterator[Pair]:
         x = now.vector("x")
         for unit in units:
-            own = now.own(unit)["own"]
-            now.keep(unit, {"own": own * 0.9})
+            own, fixed = (now.own(unit)[name] for name in ("own", "fixed"))
+            now.keep(unit, {"fixed": fixed, "own": own * 0.9})
+            piece = x / own * fixed
             for number, (start, stop) in enumerate(self.bounds(now.layout.blocks)):
                 # Executors may have a meaning of their own for no word.
-                yield (number, unit), Message({"key": unit}, {"piece": (x / own)[start:stop]})
+                yield (number, unit), Message({"key": unit}, {"piece": piece[start:stop]})
 
     def largest(
         self, now: Round, key: tuple[int, ...], messages: Iterable[Message]

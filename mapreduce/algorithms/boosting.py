@@ -193,7 +193,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     # What tasks do
 
     def map(self, now: Round, units: range) -> Iterator[Pair]:
-        known = {name: now.scalar(name) for name in self.whole()}
+        known = now.scalars(self.whole())
         progress = Progress.of(known)
         make = self._count if progress.counts else self._add_up
         found = make(now, units, progress, known)

@@ -101,6 +101,10 @@ class Round(NamedTuple):
         """An array that is the same in each block."""
         return self.state.scalar(self.completed, name)
 
+    def scalars(self, names: Iterable[str]) -> Mapping[str, Array]:
+        """Some arrays that are the same in each block, read at once."""
+        return self.state.scalars(self.completed, names)
+
     def block(self, number: int) -> Mapping[str, Array]:
         """The arrays of a block, for a reduce of its key."""
         return self.state.block(self.completed, number).arrays
@@ -110,7 +114,9 @@ class Round(NamedTuple):
         return self.state.own(self.completed, unit)
 
     def keep(self, unit: int, arrays: Mapping[str, Array]) -> None:
-        """Keep the arrays of a unit for the next round."""
+        """Keep the arrays of a unit for the next round; those that are the very arrays of
+        :meth:`own` are not written again.
+        """
         self.state.keep(self.completed, unit, arrays)
 
 

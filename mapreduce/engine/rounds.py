@@ -22,17 +22,20 @@ Array = npt.NDArray[Any]
 #: Arrays of a block whose length is not the block's.
 SHORT = ("memory", "history")
 
-_BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
-_UNIT_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.unit")
+#: Kinds of files: those of a block, and of what a unit owns.
+BLOCK, UNIT = "block", "unit"
+
+_WORDS = {BLOCK: "block", UNIT: "the state of unit"}
+_NAME = re.compile(rf"(\d{{8}})\.(\d{{5}})-of-(\d{{5}})\.({BLOCK}|{UNIT})")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of the state after a round.
+    """A block of the state after a round, or what a unit owns.
 
-    ``arrays``: Those that :data:`SHORT` does not name have the block's length.
-    ``origins``: The round in whose file each array is. An array of the block's length that a round
-      does not change is not written again.
+    ``arrays``: Those of a block that :data:`SHORT` does not name have its length.
+    ``origins``: The round in whose file each array is. An array that a round does not change is not
+      written again, if it is not short.
     """
 
     arrays: dict[str, Array]
@@ -61,72 +64,86 @@ class RoundFiles:
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
 
-    # Blocks
+    def path(self, completed: int, number: int, count: int, kind: str = BLOCK) -> AnyPath:
+        """The file of one of ``count`` blocks, or units, after some rounds."""
+        return self.folder / f"{completed:08d}.{number:05d}-of-{count:05d}.{kind}"
 
-    def path(self, completed: int, number: int, blocks: int) -> AnyPath:
-        """The file of a block after some rounds."""
-        return self.folder / f"{completed:08d}.{number:05d}-of-{blocks:05d}.block"
-
-    def publish(self, completed: int, number: int, blocks: int, block: Block) -> None:
-        """Publish a block after a round; a ConflictError if another attempt had other bytes."""
+    def publish(
+        self, completed: int, number: int, count: int, block: Block, kind: str = BLOCK
+    ) -> None:
+        """Publish a block after a round, or what a unit owns, which must be there before blocks; a
+        ConflictError if another attempt had other bytes.
+        """
         elsewhere = {name: at for name, at in block.origins.items() if at != completed}
         arrays = {name: array for name, array in block.arrays.items() if name not in elsewhere}
-        meta = {"completed": completed, "block": number, "blocks": blocks, "elsewhere": elsewhere}
-        put_if_absent(self.path(completed, number, blocks), *encode_parts(Message(meta, arrays)))
+        meta = {"completed": completed, kind: number, f"{kind}s": count, "elsewhere": elsewhere}
+        content = encode_parts(Message(meta, arrays))
+        put_if_absent(self.path(completed, number, count, kind), *content)
 
     def read(
-        self, completed: int, number: int, blocks: int, names: Iterable[str] | None = None
+        self,
+        completed: int,
+        number: int,
+        count: int,
+        names: Iterable[str] | None = None,
+        kind: str = BLOCK,
     ) -> Block:
-        """A block, with all of its arrays or those named."""
+        """A block, or what a unit owns, with all arrays or those named.
+
+        Raises MissingInputError (a file is not there), DataError (it is damaged).
+        """
         wanted = None if names is None else set(names)
-        message = self._block(completed, number, blocks, wanted)
+        message = self._message(completed, number, count, wanted, kind)
         arrays = dict(message.arrays)
         origins: dict[str, int] = dict.fromkeys(arrays, completed)
-        elsewhere = message.meta.get("elsewhere")
-        if not isinstance(elsewhere, dict) or any(type(at) is not int for at in elsewhere.values()):
-            path = self.path(completed, number, blocks)
-            raise WireError(f"{path} is damaged: its arrays are in the rounds {elsewhere!r:.60}")
+        elsewhere = self._elsewhere(message, completed, number, count, kind)
         for at in sorted(set(elsewhere.values())):
             there = {name for name, where in elsewhere.items() if where == at}
             there = there if wanted is None else there & wanted
             if there:
-                arrays |= self._block(at, number, blocks, there).arrays
+                arrays |= self._message(at, number, count, there, kind).arrays
                 origins |= dict.fromkeys(there, at)
         return Block(arrays, origins)
 
-    def _block(
-        self, completed: int, number: int, blocks: int, names: Iterable[str] | None
-    ) -> Message:
-        path = self.path(completed, number, blocks)
-        return _read(path, f"block {number} after {completed} rounds", names)
-
-    def needed(self, completed: int, number: int, blocks: int) -> set[int]:
-        """The rounds whose files hold the arrays of a block; errors are those of :meth:`read`."""
-        elsewhere = self._block(completed, number, blocks, ()).meta["elsewhere"]
+    def needed(self, completed: int, number: int, count: int, kind: str = BLOCK) -> set[int]:
+        """The rounds whose files hold the arrays; errors are those of :meth:`read`."""
+        message = self._message(completed, number, count, (), kind)
+        elsewhere = self._elsewhere(message, completed, number, count, kind)
         return {completed, *elsewhere.values()}
 
-    # What units own
+    def remove(self, rounds: Iterable[int], number: int, count: int, kind: str = BLOCK) -> None:
+        """Delete the files of a block, or unit, after some rounds: the earliest first, since later
+        ones tell of it.
+        """
+        for completed in sorted(rounds):
+            self.path(completed, number, count, kind).unlink(missing_ok=True)
 
-    def owned_path(self, completed: int, unit: int, units: int) -> AnyPath:
-        """The file of what a unit owns after some rounds."""
-        return self.folder / f"{completed:08d}.{unit:05d}-of-{units:05d}.unit"
+    def _message(
+        self, completed: int, number: int, count: int, names: Iterable[str] | None, kind: str
+    ) -> Message:
+        path = self.path(completed, number, count, kind)
+        with storage_errors("read", path):
+            try:
+                require_file(path)
+                return read_message(path, names)
+            except FileNotFoundError:
+                raise MissingInputError(
+                    f"{path} does not exist: {_WORDS[kind]} {number} after {completed} rounds was "
+                    f"never finished, or was removed while the run went on"
+                ) from None
 
-    def publish_owned(
-        self, completed: int, unit: int, units: int, arrays: Mapping[str, Array]
-    ) -> None:
-        """Publish the arrays that a unit owns after a round, before the round's blocks."""
-        meta = {"completed": completed, "unit": unit, "units": units}
-        message = Message(meta, dict(sorted(arrays.items())))
-        put_if_absent(self.owned_path(completed, unit, units), *encode_parts(message))
-
-    def read_owned(self, completed: int, unit: int, units: int) -> dict[str, Array]:
-        """The arrays that a unit owns after a round; errors are those of :meth:`read`."""
-        what = f"the state of unit {unit} after {completed} rounds"
-        return dict(_read(self.owned_path(completed, unit, units), what, None).arrays)
+    def _elsewhere(self, message: Message, *place: Any) -> dict[str, int]:
+        """Arrays that are in the files of earlier rounds."""
+        # Earlier versions wrote all that a unit owns.
+        found = message.meta.get("elsewhere", {} if UNIT in message.meta else None)
+        if not isinstance(found, dict) or any(type(at) is not int for at in found.values()):
+            path = self.path(*place)
+            raise WireError(f"{path} is damaged: its arrays are in the rounds {found!r:.60}")
+        return found
 
     def remove_owned(self, completed: int) -> None:
         """Delete what units own after a round."""
-        for path in self.folder.glob(f"{completed:08d}.*.unit"):
+        for path in self.folder.glob(f"{completed:08d}.*.{UNIT}"):
             path.unlink(missing_ok=True)
 
     # All of a round
@@ -141,14 +158,13 @@ class RoundFiles:
         What units own is published first. So if nothing of that is there, they own nothing.
         """
         # The files of each round: how many of how many.
-        blocks: dict[tuple[int, int], int] = defaultdict(int)
-        units: dict[tuple[int, int], int] = defaultdict(int)
+        found: dict[str, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for path in self.folder.glob("*"):
-            for pattern, found in ((_BLOCK_NAME, blocks), (_UNIT_NAME, units)):
-                if match := pattern.fullmatch(path.name):
-                    found[int(match[1]), int(match[3])] += 1
-        halves = {completed for (completed, of), n in units.items() if n < of}
-        return sorted((at, of) for (at, of), n in blocks.items() if n == of and at not in halves)
+            if match := _NAME.fullmatch(path.name):
+                found[match[4]][int(match[1]), int(match[3])] += 1
+        halves = {completed for (completed, of), n in found[UNIT].items() if n < of}
+        whole = (key for key, n in found[BLOCK].items() if n == key[1] and key[0] not in halves)
+        return sorted(whole)
 
     def latest_whole(self, blocks: int, owners: int = 0) -> int | None:
         """The last round that is complete and undamaged in some blocks.
@@ -161,42 +177,18 @@ class RoundFiles:
                     for number in range(blocks):
                         self.read(completed, number, blocks)
                     for unit in range(owners):
-                        self.read_owned(completed, unit, owners)
+                        self.read(completed, unit, owners, kind=UNIT)
                     return completed
         return None
 
-    def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
-        """Delete the files of a block in all rounds before one, except the rounds to keep."""
-        if min(keep) >= before:
-            # No array is in an earlier round, and of those only the last is still there.
-            self.path(before - 1, number, blocks).unlink(missing_ok=True)
-            return
-        for path in self.folder.glob(f"*.{number:05d}-of-{blocks:05d}.block"):
-            completed = int(path.name[:8])
-            if completed < before and completed not in keep:
-                path.unlink(missing_ok=True)
-
     def prune(self, keep: int, blocks: int) -> None:
-        """Delete all blocks that a round does not need, and unfinished files of killed tasks."""
+        """Delete all that a round does not need, and unfinished files of killed tasks."""
         remove_leftovers(self.folder)
-        needed = {
-            self.path(at, number, blocks)
-            for number in range(blocks)
-            for at in self.needed(keep, number, blocks)
-        }
+        parts = [(number, blocks, BLOCK) for number in range(blocks)]
+        for path in self.folder.glob(f"{keep:08d}.*.{UNIT}"):
+            if match := _NAME.fullmatch(path.name):
+                parts.append((int(match[2]), int(match[3]), UNIT))
+        needed = {self.path(at, *part) for part in parts for at in self.needed(keep, *part)}
         for path in self.folder.glob("*"):
-            is_old = _UNIT_NAME.fullmatch(path.name) and int(path.name[:8]) != keep
-            if is_old or (_BLOCK_NAME.fullmatch(path.name) and path not in needed):
+            if _NAME.fullmatch(path.name) and path not in needed:
                 path.unlink(missing_ok=True)
-
-
-def _read(path: AnyPath, what: str, names: Iterable[str] | None) -> Message:
-    with storage_errors("read", path):
-        try:
-            require_file(path)
-            return read_message(path, names)
-        except FileNotFoundError:
-            raise MissingInputError(
-                f"{path} does not exist: {what} was never finished, or was removed while the "
-                f"run went on"
-            ) from None

@@ -2,13 +2,13 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mapreduce.engine.rounds import Block, RoundFiles
+from mapreduce.engine.rounds import BLOCK, UNIT, Block, RoundFiles
 from mapreduce.errors import MissingInputError
 from mapreduce.reduction.message import Message
 
@@ -57,14 +57,20 @@ class State(ABC):
         return self._vectors[name][1]
 
     def _joined(self, completed: int, name: str) -> Array:
-        parts = [self._read_one(completed, number, name) for number in range(self.count)]
+        parts = [self._read_some(completed, at, (name,))[name] for at in range(self.count)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def scalar(self, completed: int, name: str) -> Array:
         """An array that is the same in each block after some rounds."""
-        if name not in self._vectors or self._vectors[name][0] != completed:
-            self._vectors[name] = completed, self._read_one(completed, 0, name)
-        return self._vectors[name][1]
+        return self.scalars(completed, (name,))[name]
+
+    def scalars(self, completed: int, names: Iterable[str]) -> dict[str, Array]:
+        """Some arrays that are the same in each block after some rounds."""
+        names, known = [*names], self._vectors
+        if wanted := [name for name in names if name not in known or known[name][0] != completed]:
+            found = self._read_some(completed, 0, wanted)
+            known |= {name: (completed, found[name]) for name in wanted}
+        return {name: known[name][1] for name in names}
 
     def own(self, completed: int, unit: int) -> Arrays:
         """The arrays that a unit owns after some rounds."""
@@ -93,7 +99,7 @@ class State(ABC):
     def _read(self, completed: int, number: int) -> Arrays: ...
 
     @abstractmethod
-    def _read_one(self, completed: int, number: int, name: str) -> Array: ...
+    def _read_some(self, completed: int, number: int, names: Iterable[str]) -> Arrays: ...
 
     @abstractmethod
     def _read_own(self, completed: int, unit: int) -> Arrays: ...
@@ -117,8 +123,8 @@ class InMemory(State):
     def _read(self, completed: int, number: int) -> Arrays:
         return self._rounds[completed, number]
 
-    def _read_one(self, completed: int, number: int, name: str) -> Array:
-        return self._rounds[completed, number][name]
+    def _read_some(self, completed: int, number: int, names: Iterable[str]) -> Arrays:
+        return self._rounds[completed, number]
 
     def _read_own(self, completed: int, unit: int) -> Arrays:
         return self._owned[completed, unit]
@@ -128,43 +134,74 @@ class InMemory(State):
         self._owned.pop((completed - 2, unit), None)
 
 
+class _Known(NamedTuple):
+    """A block, or what a unit owns, that was read or published: after so many rounds.
+
+    ``block``: With where its arrays are; None if it was neither read nor published here.
+    ``left``: The rounds whose files were not deleted, if that is known.
+    """
+
+    completed: int
+    block: Block | None = None
+    left: set[int] | None = None
+
+
 class InFolder(State):
     """The state in files, one for each block of a round; ``owners`` are units that own arrays."""
 
     def __init__(self, files: RoundFiles, count: int, owners: int = 0) -> None:
         super().__init__(count, str(files.folder))
         self._files, self._owners = files, owners
-        #: The last blocks that were read or published whole, with where their arrays are.
-        self._known: dict[int, tuple[int, Block]] = {}
+        #: What was read or published last, of each kind and number.
+        self._known: dict[tuple[str, int], _Known] = {}
 
     def publish(self, completed: int, number: int, block: Message) -> None:
         """Raises ConflictError (another attempt has published other bytes)."""
-        at, before = self._known.get(number, (completed, None))
-        if at >= completed:
-            # Of an earlier attempt of this process.
-            at, before = completed - 1, None
-        after = Block.of(completed, block.arrays, before)
-        self._files.publish(completed, number, self.count, after)
-        # A repeated task may come when the round before is gone.
-        with contextlib.suppress(MissingInputError):
-            known = (
-                self._files.needed(at, number, self.count) if before is None else before.rounds()
-            )
-            self._files.remove_blocks(number, self.count, known | after.rounds(), before=at)
-        self._known[number] = completed, after
+        self._put(completed, number, self.count, BLOCK, block.arrays)
         self._blocks[number] = completed, block
 
-    def _read(self, completed: int, number: int) -> Arrays:
-        found = self._files.read(completed, number, self.count)
-        self._known[number] = completed, found
+    def _put(self, completed: int, number: int, count: int, kind: str, arrays: Arrays) -> None:
+        """Publish what is not in a file yet, and delete files that the last two rounds need not."""
+        files, place, known = self._files, (number, count, kind), self._known.get((kind, number))
+        if known is None or not self._is_last(known.completed, completed, *place):
+            known = _Known(completed - 1)
+        after, needed = Block.of(completed, arrays, known.block), {known.completed, completed}
+        files.publish(completed, number, count, after, kind)
+        left = known.left
+        # A repeated task may come when the round before is gone.
+        with contextlib.suppress(MissingInputError):
+            before = known.block and known.block.rounds()
+            needed |= after.rounds() | (before or files.needed(known.completed, *place))
+            if left is None:
+                left = files.needed(known.completed - 1, *place)
+            files.remove(left - needed, *place)
+        self._known[kind, number] = _Known(completed, after, needed)
+
+    def _is_last(self, known: int, completed: int, *place: Any) -> bool:
+        """Whether a round is the last one before another that was published, which no other
+        process has done since, nor an earlier attempt of this one.
+        """
+        if known < completed - 1:
+            return not self._files.path(completed - 1, *place).exists()
+        return known < completed
+
+    def _get(self, completed: int, number: int, count: int, kind: str) -> Arrays:
+        found = self._files.read(completed, number, count, kind=kind)
+        self._known[kind, number] = _Known(completed, found)
         return found.arrays
 
-    def _read_one(self, completed: int, number: int, name: str) -> Array:
-        return self._files.read(completed, number, self.count, [name]).arrays[name]
+    def _read(self, completed: int, number: int) -> Arrays:
+        return self._get(completed, number, self.count, BLOCK)
+
+    def _read_some(self, completed: int, number: int, names: Iterable[str]) -> Arrays:
+        at, block = self._blocks.get(number, (None, None))
+        if block is not None and at == completed:
+            return block.arrays
+        return self._files.read(completed, number, self.count, names).arrays
 
     def _read_own(self, completed: int, unit: int) -> Arrays:
-        return self._files.read_owned(completed, unit, self._owners)
+        return self._get(completed, unit, self._owners, UNIT)
 
     def _publish_own(self, completed: int, unit: int, arrays: Arrays) -> None:
-        self._files.publish_owned(completed, unit, self._owners, arrays)
-        self._files.owned_path(completed - 2, unit, self._owners).unlink(missing_ok=True)
+        # Attempts may keep them in another order.
+        self._put(completed, unit, self._owners, UNIT, dict(sorted(arrays.items())))

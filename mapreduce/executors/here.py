@@ -21,7 +21,7 @@ from mapreduce.engine.executor import (
     run_round,
 )
 from mapreduce.engine.program import Layout, Pair, Program, Stateful, blocks_for, is_over, owners
-from mapreduce.engine.rounds import RoundFiles
+from mapreduce.engine.rounds import UNIT, RoundFiles
 from mapreduce.engine.state import InMemory, State
 from mapreduce.executors.resumable import Resumable
 from mapreduce.reduction.message import Message
@@ -93,8 +93,9 @@ class _Recent(InMemory):
         for number in range(self.count):
             block = Message({}, dict(self._read(completed, number)))
             self._beneath.publish(completed, number, block)
-        if self._units:
-            self._files.remove_owned(self.saved)
+        for unit in self._units:
+            place = unit, len(self._units), UNIT
+            self._files.remove({self.saved} - self._files.needed(completed, *place), *place)
         self.saved = completed
 
 

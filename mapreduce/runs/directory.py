@@ -41,7 +41,7 @@ from hdfs_utils.publish import put_if_absent, replace
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
-from mapreduce.engine.rounds import SHORT, Array, Block, RoundFiles
+from mapreduce.engine.rounds import SHORT, UNIT, Array, Block, RoundFiles
 from mapreduce.errors import (
     DataError,
     MissingInputError,
@@ -360,7 +360,7 @@ class RunDir:
         return {
             strategies.owned(name, unit): array
             for unit in range(units)
-            for name, array in self.rounds.read_owned(completed, unit, units).items()
+            for name, array in self.rounds.read(completed, unit, units, kind=UNIT).arrays.items()
         }
 
     def publish_round(self, position: Position, blocks: int) -> int:
@@ -376,8 +376,9 @@ class RunDir:
                 return len(bounds)
         own, completed = position.owned, position.completed
         for unit, arrays in own.items():
-            self.rounds.owned_path(completed, unit, len(own)).unlink(missing_ok=True)
-            self.rounds.publish_owned(completed, unit, len(own), arrays)
+            self.rounds.path(completed, unit, len(own), UNIT).unlink(missing_ok=True)
+            owned = Block.of(completed, dict(sorted(arrays.items())))
+            self.rounds.publish(completed, unit, len(own), owned, UNIT)
         for number, block in enumerate(position.in_blocks(blocks)):
             self.rounds.path(completed, number, len(bounds)).unlink(missing_ok=True)
             self.rounds.publish(completed, number, len(bounds), Block.of(completed, block))

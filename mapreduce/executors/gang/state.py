@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce.engine.program import InBlocks, Stateful, owners
-from mapreduce.engine.rounds import Block, RoundFiles
+from mapreduce.engine.rounds import UNIT, Block, RoundFiles
 from mapreduce.engine.state import Array, Arrays, InFolder, overlap
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.shared import LEAST_BYTES, padded
@@ -54,8 +54,7 @@ class GangState(InFolder):
             self.block(completed, number)
         for name in self._mapped:
             self.vector(completed, name)
-        for name in self._whole:
-            self.scalar(completed, name)
+        self.scalars(completed, self._whole)
         for unit in units:
             self.own(completed, unit)
 
@@ -78,15 +77,16 @@ class GangState(InFolder):
             self._memory[parity, name] = shared.vector(place, vector.size, vector.dtype)
             place += sizes[name]
 
-    def _read_one(self, completed: int, number: int, name: str) -> Array:
+    def _read_some(self, completed: int, number: int, names: Iterable[str]) -> Arrays:
         if not self._read_by_maps:
-            return self.block(completed, number).arrays[name]
-        if name not in self._read_by_maps:
+            return self.block(completed, number).arrays
+        if unnamed := set(names) - set(self._read_by_maps):
             raise GradreduceError(
-                f"the array {name!r} was read of all blocks: expected a name in the program's "
-                f"mapped or whole, which are {', '.join(self._read_by_maps)}. Add it to one of them"
+                f"the array {min(unnamed)!r} was read of all blocks: expected a name in the "
+                f"program's mapped or whole, which are {', '.join(self._read_by_maps)}. Add it to "
+                f"one of them"
             )
-        return super()._read_one(completed, number, name)
+        return super()._read_some(completed, number, names)
 
     def _joined(self, completed: int, name: str) -> Array:
         if not self._mapped:
@@ -95,16 +95,16 @@ class GangState(InFolder):
         for number in range(self.count):
             here, _ = overlap(self.bounds[number], self.part)
             if here.start < here.stop:
-                parts.append(self._read_one(completed, number, name)[here])
+                parts.append(self._read_some(completed, number, (name,))[name][here])
         if not parts:
-            return self._read_one(completed, 0, name)[:0]
+            return self._read_some(completed, 0, (name,))[name][:0]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def told(self, completed: int) -> Arrays:
         """What every rank knows of any block after a round."""
         if not self._read_by_maps:
             return self.block(completed, 0).arrays
-        return {name: self.scalar(completed, name) for name in self._whole}
+        return self.scalars(completed, self._whole)
 
     def publish(self, completed: int, number: int, block: Message) -> None:
         """Have a block for the other ranks, with all arrays that maps read, of its length."""
@@ -179,11 +179,14 @@ class GangState(InFolder):
 
     def _publish_own(self, completed: int, unit: int, arrays: Arrays) -> None:
         """Nothing: a unit stays at its rank."""
+        # So that what it owned before is not in memory.
+        self._known.pop((UNIT, unit), None)
 
     def save_owned(self) -> None:
         """Publish what this rank's units own."""
         for unit, (completed, arrays) in self._own.items():
-            self._files.publish_owned(completed, unit, self._owners, arrays)
+            block = Block.of(completed, dict(sorted(arrays.items())))
+            self._files.publish(completed, unit, self._owners, block, UNIT)
 
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the folder, in one file that needs no earlier one."""
@@ -195,7 +198,7 @@ class GangState(InFolder):
         for number in numbers:
             self._files.path(completed, number, self.count).unlink(missing_ok=True)
         for unit in self._own:
-            self._files.owned_path(completed, unit, self._owners).unlink(missing_ok=True)
+            self._files.path(completed, unit, self._owners, UNIT).unlink(missing_ok=True)
 
     def is_published(self, completed: int) -> bool:
         """Whether a round that this gang has published is still there: the driver, once it has

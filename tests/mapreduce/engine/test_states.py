@@ -19,7 +19,7 @@ from mapreduce import testing
 from mapreduce.engine.executor import Hooks, Limit, Progress, publish_first, total
 from mapreduce.engine.program import InBlocks, Phase, kept
 from mapreduce.engine.registry import EXECUTORS
-from mapreduce.engine.rounds import Block, RoundFiles
+from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, LeaseError, UsageError
@@ -140,7 +140,8 @@ def test_executors_agree(program, expected, tmp_path, execution):
     count = program.blocks_for(execution.blocks)
     assert RoundFiles(tmp_path / "rounds").latest_whole(count) == expected[0]
     names = {path.name[:8] for path in (tmp_path / "rounds").glob("*.unit")}
-    assert names <= {f"{expected[0] - back:08d}" for back in (0, 1)}
+    # And what units own since the first round.
+    assert names <= {"00000000", *(f"{expected[0] - back:08d}" for back in (0, 1))}
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
@@ -242,7 +243,9 @@ class Stepwise(Mixed):
 
 
 def test_rounds_that_are_computed_here_are_published_now_and_then(tmp_path, monkeypatch, forgotten):
-    """Those between stay in memory; and of what units own, the folder has one round."""
+    """Those between stay in memory. Of what units own, the folder has one round, and the first one,
+    since which some of it has not changed.
+    """
     told = []
     hooks = Hooks(news=lambda *news: told.append(news))
     (tmp_path / "rare").mkdir()
@@ -254,15 +257,15 @@ def test_rounds_that_are_computed_here_are_published_now_and_then(tmp_path, monk
     assert told == [(completed, 2) for completed in (1, 2, 3, 4)]
     assert [sorted({int(name[:8]) for name in names if "unit" in name}) for names in each] == [
         [0],
-        [1],
-        [2],
-        [3],
+        [0, 1],
+        [0, 2],
+        [0, 3],
     ]
     for place, names in (("rare", last), ("each", end)):
         files = RoundFiles(tmp_path / place)
         assert files.latest_whole(2, 5) == 4
         assert {name for name in names if "unit" in name} == {
-            f"00000004.{unit:05d}-of-00005.unit" for unit in range(5)
+            f"{completed:08d}.{unit:05d}-of-00005.unit" for unit in range(5) for completed in (0, 4)
         }
     final = [RoundFiles(tmp_path / place).read(4, 1, 2).arrays["x"] for place in ("rare", "each")]
     assert final[0].tobytes() == final[1].tobytes()
@@ -366,22 +369,6 @@ def test_a_class_that_is_defined_again(forgotten, monkeypatch):
     second = Chain(Execution("inline")).advance(Again(3)).blocks
     for one, two in zip(first, second, strict=True):
         assert (2 * one.arrays["part"]).tolist() == two.arrays["part"].tolist()
-
-
-def test_files_that_the_last_round_needs_are_kept(tmp_path, forgotten):
-    files, blocks = RoundFiles(tmp_path), 2
-    state = InFolder(files, blocks, 5)
-    Here(state).advance(Mixed(), until=2)
-    assert files.needed(2, 0, blocks) == {0, 2}
-    # A task of round 3 that has not read the block is killed after the first of two.
-    other = InFolder(files, blocks, 5)
-    other.publish(3, 0, state.block(2, 0))
-    assert files.latest_whole(blocks) == 2
-    # One that goes on after an error begins with an earlier round.
-    again = InFolder(files, blocks, 5)
-    again._known[1] = 5, Block.of(5, state.block(2, 1).arrays)
-    again.publish(3, 1, state.block(2, 1))
-    assert files.latest_whole(blocks) == 3
 
 
 def test_it_goes_on_in_as_many_blocks_as_it_began_with(tmp_path, expected, program):
@@ -507,7 +494,8 @@ class AsksMore(Mixed):
 
 class ByTime(Mixed):
     def first_own(self):
-        return {unit: {"own": np.array([time.perf_counter() % 1 + 1])} for unit in range(5)}
+        own = {"own": np.array([time.perf_counter() % 1 + 1])}
+        return {unit: arrays | own for unit, arrays in super().first_own().items()}
 
 
 @pytest.mark.every_case

@@ -4,14 +4,11 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 import datasets
 from builders import advanced, blobs_in
@@ -255,44 +252,6 @@ class TestBlocks:
     @staticmethod
     def files(run):
         return sorted(int(path.name[:8]) for path in run.rounds.folder.glob("*.block"))
-
-    @given(st.lists(st.sets(st.sampled_from("abc")), max_size=8), st.booleans())
-    def test_are_read_as_they_were_published(self, rounds, with_history):
-        """Whatever changes when; and what is there are the files needed, and no others."""
-        with tempfile.TemporaryDirectory() as folder:
-            run = RunDir(Path(folder))
-            run.rounds.folder.mkdir()
-            arrays = {name: np.full(3, 0.5) for name in ("params", *"abc")}
-            arrays["memory"] = np.zeros(1)
-            block = Block.of(0, arrays)
-            run.rounds.publish(0, 0, 1, block)
-            written = dict.fromkeys(arrays, 0)
-            for completed, changed in enumerate(rounds, 1):
-                new = {name: np.full(3, float(completed)) for name in changed}
-                arrays = {**block.arrays, **new}
-                if with_history:
-                    arrays["history"] = np.full((1, 3), float(completed))
-                before, block = block, Block.of(completed, arrays, block)
-                # A process that has just begun knows of blocks what it reads.
-                run.rounds.publish(completed, 0, 1, block)
-                found = run.rounds.read(completed, 0, 1)
-                short = {"memory", "history"} & arrays.keys()
-                written |= dict.fromkeys({*changed, *short}, completed)
-                assert found.origins == block.origins == written
-                assert found.arrays.keys() == arrays.keys()
-                for name, array in arrays.items():
-                    assert found.arrays[name].tobytes() == array.tobytes()
-                alone = run.rounds.read(completed, 0, 1, ["params"])
-                assert alone.arrays.keys() == {"params"}
-                stored = read_message(run.rounds.path(completed, 0, 1)).arrays
-                assert stored.keys() == {*changed, *short}
-                run.rounds.remove_blocks(
-                    0, 1, before.rounds() | block.rounds(), before=completed - 1
-                )
-                kept = {completed, completed - 1} | before.rounds() | block.rounds()
-                assert self.files(run) == sorted(kept)
-            run.prune_rounds(len(rounds), 1)
-            assert self.files(run) == sorted({len(rounds), *block.rounds()})
 
     def test_of_a_search(self, data, tmp_path):
         """A round writes one pair of vectors; old files go when no array in them is needed."""
