@@ -69,8 +69,61 @@ class DataReference:
     recipe: str | None = None
 
 
+class _Division:
+    """How rows become slices, and slices rounds."""
+
+    data: DataReference
+    batch_size: int
+    slice_rows: int
+    local_steps: int
+    held_out: int
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(self.data.shard_rows)
+
+    @cached_property
+    def slices_per_step(self) -> int:
+        """Slices of ``batch_size`` rows: those of a local step of all replicas."""
+        if self.batch_size >= self.rows:
+            return self.slices_per_epoch
+        return self.batch_size // self.slice_rows
+
+    @cached_property
+    def slices_per_round(self) -> int:
+        return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
+
+    @cached_property
+    def slices_per_epoch(self) -> int:
+        return self._ends[-1] - self.held_out_slices
+
+    @property
+    def held_out_slices(self) -> int:
+        return -(-self.held_out // self.slice_rows)
+
+    @cached_property
+    def rounds_per_epoch(self) -> int:
+        return -(-self.slices_per_epoch // self.slices_per_round)
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """The number of slices up to the end of each shard."""
+        return tuple(accumulate(-(-rows // self.slice_rows) for rows in self.data.shard_rows))
+
+
 @dataclass(frozen=True)
-class Plan:
+class Sizes(_Division):
+    """What the numbers of slices and rounds follow from; attributes are those of :class:`Plan`."""
+
+    data: DataReference
+    batch_size: int
+    slice_rows: int
+    local_steps: int
+    held_out: int
+
+
+@dataclass(frozen=True)
+class Plan(_Division):
     """An immutable description of the rounds of a training.
 
     For attributes that are not listed see :class:`mapreduce.plan.flags.Settings`. The last round
@@ -166,43 +219,11 @@ class Plan:
             return None
         return max(1.0, 2.0 ** (16 - (self.slice_rows - 1).bit_length()))
 
-    @cached_property
-    def rows(self) -> int:
-        return sum(self.data.shard_rows)
-
-    @cached_property
-    def slices_per_step(self) -> int:
-        """Slices of ``batch_size`` rows: those of a local step of all replicas."""
-        if self.batch_size >= self.rows:
-            return self.slices_per_epoch
-        return self.batch_size // self.slice_rows
-
-    @cached_property
-    def slices_per_round(self) -> int:
-        return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
-
     @property
     def steps_per_round(self) -> int:
         """Steps of the optimizer that a round counts: local steps, or one for each replica."""
         is_one_each = self.staleness is not None or self.asynchronous
         return self.replicas if is_one_each else self.local_steps
-
-    @cached_property
-    def slices_per_epoch(self) -> int:
-        return self._ends[-1] - self.held_out_slices
-
-    @property
-    def held_out_slices(self) -> int:
-        return -(-self.held_out // self.slice_rows)
-
-    @cached_property
-    def rounds_per_epoch(self) -> int:
-        return -(-self.slices_per_epoch // self.slices_per_round)
-
-    @cached_property
-    def _ends(self) -> tuple[int, ...]:
-        """The number of slices up to the end of each shard."""
-        return tuple(accumulate(-(-rows // self.slice_rows) for rows in self.data.shard_rows))
 
     def leaves(self, round_number: int) -> int:
         """Slices of a round, which may be fewer in the last round of an epoch."""
@@ -328,12 +349,7 @@ class Plan:
 
     def weighted(self, batch: Batch) -> Batch:
         """Rows of the data with the weights of their classes."""
-        if self.class_weight is None:
-            return batch
-        weights = np.array(self.class_weight)[batch.labels]
-        if batch.weights is not None:
-            weights = weights * batch.weights
-        return replace(batch, weights=weights)
+        return weighted(batch, self.class_weight)
 
     def augmented(self, batch: Batch, key: Key) -> Batch:
         """Rows for a gradient: their images changed at random, if the plan says so."""
@@ -382,6 +398,16 @@ class Plan:
         """Digest of the plan."""
         text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def weighted(batch: Batch, class_weight: tuple[float, ...] | None) -> Batch:
+    """Rows with the weights of their classes, if these have any."""
+    if class_weight is None:
+        return batch
+    weights = np.array(class_weight)[batch.labels]
+    if batch.weights is not None:
+        weights = weights * batch.weights
+    return replace(batch, weights=weights)
 
 
 class Slices(Sequence[Slice]):

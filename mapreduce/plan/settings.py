@@ -3,22 +3,23 @@
 import contextlib
 import math
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
 from kernels import dispatch
 from mapreduce import models, optim
 from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MemberError, UntrustedError, UsageError
 from mapreduce.models.base import Model
-from mapreduce.models.specification import Trunk
+from mapreduce.models.specification import Specification, Trunk
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listed
 from mapreduce.plan.flags import CONVEX, PLAN
 from mapreduce.plan.flags import Settings as Settings
-from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.plan.plan import DataReference, Plan, Sizes, weighted
 from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.options import expect
@@ -34,6 +35,8 @@ LEAST_SLICES = 4
 LEAST_SLICE_ROWS = 16
 #: Default of the rounds between checkpoints.
 CHECKPOINT_EVERY = 500
+#: Rows whose weights are added up at once.
+_PART_ROWS = 1 << 16
 #: By default there are so many rounds, in whole epochs, unless these would be too many.
 LEAST_UPDATES, MOST_EPOCHS = 200, 20
 #: Share of the rows that a strategy whose replicas compete holds out by default.
@@ -46,90 +49,73 @@ def make(
     evaluation: Manifest | None = None,
     trunk: Trunk | None = None,
     shape: tuple[int, ...] | None = None,
+    source: Dataset | None = None,
 ) -> Plan:
     """The plan of a training. Data and evaluation data are not compared here.
 
-    ``trunk`` turns rows of the ``shape``, by default that of the data, into features.
+    ``trunk`` turns rows of the ``shape``, by default that of the data, into features. ``source``
+    has the rows of weighted data, which a default penalty depends on; without it all rows are
+    alike.
     """
     _check_settings(settings)
     trust_members(settings)
     settings = settings.decided(data.recipe is not None, data.target)
-    _check_l1(settings)
-    _check_used(settings)
-    _check_strategy(settings)
+    takes, optimizer = optim.find(settings.optimizer).takes, _optimizer(settings.optimizer)
+    strategy = strategies.find(settings.strategy)
+    _check_l1(settings, takes)
+    _check_used(settings, takes, optimizer.title)
+    _check_strategy(settings, strategy.takes)
     kind = models.find(settings.model, data.target or "class")
     _check_kind(kind, settings.model, data)
-    if settings.precision == "mixed" and not kind.takes_mixed:
-        raise UsageError(
-            f"--precision mixed: the layers of --model {settings.model:.60} compute in full "
-            f"precision. Take --precision full"
-        )
-    if settings.augment is not None:
-        augmentation.check(settings.augment, data.shape, data.layout)
-    if settings.precision == "mixed" and data.layout == "sparse":
-        raise UsageError(
-            "--precision mixed: the training data are sparse, and mixed precision is for dense "
-            "rows. Take --precision full"
-        )
-    shard_rows = _limit(tuple(shard.rows for shard in data.shards), settings.limit_rows)
-    rows = sum(shard_rows)
-    optimizer = _optimizer(settings.optimizer)
-    defaults, batch_size = optimizer.defaults, settings.batch_size
-    if batch_size is None:
-        batch_size = defaults.batch_size and default_batch_size(rows)
-    full = batch_size == 0 or batch_size >= rows
-    if optimizer.needs_all_rows and not full:
-        raise UsageError(
-            f"--batch-size {batch_size}: {optimizer.title or settings.optimizer} takes all {rows} "
-            f"rows in every round. Leave it out"
-        )
-    if full:
-        batch_size = rows
+    _check_inputs(settings, kind, data)
+    reference = DataReference(
+        sha256=data.sha256,
+        shard_rows=_limit(tuple(shard.rows for shard in data.shards), settings.limit_rows),
+        features=data.features,
+        classes=len(data.classes or ()),
+        standardised=digest(data.standardised),
+        shape=shape or (data.shape if kind.takes_shape or settings.augment or trunk else None),
+        recipe=digest(data.recipe),
+    )
+    specification = Specification(
+        model=models.MODELS.spelled(settings.model),
+        shape=reference.shape or (reference.features,),
+        classes=reference.classes,
+        dtype=settings.dtype or optimizer.defaults.dtype,
+        device=device_of(settings.device),
+        batch_invariant=True,
+        trunk=trunk,
+    )
+    sizes = _sizes(settings, reference, optimizer, strategy.takes, data, specification)
+    least = min(MOST_EPOCHS, -(-LEAST_UPDATES // sizes.rounds_per_epoch))
+    epochs = settings.epochs or optimizer.defaults.epochs or least
+    rounds = settings.rounds or epochs * sizes.rounds_per_epoch
+    evaluated = optimizer.defaults.eval_epochs * sizes.rounds_per_epoch
+    class_weight = _class_weight(settings.class_weight, data)
     plan = Plan(
-        data=DataReference(
-            sha256=data.sha256,
-            shard_rows=shard_rows,
-            features=data.features,
-            classes=len(data.classes or ()),
-            standardised=digest(data.standardised),
-            shape=shape or (data.shape if kind.takes_shape or settings.augment or trunk else None),
-            recipe=digest(data.recipe),
-        ),
-        eval_sha256=evaluation.sha256 if evaluation else None,
-        sources=_sources(settings),
         **{
             **_shared(settings),
-            "model": models.MODELS.spelled(settings.model),
+            "data": reference,
+            "batch_size": sizes.batch_size,
+            "slice_rows": sizes.slice_rows,
+            "held_out": sizes.held_out,
+            "model": specification.model,
             "optimizer": optim.OPTIMIZERS.spelled(settings.optimizer),
             "strategy": strategies.STRATEGIES.spelled(settings.strategy),
-            "l2": _l2(settings, data, rows),
-            "class_weight": _class_weight(settings.class_weight, data),
-            "dtype": dtype(settings.optimizer, settings.dtype),
-            "batch_size": batch_size,
-            "slice_rows": _slice_rows(settings, batch_size, full, data),
-            "staleness": _staleness(settings),
-            "rounds": 1,
-            "device": device_of(settings.device),
-            "eval_every": 1,
-            "checkpoint_every": 1,
-            "held_out": 0,
-            "relative_tol": "tol" in optim.find(settings.optimizer).takes,
+            "l2": _l2(settings, data, reference.shard_rows, class_weight, source),
+            "class_weight": class_weight,
+            "dtype": specification.dtype,
+            "staleness": _staleness(settings, strategy.takes),
+            "rounds": rounds,
+            "device": specification.device,
+            "eval_every": settings.eval_every or evaluated or rounds,
+            "checkpoint_every": settings.checkpoint_every or CHECKPOINT_EVERY,
+            "eval_sha256": evaluation.sha256 if evaluation else None,
+            "sources": _sources(settings),
+            "relative_tol": "tol" in takes,
             "batch_invariant": True,
             "trunk": trunk,
-        },
-    )
-    if full and settings.slice_rows is None:
-        plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.about))
-    plan = replace(plan, held_out=_held_out(settings, plan))
-    _check_held_out(plan)
-    least = min(MOST_EPOCHS, -(-LEAST_UPDATES // plan.rounds_per_epoch))
-    epochs = settings.epochs or defaults.epochs or least
-    rounds = settings.rounds or epochs * plan.rounds_per_epoch
-    plan = replace(
-        plan,
-        rounds=rounds,
-        eval_every=settings.eval_every or defaults.eval_epochs * plan.rounds_per_epoch or rounds,
-        checkpoint_every=settings.checkpoint_every or CHECKPOINT_EVERY,
+        }
     )
     if plan.patience and (evaluation is None or plan.eval_every >= plan.rounds):
         found = "nothing" if evaluation is None else f"only the last of {plan.rounds} rounds"
@@ -138,10 +124,46 @@ def make(
             f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
         )
     _check_plan(plan)
-    strategies.find(plan.strategy).check_phases(plan)
+    strategy.check_phases(plan)
     _check_elements(plan, data.classes or ())
     _check_memory(plan)
     return plan
+
+
+def _sizes(
+    settings: Settings,
+    reference: DataReference,
+    optimizer: Transformation | GlobalTransformation,
+    takes: Collection[str],
+    data: Manifest,
+    specification: Specification,
+) -> Sizes:
+    """The rows of a round and of a slice, and those that a strategy of such settings holds out."""
+    rows, batch_size = sum(reference.shard_rows), settings.batch_size
+    if batch_size is None:
+        batch_size = optimizer.defaults.batch_size and default_batch_size(rows)
+    is_full = batch_size == 0 or batch_size >= rows
+    if optimizer.needs_all_rows and not is_full:
+        raise UsageError(
+            f"--batch-size {batch_size}: {optimizer.title or settings.optimizer} takes all {rows} "
+            f"rows in every round. Leave it out"
+        )
+    batch_size, slice_rows, held_out = rows if is_full else batch_size, settings.slice_rows, 0
+    if slice_rows is None and is_full:
+        slice_rows = _bounded(_full_batch_slice(data), specification.create())
+    elif slice_rows is None:
+        slice_rows = default_slice_rows(batch_size, settings.replicas)
+    elif not is_full and batch_size % slice_rows:
+        raise UsageError(
+            f"--slice-rows {slice_rows}: expected a divisor of the batch size {batch_size}"
+        )
+    if settings.held_out is not None:
+        held_out = settings.held_out
+    elif "held_out" in takes:
+        held_out = max(1, round(HELD_OUT * rows / slice_rows)) * slice_rows
+    sizes = Sizes(reference, batch_size, slice_rows, settings.local_steps, held_out)
+    _check_held_out(sizes, settings.replicas)
+    return sizes
 
 
 def dtype(optimizer: str, wanted: str | None) -> str:
@@ -154,10 +176,11 @@ def check(plan: Plan) -> None:
     settings = Settings(**{**_shared(plan), "class_weight": None})
     _check_settings(settings)
     with contextlib.suppress(UntrustedError):
-        _check_l1(settings)
+        takes, optimizer = optim.find(plan.optimizer).takes, _optimizer(plan.optimizer)
+        _check_l1(settings, takes)
         # Other optimizers ignore settings that are not theirs, which earlier versions accepted.
-        if _optimizer(plan.optimizer).needs_all_rows:
-            _check_used(settings)
+        if optimizer.needs_all_rows:
+            _check_used(settings, takes, optimizer.title)
     data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
     shape = data.shape or (data.features,)
     expect(math.prod(shape) == data.features, "data", f"{data.features} elements in a row", shape)
@@ -168,7 +191,7 @@ def check(plan: Plan) -> None:
     expect(len(weights) in (0, data.classes), "--class-weight", "one of each class", len(weights))
     parts = size == plan.rows or (size < plan.rows and size % plan.slice_rows == 0)
     expect(parts, "--batch-size", f"slices of {plan.slice_rows} of {plan.rows} rows", size)
-    _check_held_out(plan)
+    _check_held_out(plan, plan.replicas)
     _check_plan(plan)
 
 
@@ -187,19 +210,11 @@ def _check_plan(plan: Plan) -> None:
         _check_same_losses(plan)
 
 
-def _held_out(settings: Settings, plan: Plan) -> int:
-    """Rows that are held out: by default whole slices, if the strategy uses them."""
-    is_default = settings.held_out is None
-    if is_default and "held_out" in strategies.find(settings.strategy).takes:
-        return max(1, round(HELD_OUT * plan.rows / plan.slice_rows)) * plan.slice_rows
-    return settings.held_out or 0
-
-
-def _check_held_out(plan: Plan) -> None:
+def _check_held_out(plan: Sizes | Plan, replicas: int) -> None:
     """Refuse to hold out rows without which there would not be one step of training."""
     slices = plan.slices_per_epoch + plan.held_out_slices
     # A step of all rows has a slice for each replica, at least.
-    least = plan.replicas if plan.batch_size >= plan.rows else plan.slices_per_step
+    least = replicas if plan.batch_size >= plan.rows else plan.slices_per_step
     if plan.held_out and slices - plan.held_out_slices < least:
         most = max(slices - least, 0) * plan.slice_rows
         advice = f"Hold out at most {most} rows, or take" if most else "Take"
@@ -270,9 +285,8 @@ def _optimizer(name: str) -> Transformation | GlobalTransformation:
     return optim.create(name, lambda step: 0.0, optim.Options())
 
 
-def _check_used(settings: Settings) -> None:
+def _check_used(settings: Settings, takes: Collection[str], title: str) -> None:
     """Refuse settings that have no effect on the chosen optimizer."""
-    takes, title = optim.find(settings.optimizer).takes, _optimizer(settings.optimizer).title
     users: dict[str, list[str]] = {}
     for name in optim.OPTIMIZERS:
         for taken in optim.find(name).takes:
@@ -289,9 +303,9 @@ def _check_used(settings: Settings) -> None:
             )
 
 
-def _check_strategy(settings: Settings) -> None:
+def _check_strategy(settings: Settings, takes: Collection[str]) -> None:
     """Refuse settings that the chosen strategy does not use."""
-    takes, defaults = strategies.find(settings.strategy).takes, Settings().decided(False, None)
+    defaults = Settings().decided(False, None)
     _check_takes(f"--strategy {settings.strategy}", takes, strategies.OPTIONAL)
     for option in PLAN:
         value = getattr(settings, option.name)
@@ -315,8 +329,8 @@ def _check_takes(member: str, takes: object, known: Collection[str]) -> None:
             )
 
 
-def _check_l1(settings: Settings) -> None:
-    if settings.l1 and "l1" not in optim.find(settings.optimizer).takes:
+def _check_l1(settings: Settings, takes: Collection[str]) -> None:
+    if settings.l1 and "l1" not in takes:
         raise UsageError(
             f"--l1 {settings.l1}: {settings.optimizer} has no step for a penalty that has no "
             f"derivative at 0. Take --optimizer sgd or momentum, or --l2"
@@ -349,6 +363,23 @@ def _check_elements(plan: Plan, classes: tuple[int | str, ...]) -> None:
             f"--model {plan.model:.60} predicts the elements of a row, so that the classes must be "
             f"the whole numbers from 0 on; found {wrong!r}. Import text by --format text, or end "
             f"the layers by last to predict the label alone"
+        )
+
+
+def _check_inputs(settings: Settings, kind: type[Model], data: Manifest) -> None:
+    """Refuse mixed precision and changed images, where a model or data are not for them."""
+    is_mixed = settings.precision == "mixed"
+    if is_mixed and not kind.takes_mixed:
+        raise UsageError(
+            f"--precision mixed: the layers of --model {settings.model:.60} compute in full "
+            f"precision. Take --precision full"
+        )
+    if settings.augment is not None:
+        augmentation.check(settings.augment, data.shape, data.layout)
+    if is_mixed and data.layout == "sparse":
+        raise UsageError(
+            "--precision mixed: the training data are sparse, and mixed precision is for dense "
+            "rows. Take --precision full"
         )
 
 
@@ -430,17 +461,33 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     return tuple(weights.values())
 
 
-def _l2(settings: Settings, data: Manifest, rows: int) -> float:
+def _l2(
+    settings: Settings,
+    data: Manifest,
+    shard_rows: tuple[int, ...],
+    class_weight: tuple[float, ...] | None,
+    source: Dataset | None,
+) -> float:
     """The L2 penalty: that of the settings, else scikit-learn's for L-BFGS on a table.
 
     Its classifiers have weights for one of two classes, and softmax for both. So the penalty of
-    softmax must be twice as large for the same model.
+    softmax must be twice as large for the same model. Weighted rows count as rows that are repeated
+    as often as their weights say.
     """
     if settings.l2 is not None:
         return settings.l2
     if data.recipe is None or settings.optimizer != "lbfgs" or settings.model not in CONVEX:
         return 0.0
-    return (2.0 if settings.model == "softmax" and len(data.classes or ()) == 2 else 1.0) / rows
+    rows, is_double = sum(shard_rows), settings.model == "softmax" and len(data.classes or ()) == 2
+    l2 = (2.0 if is_double else 1.0) / rows
+    if source is None or not (data.weighted or class_weight):
+        return l2
+    parts = (
+        weighted(source.shard(number).rows(start, min(start + _PART_ROWS, count)), class_weight)
+        for number, count in enumerate(shard_rows)
+        for start in range(0, count, _PART_ROWS)
+    )
+    return l2 * rows / math.fsum(part.weights.sum() for part in parts if part.weights is not None)
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
@@ -471,24 +518,10 @@ def _bounded(rows: int, model: Model) -> int:
     return rows
 
 
-def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest) -> int:
-    wanted = settings.slice_rows
-    if full:
-        return wanted or _full_batch_slice(data)
-    if wanted is None:
-        return default_slice_rows(batch_size, settings.replicas)
-    if batch_size % wanted:
-        raise UsageError(
-            f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
-        )
-    return wanted
-
-
-def _staleness(settings: Settings) -> int | None:
+def _staleness(settings: Settings, takes: Collection[str]) -> int | None:
     """The staleness; None if the strategy has none, or sets no limit to it."""
     chosen: int | None = settings.staleness
-    has_some = "staleness" in strategies.find(settings.strategy).takes
-    is_least = chosen is None and has_some and not settings.asynchronous
+    is_least = chosen is None and "staleness" in takes and not settings.asynchronous
     return settings.replicas - 1 if is_least else chosen
 
 

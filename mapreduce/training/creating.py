@@ -1,6 +1,5 @@
 """Planning a training, making its run, and whether what was planned is still there."""
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,9 +23,6 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
 from mapreduce.training import feeding
 
-#: Rows whose weights are added up at once.
-_PART_ROWS = 1 << 16
-
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
     """The plan of a training. See :func:`create` for parameters and errors."""
@@ -43,11 +39,8 @@ def _planned(
     fed = None
     if settings.features_from is not None:
         fed = feeding.read(settings, training, data)
-    more = () if fed is None else (fed.trunk, fed.shape)
-    made = make(settings, training, others[0] if others else None, *more)
-    if settings.l2 is None and made.l2 and (training.weighted or made.class_weight):
-        # The penalty of rows that are repeated as often as their weights say.
-        made = replace(made, l2=made.l2 * made.rows / _weight(made, Dataset(data)))
+    trunk, shape = (None, None) if fed is None else (fed.trunk, fed.shape)
+    made = make(settings, training, others[0] if others else None, trunk, shape, Dataset(data))
     if evaluation is not None:
         check_evaluation(others[0], evaluation, made, training, data)
     if fed is not None:
@@ -64,16 +57,6 @@ def _planned(
     else:
         found = checkpoint.load_file(source)
     return _starting(made, model, model.of_state(found), f"--init-from {source}")
-
-
-def _weight(plan: Plan, data: Dataset) -> float:
-    """The sum of the weights of a plan's rows."""
-    parts = (
-        plan.weighted(data.shard(number).rows(start, min(start + _PART_ROWS, rows))).weights
-        for number, rows in enumerate(plan.data.shard_rows)
-        for start in range(0, rows, _PART_ROWS)
-    )
-    return math.fsum(part.sum() for part in parts if part is not None)
 
 
 def _starting(

@@ -94,6 +94,20 @@ class TestDraws:
         assert plan.slices(0) == plan.slices(1)
 
 
+def test_a_plan_is_made_once_and_whole(monkeypatch):
+    init, plans = Plan.__init__, []
+
+    def counted(self, **values):
+        plans.append(self)
+        init(self, **values)
+
+    monkeypatch.setattr(Plan, "__init__", counted)
+    plan = make(strategy="tournament", replicas=2, model="mlp:4", batch_size=64, epochs=3)
+    assert [plan] == plans
+    assert plan.held_out > 0
+    assert plan.rounds == 3 * plan.rounds_per_epoch
+
+
 class TestDefaults:
     @given(st.integers(1, 5000))
     def test_slice_rows_are_the_largest_divisor_that_does(self, batch_size):
