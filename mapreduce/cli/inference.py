@@ -28,7 +28,7 @@ from mapreduce.cli.common import (
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import CSV_OPTIONS, IMPORT
 from mapreduce.data.recipes.recipe import RECIPE
-from mapreduce.inference.flags import EXTRAS, REPORT
+from mapreduce.inference.flags import EXTRAS, REPORT, report_options
 from mapreduce.runs import flags
 from mapreduce.support.commands import command
 from mapreduce.support.options import picked
@@ -80,10 +80,6 @@ def evaluate(
     run: AnyPath,
     data: AnyPath | None,
     moved: AnyPath | None,
-    by: str | None,
-    importance: bool,
-    repeats: int | None,
-    seed: int | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -98,13 +94,12 @@ def evaluate(
     they have any, in all but the accuracy of the first line.
     """
     pin_profile(run)
-    from mapreduce.inference import importance as permuting
     from mapreduce.inference import using
 
-    permutations = permuting.settings(importance, repeats, seed)
+    options = report_options({row.name: values.pop(row.name) for row in REPORT})
     data = _evaluated(run, data, moved, values.pop("remote_data"))
     with _request(run, data, values) as request:
-        found = using.evaluate(request, by, permutations)
+        found = using.evaluate(request, options)
     if as_json:
         print_json(found.to_dict())
     else:

@@ -1,8 +1,14 @@
 """The options of a model in use. ``--help`` needs them, so it imports nothing slow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from mapreduce.support.options import option, table
+from mapreduce.errors import UsageError
+from mapreduce.support.options import Bound, checked, option, table, up_to
+
+#: Most permutations of a column.
+MOST_REPEATS = 100
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Extras:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportOptions:
     """What a report on a model has beside its metrics."""
 
     by: str | None = option(
@@ -45,8 +51,27 @@ class Report:
     importance: bool = option(
         False, "say of each column of the table how much worse the model is where it is permuted"
     )
-    repeats: int = option(5, "permutations of each column (default: 5)")
-    seed: int = option(0, "of the permutations (default: 0)")
+    repeats: int = option(
+        5,
+        "permutations of each column (default: 5)",
+        up_to(MOST_REPEATS, "a number from 1 to {}"),
+    )
+    seed: int = option(
+        0,
+        "of the permutations (default: 0)",
+        Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
+    )
 
 
-EXTRAS, REPORT = table(Extras, "Options"), table(Report, "Options")
+EXTRAS, REPORT = table(Extras, "Options"), table(ReportOptions, "Options")
+
+
+def report_options(values: Mapping[str, Any]) -> ReportOptions:
+    """The values of :data:`REPORT`, which are None where nothing is said.
+
+    Raises UsageError (one is out of range, or has no effect).
+    """
+    options = ReportOptions(**checked({n: v for n, v in values.items() if v is not None}, REPORT))
+    if not options.importance and (values.get("repeats"), values.get("seed")) != (None, None):
+        raise UsageError("--repeats and --seed have no effect without --importance")
+    return options

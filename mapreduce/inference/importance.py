@@ -20,13 +20,12 @@ from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference.base import ModelProgram
 from mapreduce.inference.evaluate import Score, check_finite, score_of
+from mapreduce.inference.flags import MOST_REPEATS
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.report import moments_of
 from mapreduce.inference.request import Request
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.moments import merge
-
-REPEATS, MOST_REPEATS = 5, 100
 
 
 @dataclass(frozen=True)
@@ -103,25 +102,7 @@ def exchanged(features: Array | Csr, partners: Array, start: int, stop: int) -> 
     return found
 
 
-def settings(wanted: bool, repeats: int | None, seed: int | None) -> tuple[int, int] | None:
-    """Repeats and seed, if the importance is ``wanted``.
-
-    Raises UsageError (they are out of range, or not wanted).
-    """
-    if not wanted:
-        if (repeats, seed) != (None, None):
-            raise UsageError("--repeats and --seed have no effect without --importance")
-        return None
-    for name, value, least, most in (
-        ("repeats", repeats, 1, MOST_REPEATS),
-        ("seed", seed, 0, 2**63 - 1),
-    ):
-        if value is not None and not least <= value <= most:
-            raise UsageError(f"--{name}: expected {least} to {most}, found {value}")
-    return REPEATS if repeats is None else repeats, seed or 0
-
-
-def added(found: Report, request: Request, repeats: int = REPEATS, seed: int = 0) -> Report:
+def added(found: Report, request: Request, repeats: int, seed: int) -> Report:
     """A report on a dataset, with the importance of the columns of the table that it was.
 
     Raises

@@ -16,18 +16,16 @@ from mapreduce.inference import (
 )
 from mapreduce.inference import predict as datasets
 from mapreduce.inference.cutting import TableFile
+from mapreduce.inference.flags import ReportOptions
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.request import Request
 
+#: A report of metrics alone.
+PLAIN = ReportOptions()
 
-def evaluate(
-    request: Request, by: str | None = None, permutations: tuple[int, int] | None = None
-) -> Report:
-    """Report on a model, on data with labels.
 
-    ``by``: A column of the file, for a report on each of its values. ``permutations``: See
-    :func:`mapreduce.inference.importance.settings`.
-    """
+def evaluate(request: Request, options: ReportOptions = PLAIN) -> Report:
+    """Report on a model, on data with labels."""
     if not request.fitted.about.predicts_labels:
         raise UsageError(
             f"{request.fitted.name} has learned without labels, so that no label tells whether a "
@@ -37,17 +35,17 @@ def evaluate(
     request = replace(request, reading={**request.reading, "id": ""})
     with contextlib.ExitStack() as stack:
         # Groups and permutations need more of the rows of a slice.
-        grouped, scores = None, by is None and permutations is None
-        if by is not None:
-            grouped = stack.enter_context(groups.of_file(request, by))
+        grouped, scores = None, options.by is None and not options.importance
+        if options.by is not None:
+            grouped = stack.enter_context(groups.of_file(request, options.by))
             drop = (*(request.reading.get("drop") or ()), *grouped.drop)
             request = replace(request, reading={**request.reading, "drop": drop})
         dataset = stack.enter_context(raw.imported(request, labelled=True, scores=scores))
         found = report.report(dataset)
         if grouped is not None:
             found = grouped.added(found, dataset)
-        if permutations is not None:
-            found = importance.added(found, dataset, *permutations)
+        if options.importance:
+            found = importance.added(found, dataset, options.repeats, options.seed)
         return found
 
 

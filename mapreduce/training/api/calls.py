@@ -11,6 +11,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.readers import CSV_OPTIONS
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, GradreduceError, Interrupted, UsageError
+from mapreduce.inference.flags import Extras, ReportOptions
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, Subscriber
@@ -27,10 +28,12 @@ from mrjob.step import StepFailedException  # isort: skip
 COLUMNS = {field.name for field in fields(Recipe)} | {"number", "category", "text"}
 TABLES = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
 PLANS = {option.name for table in TABLES for option in table}
+#: What stands beside predictions, and in a report.
+WANTED, REPORTED = options.names(Extras), options.names(ReportOptions)
 #: The options that messages name by keywords of this module.
 KEYWORDS = COLUMNS | PLANS
-KEYWORDS |= {"by", "data", "date_format", "device", "evaluation", "importance", "keep", "layer"}
-KEYWORDS |= {"path", "probability_of", "remote_data", "repeats", "run", "take_over", "trust"}
+KEYWORDS |= {*WANTED, *REPORTED, flags.DEVICE.name, "data", "date_format", "evaluation", "path"}
+KEYWORDS |= {"remote_data", "run", "take_over", "trust"}
 naming_keywords = in_words_of_python(KEYWORDS)
 #: How the file of a table is read, where that of the training data was read otherwise.
 READING = ("drop", "na", *CSV_OPTIONS)
@@ -46,9 +49,14 @@ def naming_parameter(parameter: str) -> Iterator[None]:
         raise type(error)(f"{parameter}: {error}") from error
 
 
+def take(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take out the values of some names, where there are any."""
+    return {name: given.pop(name) for name in names if name in given}
+
+
 def take_reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
     """Take out how the file of a table is read."""
-    found = {n: given.pop(n) for n in (*READING, *more) if n in given}
+    found = take(given, (*READING, *more))
     found = {name: value for name, value in found.items() if value is not None}
     if not found:
         return {}

@@ -18,7 +18,7 @@ from mapreduce.data.readers import memory
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import UsageError
 from mapreduce.inference import cutting, files, near, using
-from mapreduce.inference import importance as permuting
+from mapreduce.inference.flags import EXTRAS, report_options
 from mapreduce.inference.metrics import Report
 from mapreduce.inference.predictor import NOTHING, Extras, extras_of, plain
 from mapreduce.inference.request import Request
@@ -32,16 +32,20 @@ from mapreduce.support.spelling import in_python
 from mapreduce.training.api.calls import (
     KEYWORDS,
     PATHS,
+    REPORTED,
+    WANTED,
     absolute_path,
     checked_options,
     naming_keywords,
     pinned,
     quiet_mrjob,
+    take,
     take_reading,
     texts,
 )
 from mapreduce.training.api.data import Like, as_file, import_data, is_table_file, shown_as
 from mapreduce.training.export import export
+from mapreduce.training.start import defaults
 
 
 class TrainedModel:
@@ -105,10 +109,6 @@ class TrainedModel:
         *,
         label: str | None = None,
         weights: Any = None,
-        by: str | None = None,
-        importance: bool = False,
-        repeats: int | None = None,
-        seed: int | None = None,
         **options: Any,
     ) -> Report:
         """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
@@ -136,11 +136,11 @@ class TrainedModel:
             The data have no column ``by``, or it has too many values.
         """
         reading = {"label": label, "weights": weights, **take_reading(options, "missing_label")}
-        permutations = permuting.settings(importance, repeats, seed)
-        if by is not None and not (memory.is_table(data) or isinstance(data, PATHS)):
+        wanted = report_options(take(options, REPORTED))
+        if (by := wanted.by) is not None and not (memory.is_table(data) or isinstance(data, PATHS)):
             raise UsageError(f"by={by!r}: expected a table, or the file of one")
         with _request(self._fitted, data, reading, options) as request:
-            return using.evaluate(request, by, permutations)
+            return using.evaluate(request, wanted)
 
     @naming_keywords
     def predict(
@@ -148,10 +148,6 @@ class TrainedModel:
         data: Any,
         *,
         probabilities: bool = False,
-        probability_of: int | str | Iterable[int | str] = (),
-        id: str | None = None,
-        keep: str | Iterable[str] = (),
-        layer: str | int | None = None,
         here: bool = False,
         **options: Any,
     ) -> Any:
@@ -201,10 +197,11 @@ class TrainedModel:
             The data do not fit the model.
         """
         is_array = not (isinstance(data, PATHS) or memory.is_table(data))
+        named = defaults(EXTRAS) | take(options, WANTED)
         fitted, reading, execution = self._fitted, take_reading(options), options
+        id, layer, of = named["id"], named["layer"], named["probability_of"]
         if probabilities and not fitted.data.classes:
             raise UsageError(f"probabilities: {fitted.name} predicts numbers")
-        of: Any = probability_of
         is_single = isinstance(of, str) or not isinstance(of, Iterable)
         of = (of,) if is_single else tuple(of)
         arrays = {"probabilities": probabilities, "layer": layer is not None}
@@ -229,12 +226,12 @@ class TrainedModel:
         is_near = here or (not execution and not isinstance(data, PATHS) and is_small)
         # What was used in this process may not be forked after it.
         is_near = is_near and fitted.about.forks_after_use
+        keep = texts(named["keep"])
         if is_near and is_array and id is None and not (keep or reading) and fitted.recipe is None:
             # Nothing is written, not even a temporary folder.
             with pinned(fitted.numeric_profile), _interrupting(data):
                 predictor = self._near.predictor(fitted, _device(execution))
                 return near.predict(predictor, data, wanted, array)
-        keep = texts(keep)
         if is_near and memory.is_table(data):
             with pinned(fitted.numeric_profile), _interrupting(data):
                 given = {"id": id, "keep": keep, **reading}
