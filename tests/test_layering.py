@@ -42,6 +42,7 @@ FOLDERS = [
         "training",
         "training.api",
         "estimators",
+        "searching",
         "launch",
         "serving",
     ),

@@ -34,6 +34,7 @@ COMMANDS = {
     "grade": ("mapreduce.cli.grade:grade", "Grade a folder of submissions of an exercise."),
     "data": ("mapreduce.cli.data:data", "Describe, split, import, show and verify data."),
     "train": ("mapreduce.cli.train:train", "Train a model as a chain of map/reduce rounds."),
+    "search": ("mapreduce.cli.search:search", "Train with many values of options; keep the best."),
     "resume": ("mapreduce.cli.train:resume", "Continue a training that was stopped."),
     "replay": ("mapreduce.cli.replay:replay", "Repeat an asynchronous training from its log."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),

@@ -1,5 +1,6 @@
 """``gradreduce runs``: lists, shows, compares, plots and prunes runs."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,15 @@ def show(run: AnyPath, as_json: bool) -> None:
     how many gradients were applied between the reading of the model and the applying of one's own.
     """
     from mapreduce.runs import amdahl, events, pushes
-    from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.directory import SEARCH, RunDir
     from mapreduce.runs.fits import FitDir, is_fit
 
+    if (run / SEARCH).exists():
+        from mapreduce.searching.directory import SearchDir
+
+        search = SearchDir(run.absolute())
+        _show(search.summary() | {"config": asdict(search.config)}, as_json)
+        return
     if is_fit(run):
         fit = FitDir(run)
         execution = fit.folder.read_json("execution.json")

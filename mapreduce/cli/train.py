@@ -114,6 +114,7 @@ def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
 )
 @remote_data_option
 @trust_option
+@click.option("--trials", type=click.IntRange(1, 100_000), help="Of a search: trainings in all.")
 @click.option(
     "--take-over",
     is_flag=True,
@@ -144,6 +145,19 @@ def resume(context: click.Context, /, **values: Any) -> None:
         fit = FitDir(values["run"].absolute())
         _fit(values, lambda events: fitting.resume(fit, given, events, warn))
         return
+    if (values["run"] / "search.json").exists():
+        from mapreduce.cli import search
+        from mapreduce.searching import driver
+        from mapreduce.searching.directory import SearchDir
+        from mapreduce.support import trust
+
+        trust.trust(*values["trust"])
+        folder = SearchDir(values["run"].absolute())
+        output = {name: values[name] for name in ("quiet", "as_json")}
+        search.follow(folder, lambda say: driver.resume(folder, given, say, warn), **output)
+        return
+    if values["trials"] is not None:
+        raise UsageError(f"--trials is for searches, and {values['run']} is a run. Leave it out")
     from mapreduce.training import console
     from mapreduce.training import start as starting
 

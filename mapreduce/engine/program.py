@@ -51,6 +51,7 @@ PROGRAMS = Registry(
         "standardise": "mapreduce.tables.standardise:Standardise",
         "summarise": "mapreduce.tables.summarise:Summarise",
         "training": "mapreduce.strategies.program:Training",
+        "trials": "mapreduce.searching.trials:Trials",
     },
     base="mapreduce.engine.program:Program",
 )

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 INITIAL = "initial.safetensors"
 #: What the run of a fit has, and no training: see :mod:`mapreduce.runs.fits`.
 FIT = "fit.json"
+#: What the folder of a search has: see :mod:`mapreduce.searching.directory`.
+SEARCH = "search.json"
 
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
@@ -239,6 +241,11 @@ class RunDir:
                     f"{self.path} is the run of a fit, which has no gradients and no plan: this is "
                     f"for trainings. A fit has 'gradreduce runs list', 'runs show', 'runs table' "
                     f"and 'runs compare', resume, predict, evaluate, swarm, serve and export"
+                )
+            if (self.path / SEARCH).exists():
+                raise UsageError(
+                    f"{self.path} is the folder of a search: expected a run. The best trial's is "
+                    f"{self.path / 'best'}. A search has 'gradreduce runs show' and resume"
                 )
             raise MissingInputError(
                 f"{self.path} is not a run: it has no run.json. Start one with 'gradreduce train'"

@@ -173,7 +173,7 @@ def check(run: AnyPath) -> None:
 
 def _is_run(folder: AnyPath) -> bool:
     """Whether a folder is one of a run, which a command resumes."""
-    return any((folder / name).exists() for name in ("run.json", "fit.json"))
+    return any((folder / name).exists() for name in ("run.json", "fit.json", "search.json"))
 
 
 def note(run: AnyPath, application: str) -> None:

@@ -29,6 +29,7 @@ ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63
 #: Commands that take numbers, and what they need to be given besides.
 COMMANDS = [
     ("train", ["data", "--run", "other", "--dry-run"]),
+    ("search", ["data", "--eval", "data", "--run", "run"]),
     ("resume", ["run"]),
     ("replay", ["run"]),
     ("evaluate", ["run", "data", "-r", "inline"]),

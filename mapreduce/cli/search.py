@@ -1,0 +1,143 @@
+"""``gradreduce search``."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from mapreduce.cli.common import (
+    LOCATION,
+    add_options,
+    output_options,
+    print_json,
+    quiet_mrjob,
+    runner_options,
+)
+from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.errors import Interrupted
+from mapreduce.plan.flags import PLAN
+from mapreduce.runs import flags
+from mapreduce.support import numeric
+from mapreduce.support.commands import resume as again
+from mapreduce.support.printable import echo
+
+#: The options of a plan as texts, which may hold ranges.
+_TEXTS = tuple(
+    replace(
+        row,
+        type=str,
+        choices=(),
+        bound=None,
+        is_auto=False,
+        metavar="|".join(row.choices) or row.type.__name__.upper().replace("STR", "TEXT"),
+    )
+    for row in PLAN
+    if row.name != "asynchronous"
+)
+_COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers"
+
+
+@click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})
+@click.argument("data", type=LOCATION)
+@click.option("--run", "folder", type=LOCATION, required=True, help="Folder of the search.")
+@click.option(
+    "--eval",
+    "evaluation",
+    type=LOCATION,
+    required=True,
+    help="A dataset on which models are compared. Keep another one to test the best.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 100_000),
+    help="Number of trainings in all.  [default: 32; grid: all points]",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["random", "grid"]),
+    default="random",
+    show_default=True,
+    help="random draws each trial alone; grid takes all alternatives, in an order drawn by the "
+    "seed.",
+)
+@click.option(
+    "--sampler-seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="What the sampler draws from.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["loss", "accuracy"]),
+    default="loss",
+    show_default=True,
+    help="What decides which trial is best.",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["chain", "here"]),
+    default="chain",
+    show_default=True,
+    help="chain gives trials to workers; here trains one after the other in this process.",
+)
+@add_options(_TEXTS, defaults=False)
+@runner_options()
+@add_options((flags.PROFILE,))
+@output_options
+@click.pass_context
+def search(context: click.Context, /, **values: Any) -> None:
+    """Train on DATA with many values of options, and keep the best model.
+
+    The value of an option may be a range LOW..HIGH, or log:LOW..HIGH, which takes each magnitude
+    as often, and alternatives A|B, or {A|B} within a text. Ranges of whole numbers give whole
+    numbers. Arguments after -- are passed to mrjob.
+
+    \b
+    gradreduce search demo/data/train --eval demo/data/test --run demo/search \\
+        --model 'mlp:16..128|softmax' --learning-rate log:0.001..1 --trials 16
+
+    Each trial is a training: the table FOLDER/trials.csv has the command of each. The same command
+    goes on with a search that was stopped, and --trials extends it.
+    """
+    numeric.pin(values["numeric_profile"])
+    from mapreduce.searching import driver
+    from mapreduce.searching.directory import SearchDir
+
+    texts = {row.name: values.pop(row.name) for row in _TEXTS}
+    names = "trials", "sampler", "sampler_seed", "metric", "numeric_profile"
+    more = {name: values.pop(name) for name in names}
+    options = {name: text for name, text in texts.items() if text is not None}
+    folder, data, evaluation = (values.pop(name) for name in ("folder", "data", "evaluation"))
+    output = {name: values.pop(name) for name in ("quiet", "as_json")}
+    execution = {**values, "mrjob_arguments": context.obj}
+    follow(
+        SearchDir(folder.absolute()),
+        lambda say: driver.start(folder, data, evaluation, options, execution, say, **more),
+        **output,
+    )
+
+
+def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:
+    """Call ``run`` with what prints its progress, and print its result."""
+    quiet_mrjob()
+    started = time.monotonic()
+    try:
+        run(lambda text: None if quiet else echo(text, err=True))
+    except Interrupted:
+        if search.wanted:
+            echo(f"finished trials are kept. Continue with: {again(search.path)}", err=True)
+        raise
+    summary = search.summary()
+    if as_json:
+        print_json({**summary, "seconds": round(time.monotonic() - started, 3)})
+        return
+    metric = search.config.metric
+    echo(
+        f"best: trial {summary['best']} of {summary['trials']:,}, {metric} {summary[metric]:.4g}: "
+        f"{search.best}"
+    )
+    echo(summary["command"])
+    echo(f"model_sha256 {summary['model_sha256']}")
+    echo(f"table_sha256 {summary['table_sha256']}: {summary['table']}")

@@ -1,0 +1,1 @@
+"""Search for hyperparameters: the outer map, whose units are whole trainings."""

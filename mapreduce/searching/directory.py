@@ -1,0 +1,283 @@
+"""A search's directory: everything that a search writes, and from which it goes on.
+
+::
+
+    search.json     the space, the sampler, the data's paths and digests; written once
+    execution.json  the last driver's runner and workers, and how many trials are wanted
+    asked/          a file for each trial: its options; written before any of them is trained
+    trials/         a run for each trial, which any command takes
+    results/        a file for each trial and rung: score and digest; written once
+    best/           a copy of the best trial's run
+    trials.csv      the table of all trials
+    lease.json      the driver that works on the search
+"""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from hdfs_utils.paths import AnyPath
+from hdfs_utils.publish import put_if_absent, replace
+from mapreduce.errors import DataError, MissingInputError
+from mapreduce.runs import lease
+from mapreduce.runs.directory import SEARCH, RunDir
+from mapreduce.searching.space import Space
+from mapreduce.support import jsonfiles, numeric
+from mapreduce.support.commands import command
+from mapreduce.support.jsonfiles import build
+
+TABLE = "trials.csv"
+FOLDERS = ("asked", "trials", "results")
+_FORMAT, _FORMAT_VERSION = "gradreduce-search", 1
+#: Options that are paths, and hold no ranges.
+LITERAL = frozenset({"init_from", "features_from"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """All that decides the table of a search.
+
+    ``options``: The texts of options of ``gradreduce train``, with ranges and alternatives.
+    """
+
+    options: dict[str, str]
+    data: str
+    data_sha256: str
+    evaluation: str
+    eval_sha256: str
+    sampler: str
+    sampler_version: str
+    sampler_seed: int
+    metric: str
+    numeric_profile: str
+
+    @cached_property
+    def space(self) -> Space:
+        """What the options leave open."""
+        return Space(self.options, LITERAL)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the configuration."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """The content of ``search.json``."""
+        return encoded({"format": _FORMAT, "format_version": _FORMAT_VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial before its training.
+
+    ``options``: The texts of its command. ``plan_sha256``: Digest of its plan; None if the options
+    do not fit together, for a ``reason``.
+    """
+
+    options: dict[str, str]
+    plan_sha256: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a trial; ``state`` is ``ended`` or ``failed``."""
+
+    state: str
+    completed: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    model_sha256: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row of the table. ``same_as``: The trial of an equal plan, whose result this is."""
+
+    number: int
+    asked: Asked
+    result: Result | None
+    same_as: int | None = None
+
+
+def encoded(content: Mapping[str, Any]) -> bytes:
+    """A JSON file of a search."""
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+class SearchDir:
+    """A search's directory, on this machine or in another filesystem."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        self.results, self.best = path / "results", path / "best"
+        self._folder = RunDir(path)
+
+    @cached_property
+    def config(self) -> SearchConfig:
+        """The configuration.
+
+        Raises MissingInputError (there is no search), DataError (its file is damaged, or of another
+        version).
+        """
+        self._folder.refuse_links()
+        path = self.path / SEARCH
+        if (content := jsonfiles.read(path)) is None:
+            raise MissingInputError(
+                f"{self.path} is not a search: it has no {SEARCH}. Start one with 'gradreduce "
+                f"search'"
+            )
+        try:
+            form = content.pop("format", None), content.pop("format_version", None)
+            if form != (_FORMAT, _FORMAT_VERSION):
+                raise ValueError(f"expected the format {_FORMAT} {_FORMAT_VERSION}, found {form}")
+            config = build(SearchConfig, content)
+            if not all(isinstance(text, str) for text in config.options.values()):
+                raise ValueError("options: expected texts")
+            if config.numeric_profile not in numeric.PROFILES:
+                raise ValueError(f"numeric_profile: {config.numeric_profile!r:.40} is unknown")
+            return config
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    def create(self, config: SearchConfig) -> None:
+        """Make the folders, and publish the configuration.
+
+        Raises ConflictError (there is another one).
+        """
+        for name in FOLDERS:
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        put_if_absent(self.path / SEARCH, config.to_bytes(), sync=True)
+
+    # Trials
+
+    def run(self, number: int) -> RunDir:
+        """The run of a trial."""
+        return RunDir(self.path / "trials" / f"{number:05d}")
+
+    def asked(self, number: int) -> Asked | None:
+        """The options of a trial, or None if it was not asked."""
+        return self._read(Asked, self.path / "asked" / f"{number:05d}.json")
+
+    def ask(self, number: int, asked: Asked) -> None:
+        """Publish the options of a trial."""
+        lease.check(self.path)
+        path = self.path / "asked" / f"{number:05d}.json"
+        put_if_absent(path, encoded(asdict(asked)), sync=True)
+
+    def result_path(self, number: int) -> AnyPath:
+        """The file of a trial's result."""
+        return self.results / f"{number:05d}.json"
+
+    def _read(self, kind: type[T], path: AnyPath) -> T | None:
+        content = jsonfiles.read(path)
+        try:
+            return None if content is None else build(kind, content)
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+
+    @property
+    def wanted(self) -> int:
+        """How many trials are wanted."""
+        trials = (self._folder.read_json("execution.json") or {}).get("trials", 0)
+        return trials if type(trials) is int else 0
+
+    def want(self, trials: int, execution: Mapping[str, Any]) -> None:
+        """Note how many trials are wanted, and how they are run."""
+        content = {**execution, "trials": trials}
+        self._folder.write_json("execution.json", content, once=False)
+
+    def trials(self, numbers: Iterable[int]) -> Iterator[Trial]:
+        """Some trials from the first on, as far as they were asked."""
+        first: dict[str, int] = {}
+        for number in numbers:
+            if (asked := self.asked(number)) is None:
+                return
+            if asked.plan_sha256 is None:
+                yield Trial(number, asked, Result("failed", reason=asked.reason))
+                continue
+            same = first.setdefault(asked.plan_sha256, number)
+            result = self._read(Result, self.result_path(same))
+            yield Trial(number, asked, result, same if same != number else None)
+
+    # What comes out
+
+    def command(self, trial: Trial) -> str:
+        """The training that a row of the table is."""
+        config, words = self.config, list[str]()
+        for name, text in trial.asked.options.items():
+            words += [f"--{name.replace('_', '-')}", text]
+        if config.numeric_profile != "native":
+            words += ["--numeric-profile", config.numeric_profile]
+        where = ["--eval", config.evaluation, "--run", f"trial-{trial.number:05d}"]
+        return command("gradreduce", "train", config.data, *where, *words)
+
+    def table(self, trials: Iterable[Trial]) -> str:
+        """The content of ``trials.csv``."""
+        out, varying = io.StringIO(), self.config.space.varying
+        writer = csv.writer(out, lineterminator="\n")
+        results = ["state", "rounds", "loss", "accuracy", "model_sha256", "same_as", "reason"]
+        writer.writerow(["trial", *varying, *results, "command"])
+        for trial in trials:
+            result, options = trial.result or Result("waiting"), trial.asked.options
+            cells = [result.completed, result.loss, result.accuracy, result.model_sha256]
+            cells = [result.state, *cells, trial.same_as, result.reason, self.command(trial)]
+            writer.writerow([trial.number, *map(options.get, varying), *cells])
+        return out.getvalue()
+
+    def write_table(self, trials: Iterable[Trial]) -> None:
+        """Write ``trials.csv``."""
+        lease.check(self.path)
+        replace(self.path / TABLE, self.table(trials).encode())
+
+    @property
+    def by_accuracy(self) -> bool:
+        """Whether the accuracy decides, and not the loss."""
+        return self.config.metric == "accuracy"
+
+    def score(self, trial: Trial) -> float | None:
+        """The score of a trial, lower is better; None if it has none."""
+        if trial.result is None or trial.result.loss is None:
+            return None
+        return -(trial.result.accuracy or 0.0) if self.by_accuracy else trial.result.loss
+
+    def ranking(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials with a score, the best first, those of the same score by their numbers."""
+        scored = [(self.score(trial), trial.number, trial) for trial in trials]
+        ranked = [(score, number, trial) for score, number, trial in scored if score is not None]
+        return [trial for _, _, trial in sorted(ranked, key=lambda row: row[:2])]
+
+    def summary(self) -> dict[str, Any]:
+        """The search in a line."""
+        trials, holder = [*self.trials(range(self.wanted))], lease.holder(self.path)
+        states = [trial.result.state for trial in trials if trial.result is not None]
+        is_whole = len(states) == self.wanted > 0
+        state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        table, ranked = self.table(trials), self.ranking(trials)
+        best = ranked[0] if ranked else None
+        result = best.result if best is not None and best.result is not None else Result("")
+        return {
+            "search": str(self.path),
+            "state": "ended" if is_whole and state == "stopped" else state,
+            "trials": self.wanted,
+            "ended": states.count("ended"),
+            "failed": states.count("failed"),
+            "equal": sum(trial.same_as is not None for trial in trials),
+            "best": best and best.number,
+            "loss": result.loss,
+            "accuracy": result.accuracy,
+            "model_sha256": result.model_sha256,
+            "options": best and {n: best.asked.options[n] for n in self.config.space.varying},
+            "command": best and self.command(best),
+            "run": str(self.best) if (self.best / "run.json").exists() else None,
+            "table": str(self.path / TABLE),
+            "table_sha256": hashlib.sha256(table.encode()).hexdigest(),
+        }

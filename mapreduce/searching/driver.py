@@ -1,0 +1,279 @@
+"""The loop of a search: ask, train what was asked, rank; again after any crash.
+
+All that is known lies in the search's directory, so starting and resuming are the same.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.folders import remove_folder
+from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.publish import replace as publish
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import GradreduceError, OutputError, UsageError
+from mapreduce.executors.chain import Chain
+from mapreduce.executors.here import InProcess
+from mapreduce.inference import unit_files
+from mapreduce.runs import flags, lease
+from mapreduce.runs.directory import SEARCH, RunDir
+from mapreduce.runs.execution import Execution
+from mapreduce.searching import samplers
+from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Trial
+from mapreduce.searching.space import Choice
+from mapreduce.searching.trials import OPTIONS, Trials, asked_of, plan_of, settings_of
+from mapreduce.support import signals
+from mapreduce.support.commands import resume as again
+from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.words import count
+from mapreduce.training import start as starting
+from mapreduce.training.creating import check_data
+
+#: Trials, if nobody says how many and the space has no end.
+TRIALS = 32
+#: Tasks of a job for each worker, where a task takes long to start.
+_TASKS = 4
+
+Say = Callable[[str], None]
+
+
+def start(
+    folder: AnyPath,
+    data: AnyPath,
+    evaluation: AnyPath,
+    options: Mapping[str, str],
+    execution: Mapping[str, Any],
+    say: Say,
+    *,
+    trials: int | None = None,
+    sampler: str = "random",
+    sampler_seed: int = 0,
+    metric: str = "loss",
+    numeric_profile: str = "native",
+) -> SearchDir:
+    """Search, or go on with a search of the same configuration in the folder.
+
+    ``options``: Texts of options of a training. ``execution``: As for
+    :func:`mapreduce.runs.flags.execution`.
+
+    Raises UsageError (an option or a range is wrong), OutputError (the folder has another search,
+    or something else), GradreduceError (no trial has ended, and why), and what a job raises.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise UsageError(
+                f"there is no option {name!r} to search by.{did_you_mean(name, OPTIONS)}"
+            )
+    how, search = flags.execution(execution), SearchDir(folder.absolute())
+    data, evaluation = data.absolute(), evaluation.absolute()
+    manifests = [Dataset(path).check_sizes() for path in (data, evaluation)]
+    config = SearchConfig(
+        options=dict(sorted(options.items())),
+        data=str(data),
+        data_sha256=manifests[0].sha256,
+        evaluation=str(evaluation),
+        eval_sha256=manifests[1].sha256,
+        sampler=sampler,
+        sampler_version="1",
+        sampler_seed=sampler_seed,
+        metric=metric,
+        numeric_profile=numeric_profile,
+    )
+    most = samplers.size(sampler, config.space)
+    is_new = not (search.path / SEARCH).exists()
+    if is_new:
+        _check(config)
+    for note in config.space.notes():
+        say(f"note: {note}")
+    _begin(search, config)
+    try:
+        _run(search, how, trials or max(most or TRIALS, search.wanted), say)
+    except UsageError:
+        if is_new:
+            # With other options it is another search.
+            remove_folder(search.path, SEARCH)
+        raise
+    return search
+
+
+def resume(search: SearchDir, given: Mapping[str, Any], say: Say, warn: Say) -> None:
+    """Go on with a search; see :func:`mapreduce.training.start.resume` for the parameters.
+
+    ``given`` may have ``trials``, too: so many in all.
+    """
+    config = search.config
+    for name, flag in {"data": "--data", "evaluation": "--eval", "keep": "--keep"}.items():
+        if given.get(name) is not None:
+            raise UsageError(f"{flag} is for trainings, and {search.path} is a search")
+    places = config.data, config.evaluation
+    starting.require_named_places(search.path, places, given.get("remote_data", ()))
+    how, _ = starting.execution_again(RunDir(search.path), given, warn)
+    trials = given.get("trials") or search.wanted
+    _run(search, how, trials, say, take_over=bool(given.get("take_over")))
+
+
+def _check(config: SearchConfig) -> None:
+    """Refuse values that no trial can have: alternatives that are no values, and ends of ranges."""
+    space, evaluation = config.space, config.evaluation
+    settings_of(space.fill(lambda each: 0 if isinstance(each, Choice) else each.low), evaluation)
+    for each in space.dimensions():
+        if isinstance(each, Choice):
+            for number in range(len(each.alternatives)):
+                settings_of(space.holding(each, number), evaluation)
+            continue
+        for end in (each.low, each.high):
+            texts = space.holding(each, each.rounded(end))
+            settings_of(texts, evaluation)
+            middle = space.holding(each, each.at(0.5))
+            # Where other options do not fit to this one, its value does not matter.
+            if (reason := _unfit(texts, config)) and not _unfit(middle, config):
+                raise UsageError(
+                    f"the end {each.rounded(end):g} of a range cannot be taken: {reason}"
+                )
+
+
+def _unfit(texts: Mapping[str, str], config: SearchConfig) -> str:
+    """Why there is no plan of some options; "" if there is."""
+    try:
+        plan_of(texts, config)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _begin(search: SearchDir, config: SearchConfig) -> None:
+    """Make the folder of a search, or see that it is the same one."""
+    path = search.path
+    is_other = path.exists() and not (path / SEARCH).exists()
+    if is_other and any(entry.name not in FOLDERS for entry in path.iterdir()):
+        raise OutputError(f"{path} exists and is not a search. Name another folder")
+    try:
+        search.create(config)
+    except ConflictError as error:
+        before, now = asdict(search.config), asdict(config)
+        before |= before.pop("options")
+        now |= now.pop("options")
+        changes = [
+            f"{name.replace('_', ' ')} was {before.get(name)!s:.60}, now {now.get(name)!s:.60}"
+            for name in dict.fromkeys([*before, *now])
+            if before.get(name) != now.get(name)
+        ]
+        raise OutputError(
+            f"{path} is the folder of another search: {'; '.join(changes)}. Continue it with "
+            f"'{again(path)}', or choose another folder"
+        ) from error
+
+
+def _run(
+    search: SearchDir, how: Execution, wanted: int, say: Say, *, take_over: bool = False
+) -> None:
+    config = search.config
+    how.check_places(search.path, config.data, config.evaluation)
+    how = how.for_paths(search.path, path_of(config.data), path_of(config.evaluation))
+    with signals.interrupting(), lease.held(search.path, take_over=take_over):
+        if wanted < search.wanted:
+            raise UsageError(
+                f"--trials {wanted}: {search.path} has {count(search.wanted, 'trial')} already, "
+                f"expected as many or more"
+            )
+        most = samplers.size(config.sampler, config.space)
+        if most is not None and wanted > most:
+            raise UsageError(
+                f"--trials {wanted}: expected at most {most:,}, the points of the grid"
+            )
+        check_data(config.data, config.data_sha256)
+        check_data(config.evaluation, config.eval_sha256, "--eval")
+        search.want(wanted, how.to_dict())
+        _ask(search, range(wanted))
+        trials = [*search.trials(range(wanted))]
+        if all(trial.asked.plan_sha256 is None for trial in trials):
+            raise UsageError(_all_failed(search, trials))
+        workers = f"{count(how.workers, 'worker')} of runner {how.runner}"
+        where = "in this process" if how.kind.is_alone else workers
+        say(f"{count(wanted, 'trial')} by {config.sampler}: {where}")
+        waiting = [each for each in trials if each.result is None and each.same_as is None]
+        _train(search, how, [each.number for each in waiting], say)
+        trials = [*search.trials(range(wanted))]
+        search.write_table(trials)
+        ranked = search.ranking(trials)
+        if not ranked:
+            raise GradreduceError(_all_failed(search, trials))
+        _publish_best(search, ranked[0])
+
+
+def _ask(search: SearchDir, numbers: range) -> None:
+    """Publish the options of trials, before any of them is trained."""
+    config = search.config
+    new = [number for number in numbers if search.asked(number) is None]
+    if not new:
+        return
+    numbers = range(new[0], numbers.stop)
+    chosen = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers)
+    for number, values in zip(numbers, chosen, strict=True):
+        search.ask(number, asked_of(config.space.of(values), config))
+
+
+def _train(search: SearchDir, how: Execution, numbers: Sequence[int], say: Say) -> None:
+    """Have trials trained, in one job."""
+    if not numbers:
+        return
+    program = Trials(str(search.results), search.config.sha256, tuple(numbers))
+    began, first = time.monotonic(), len(program.missing())
+
+    def tell(text: str) -> None:
+        done = first - len(program.missing())
+        seconds = (time.monotonic() - began) * (first - done) / max(done, 1)
+        minutes, rest = divmod(round(seconds), 60)
+        say(f"{text}, {minutes}:{rest:02d} left" if done else text)
+
+    if how.kind.is_alone:
+        unit_files.advance(program, InProcess(how), tell)
+        return
+    tasks = len(numbers) if how.traits.is_here else min(len(numbers), _TASKS * how.workers)
+    executor = Chain(how, tasks)
+    try:
+        with executor.workers():
+            unit_files.advance(program, executor, tell)
+    except Exception as error:
+        killed = [number for number in numbers if _was_killed(search.run(number))]
+        if not killed:
+            raise
+        trial = next(search.trials(range(killed[0], killed[0] + 1)))
+        raise GradreduceError(
+            f"{error}. The worker of trial {trial.number} was killed, perhaps for lack of memory: "
+            f"{search.command(trial)}"
+        ) from error
+
+
+def _was_killed(run: RunDir) -> bool:
+    """Whether who trained a run has ended without giving its lease back."""
+    holder = lease.holder(run.path)
+    return holder is not None and not lease.is_alive(holder)
+
+
+def _all_failed(search: SearchDir, trials: Sequence[Trial]) -> str:
+    """The reasons for which no trial has a model, and how often each occurs."""
+    reasons = Counter(trial.result.reason for trial in trials if trial.result is not None)
+    shown = "; ".join(f"{number:,} × {reason!s:.300}" for reason, number in reasons.most_common(3))
+    more = f"; and {len(reasons) - 3:,} other reasons" if len(reasons) > 3 else ""
+    return f"{search.path}: all {count(len(trials), 'trial')} failed: {shown}{more}"
+
+
+def _publish_best(search: SearchDir, trial: Trial) -> None:
+    """Copy the run of the best trial, unless that was done."""
+    number = trial.number if trial.same_as is None else trial.same_as
+    source, best = search.run(number).path, RunDir(search.best)
+    if best.path.exists():
+        if best.read_json("trial.json") == {"trial": number}:
+            return
+        remove_folder(best.path, "run.json")
+    skipped = {"lease.json", "lease.lock"}
+    files = [path for path in source.rglob("*") if path.is_file() and path.name not in skipped]
+    for path in sorted(files, key=lambda path: path.name == "run.json"):
+        target = best.path / str(path).removeprefix(f"{source}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        publish(target, path.read_bytes())
+    publish(best.path / "trial.json", f'{{"trial": {number}}}\n'.encode())

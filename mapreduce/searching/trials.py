@@ -1,0 +1,172 @@
+"""The trials of a search: units of a program, each a training as ``gradreduce train`` does it."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.publish import create
+from mapreduce.engine.program import Layout, Pair, Phase, Round
+from mapreduce.errors import DataError, MemberError, NonFiniteError, UntrustedError, UsageError
+from mapreduce.inference.evaluate import Score
+from mapreduce.inference.unit_files import UnitFiles
+from mapreduce.plan import flags as plan_flags
+from mapreduce.plan import settings as plan_settings
+from mapreduce.plan.plan import Plan
+from mapreduce.reduction.message import Message
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.searching.directory import Asked, Result, SearchConfig, SearchDir, encoded
+from mapreduce.support.words import count
+from mapreduce.training import creating, driver
+from mapreduce.training import start as starting
+
+#: The options of a trial, by their names. A trial has one worker, and its result no clock.
+OPTIONS = {row.name: row for row in plan_flags.PLAN if row.name != "asynchronous"}
+#: How a trial is trained: as by ``gradreduce train --executor here``.
+_HERE = Execution("inline", executor="here")
+
+
+def settings_of(options: Mapping[str, str], evaluation: str) -> plan_flags.Settings:
+    """The settings of a training, from the texts of its options.
+
+    Raises UsageError (a text is no value of its option).
+    """
+    values: dict[str, Any] = {**starting.defaults(plan_flags.PLAN), "evaluation": evaluation}
+    for name, text in options.items():
+        option = OPTIONS[name]
+        try:
+            values[name] = option.parse(text)
+        except ValueError:
+            kind = "a whole number" if option.type is int else "a number"
+            raise UsageError(f"{option.flag}: expected {kind}, found {text!r:.60}") from None
+        option.check(values[name])
+    found = plan_flags.settings(values)
+    plan_settings.trust_members(found)
+    return found
+
+
+def plan_of(options: Mapping[str, str], config: SearchConfig) -> Plan:
+    """The plan of a training; errors are those of :func:`mapreduce.training.creating.plan`."""
+    settings = settings_of(options, config.evaluation)
+    return creating.plan(settings, path_of(config.data), path_of(config.evaluation))
+
+
+def asked_of(options: dict[str, str], config: SearchConfig) -> Asked:
+    """A trial of some options, and what suits a training by one worker that nobody watches.
+
+    A batch is one slice, and the model is evaluated at the end, unless the options say otherwise.
+    """
+    try:
+        plan = plan_of(options, config)
+        is_one = plan.replicas == 1 and plan.batch_size < plan.rows and not plan.held_out
+        if is_one and "slice_rows" not in options and plan.slice_rows < plan.batch_size:
+            whole = {**options, "slice_rows": str(plan.batch_size)}
+            # Layers may take too much memory for it.
+            with contextlib.suppress(UsageError):
+                options, plan = whole, plan_of(whole, config)
+        if "eval_every" not in options and not plan.patience and plan.eval_every != plan.rounds:
+            options = {**options, "eval_every": str(plan.rounds)}
+            plan = replace(plan, eval_every=plan.rounds)
+    except (UsageError, DataError, MemberError) as error:
+        return Asked(options, reason=str(error))
+    return Asked(options, plan.sha256)
+
+
+@dataclass(frozen=True)
+class Trials(UnitFiles):
+    """Some trials of a search, by their ``numbers``; their files are the results."""
+
+    out: str
+    made_from: str
+    numbers: tuple[int, ...]
+
+    name = "trials"
+    done = "trials are done"
+
+    @cached_property
+    def search(self) -> SearchDir:
+        """The search."""
+        return SearchDir(self.place.parent)
+
+    def units(self, completed: int) -> int:
+        return len(self.numbers)
+
+    def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        return ()
+
+    def path(self, number: int) -> AnyPath:
+        """See :meth:`UnitFiles.path`."""
+        return self.search.result_path(self.numbers[number])
+
+    def _load(self) -> object:
+        return self.search.config
+
+    def make(self, number: int) -> None:
+        """See :meth:`UnitFiles.make`."""
+        if not self.path(number).exists():
+            result = self._train(self.numbers[number])
+            # Another attempt at this task may be quicker.
+            with contextlib.suppress(FileExistsError):
+                create(self.path(number), encoded(asdict(result)), sync=True)
+
+    def map(self, now: Round, units: range) -> Iterator[Pair]:
+        if self.search.config.sha256 != self.made_from:
+            raise DataError(f"{self.search.path}: another search was begun there meanwhile")
+        for number in units:
+            self.make(number)
+            yield (number,), Message()
+
+    def _train(self, number: int) -> Result:
+        """Train a trial, from wherever its run stands.
+
+        Raises what would be the same for others: of data, of the disk, and the like.
+        """
+        config, asked = self.search.config, self.search.asked(number)
+        run = self.search.run(number)
+        if asked is None:
+            raise DataError(f"{self.search.path}: expected the options of trial {number}")
+        if not (run.path / "run.json").exists():
+            settings = settings_of(asked.options, config.evaluation)
+            places = path_of(config.data), path_of(config.evaluation)
+            creating.create(run.path, settings, *places, config.numeric_profile)
+        if run.config.plan.sha256 != asked.plan_sha256:
+            raise DataError(
+                f"trial {number} has another plan than when the search began: the data have "
+                f"changed, or the code of a model or the like of your own. Put them back, or "
+                f"start a new search"
+            )
+        try:
+            # An earlier attempt, which may have been elsewhere, has ended.
+            ended = driver.train(run, _HERE, 1, Events(), take_over=True)
+        except UntrustedError:
+            raise
+        except (NonFiniteError, MemberError) as error:
+            return Result("failed", reason=str(error).replace(str(run.path), f"trial {number}"))
+        loss, accuracy = _scores(run, ended.completed)
+        return Result("ended", ended.completed, loss, accuracy, ended.model_sha256)
+
+    def progress(self) -> str:
+        """How the search stands."""
+        search = self.search
+        trials = [*search.trials(range(search.wanted))]
+        results = [trial.result.state for trial in trials if trial.result is not None]
+        text = f"{len(results):,} of {count(search.wanted, 'trial')}"
+        if "failed" in results:
+            text += f", {results.count('failed'):,} failed"
+        for best in search.ranking(trials)[:1]:
+            text += f", best {search.config.metric} {abs(search.score(best) or 0):.4g}"
+            text += f" (trial {best.number})"
+        return text
+
+
+def _scores(run: RunDir, completed: int) -> tuple[float, float | None]:
+    """Loss and accuracy of the model after some rounds."""
+    sums = run.evaluation(completed)
+    if sums is None:
+        raise DataError(f"{run.path}: expected an evaluation after {completed} rounds")
+    found = Score(**sums).evaluated(completed, run.config.plan.about.regression)
+    return found.loss, found.accuracy
