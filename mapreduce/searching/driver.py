@@ -212,8 +212,8 @@ def _ask(search: SearchDir, numbers: range) -> None:
         return
     numbers = range(new[0], numbers.stop)
     chosen = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers)
-    for number, values in zip(numbers, chosen, strict=True):
-        search.ask(number, asked_of(config.space.of(values), config))
+    for number, options in zip(numbers, chosen, strict=True):
+        search.ask(number, asked_of(options, config))
 
 
 def _train(search: SearchDir, how: Execution, numbers: Sequence[int], say: Say) -> None:

@@ -28,12 +28,13 @@ def size(sampler: str, space: Space) -> int | None:
     return points
 
 
-def ask(sampler: str, space: Space, seed: int, numbers: range) -> list[Chosen]:
-    """What is chosen for some trials."""
+def ask(sampler: str, space: Space, seed: int, numbers: range) -> list[dict[str, str]]:
+    """The texts of the options of some trials."""
     if sampler == "grid":
-        points = order.permutation(seed, _GRID, space.size())
-        return [space.point(int(points[number])) for number in numbers]
-    return [_random(space.dimensions(), seed, number) for number in numbers]
+        points = [*space.points()]
+        drawn = order.permutation(seed, _GRID, len(points))[numbers.start : numbers.stop]
+        return [points[at] for at in drawn]
+    return [space.of(_random(space.dimensions(), seed, number)) for number in numbers]
 
 
 def _random(dimensions: list[Dimension], seed: int, number: int) -> Chosen:

@@ -5,6 +5,7 @@ Braces keep alternatives together: ``adam:beta1={0.8|0.9}``. So any text of any 
 searched, a member's own options too, and what an alternative holds is chosen with it alone.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -70,7 +71,7 @@ class Space:
 
     def __init__(self, options: Mapping[str, str], literal: frozenset[str] = frozenset()) -> None:
         self.texts: dict[str, Text] = {
-            name: (text,) if name in literal else _Parser(name, text).parse()
+            name: (text,) if name in literal else _parsed(name, text)
             for name, text in options.items()
         }
 
@@ -132,77 +133,54 @@ class Space:
             )
         return math.prod(map(_size, self.texts.values()))
 
-    def point(self, number: int) -> dict[str, int]:
-        """What is chosen at a point of the grid."""
-        chosen: dict[str, int] = {}
-        for text in self.texts.values():
-            number, here = divmod(number, _size(text))
-            _point(text, here, chosen)
-        return chosen
+    def points(self) -> Iterator[dict[str, str]]:
+        """The texts of all options at each point of the grid."""
+        for texts in itertools.product(*map(_expanded, self.texts.values())):
+            yield dict(zip(self.texts, texts, strict=True))
 
 
-class _Parser:
-    """Reads the text of an option, ``A|B`` with ranges, and braces around alternatives within."""
+def _parsed(name: str, text: str) -> Text:
+    """The text of an option: ``A|B`` with ranges, and braces around alternatives within."""
+    labels = (name if not at else f"{name}.{at}" for at in itertools.count())
+    pieces = [piece for piece in re.split("([{}|])", text) if piece]
 
-    def __init__(self, name: str, text: str) -> None:
-        self._name, self._text, self._at, self._count = name, text, 0, 0
+    def wrong(what: str) -> UsageError:
+        return UsageError(f"{_flag(name)} {text!r:.80}: {what}")
 
-    def parse(self) -> Text:
-        text = self._alternatives(within=False)
-        if self._at < len(self._text):
-            raise self._error("a brace } closes nothing")
-        return text
+    def alternatives(*, within: bool) -> Text:
+        found: list[Text] = [()]
+        while pieces and pieces[0] != "}":
+            piece = pieces.pop(0)
+            if piece == "|":
+                found.append(())
+            elif piece == "{":
+                found[-1] += alternatives(within=True)
+            else:
+                found[-1] += tuple(filter(None, ranges(piece)))
+        if pieces and not within:
+            raise wrong("a brace } closes nothing")
+        if within and not pieces:
+            raise wrong("a brace { is not closed")
+        del pieces[:1]
+        if len(found) > 1 and () in found:
+            raise wrong("an alternative is empty")
+        return found[0] if len(found) == 1 else (Choice(next(labels), tuple(found)),)
 
-    def _alternatives(self, *, within: bool) -> Text:
-        found = [self._parts()]
-        while self._text[self._at : self._at + 1] == "|":
-            self._at += 1
-            found.append(self._parts())
-        if within and self._text[self._at : self._at + 1] != "}":
-            raise self._error("a brace { is not closed")
-        if len(found) == 1:
-            return found[0]
-        if () in found:
-            raise self._error("an alternative is empty")
-        return (Choice(self._label(), tuple(found)),)
-
-    def _parts(self) -> Text:
-        parts: list[str | Range | Choice] = []
-        while self._text[self._at : self._at + 1] not in ("", "|", "}"):
-            if self._text[self._at] == "{":
-                self._at += 1
-                parts += self._alternatives(within=True)
-                self._at += 1
-                continue
-            start = self._at
-            while self._text[self._at : self._at + 1] not in ("", "|", "{", "}"):
-                self._at += 1
-            parts += self._ranges(self._text[start : self._at])
-        return tuple(parts)
-
-    def _ranges(self, text: str) -> Iterator[str | Range]:
+    def ranges(part: str) -> Iterator[str | Range]:
         end = 0
-        for match in _RANGE.finditer(text):
-            if before := text[end : match.start()]:
-                yield before
-            low, high = float(match[2]), float(match[3])
-            is_log = match[1] is not None
+        for match in _RANGE.finditer(part):
+            low, high, is_log = float(match[2]), float(match[3]), match[1] is not None
             if not low < high:
-                raise self._error(f"expected LOW below HIGH in a range, found {match[0]}")
+                raise wrong(f"expected LOW below HIGH in a range, found {match[0]}")
             if is_log and low <= 0:
-                raise self._error(f"log: needs ends above 0, found {match[0]}")
-            is_whole = all(_WHOLE.fullmatch(match[part]) for part in (2, 3))
-            yield Range(self._label(), low, high, is_log, is_whole)
+                raise wrong(f"log: needs ends above 0, found {match[0]}")
+            yield part[end : match.start()]
+            is_whole = all(_WHOLE.fullmatch(match[number]) for number in (2, 3))
+            yield Range(next(labels), low, high, is_log, is_whole)
             end = match.end()
-        if text[end:]:
-            yield text[end:]
+        yield part[end:]
 
-    def _label(self) -> str:
-        self._count += 1
-        return self._name if self._count == 1 else f"{self._name}.{self._count - 1}"
-
-    def _error(self, what: str) -> UsageError:
-        return UsageError(f"{_flag(self._name)} {self._text!r:.80}: {what}")
+    return alternatives(within=False)
 
 
 def _flag(label: str) -> str:
@@ -239,14 +217,10 @@ def _size(text: Text | str | Range | Choice) -> int:
     return math.prod(map(_size, text)) if isinstance(text, tuple) else 1
 
 
-def _point(text: Text, number: int, chosen: dict[str, int]) -> None:
+def _expanded(text: Text) -> list[str]:
+    """All texts that alternatives make of one."""
+    parts: list[list[str]] = []
     for part in text:
-        if not isinstance(part, Choice):
-            continue
-        number, here = divmod(number, _size(part))
-        for at, each in enumerate(part.alternatives):
-            if here < (size := _size(each)):
-                chosen[part.label] = at
-                _point(each, here, chosen)
-                break
-            here -= size
+        texts = part.alternatives if isinstance(part, Choice) else ()
+        parts.append([each for text in texts for each in _expanded(text)] or [str(part)])
+    return ["".join(each).strip() for each in itertools.product(*parts)]
