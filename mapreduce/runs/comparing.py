@@ -126,8 +126,7 @@ def needless(run: RunDir | FitDir, failed: bool) -> list[AnyPath]:
     Of a run that has ended these are the blocks of rounds, and the checkpoints but its result's. If
     ``failed``, a run that never completed a round is needless as a whole.
     """
-    holder = lease.holder(run.path)
-    if holder is not None and lease.is_alive(holder):
+    if lease.is_held(run.path):
         return []
     if isinstance(run, FitDir):
         files = run.folder.rounds
@@ -135,8 +134,7 @@ def needless(run: RunDir | FitDir, failed: bool) -> list[AnyPath]:
             # A driver that was killed just before its end has left them.
             return [files.folder] if files.folder.exists() else []
         return [run.path] if failed and not max(files.complete(), default=0) else []
-    result = run.result()
-    saved = checkpoint.saved(run)
+    result, saved = run.result(), checkpoint.saved(run)
     if result is None:
         is_failed = (
             not saved

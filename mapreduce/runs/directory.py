@@ -216,8 +216,7 @@ class RunDir:
 
     def remove_if_unused(self) -> None:
         """Delete a run if no round was finished and no driver works on it."""
-        holder = lease.holder(self.path)
-        if holder is not None and lease.is_alive(holder):
+        if lease.is_held(self.path):
             return
         if not any(self.rounds.complete()) and not any(self.checkpoints.iterdir()):
             remove_folder(self.path, "run.json")

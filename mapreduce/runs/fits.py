@@ -115,8 +115,7 @@ class FitDir:
 
     def summary(self) -> dict[str, Any]:
         """The run in a line."""
-        model, holder = self.model, lease.holder(self.path)
-        state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        model, state = self.model, "running" if lease.is_held(self.path) else "stopped"
         rounds = max(self.folder.rounds.complete(), default=0)
         return {
             "run": str(self.path),

@@ -124,6 +124,12 @@ def is_alive(other: Holder) -> bool:
     return not other.start_time or _start_time(other.pid) == other.start_time
 
 
+def is_held(run: AnyPath) -> bool:
+    """Whether the lease of a run has a holder that is alive."""
+    known = holder(run)
+    return known is not None and is_alive(known)
+
+
 def is_visible(other: Holder) -> bool:
     """Whether a holder is a process that this one sees, if it is alive."""
     me = myself()

@@ -22,8 +22,7 @@ def summarise(
 
     state = "ended"
     if result is None:
-        holder = lease.holder(path)
-        state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        state = "running" if lease.is_held(path) else "stopped"
     rounds, evaluations = by_round("RoundCompleted"), by_round("Evaluated")
     checkpoints = by_round("CheckpointSaved")
     last = rounds.get(max(rounds, default=0), {})
