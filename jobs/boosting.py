@@ -31,7 +31,7 @@ class Boosting(Job):
 
     def mapper_init(self):
         """The model of this round."""
-        path, self.sums = self.options.model, 0
+        path, self.sums = self.options.model, np.array(0)
         self.stumps = json.loads(Path(path).read_text()) if path else []
 
     def mapper(self, _, line):
@@ -48,7 +48,7 @@ class Boosting(Job):
 
     def mapper_final(self):
         """Histograms, which any order of the rows gives."""
-        if np.ndim(self.sums):
+        if self.sums.ndim:
             yield None, self.sums.tolist()
 
     def reducer(self, _, sums):
