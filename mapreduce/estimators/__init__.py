@@ -1,7 +1,8 @@
 """Estimators in scikit-learn's shape: its names, parameters, methods and attributes.
 
-They are fitted by sums of whole numbers, and so have the same bits for any workers, any order of
-the rows and any processor. Each loads its module when it is asked for.
+Trees, k-means, PCA and ridge are fitted by sums of whole numbers, and so have the same bits for any
+workers, any order of the rows and any processor. Those that a gradient trains have the bits of
+:func:`mapreduce.train`. Each loads its module when it is asked for.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from mapreduce.estimators.boosting import (
         HistGradientBoostingRegressor as HistGradientBoostingRegressor,
     )
+    from mapreduce.estimators.gradient import LinearRegression as LinearRegression
+    from mapreduce.estimators.gradient import LogisticRegression as LogisticRegression
+    from mapreduce.estimators.gradient import MLPClassifier as MLPClassifier
+    from mapreduce.estimators.gradient import MLPRegressor as MLPRegressor
     from mapreduce.estimators.k_means import KMeans as KMeans
     from mapreduce.estimators.pca import PCA as PCA
     from mapreduce.estimators.ridge import Ridge as Ridge
@@ -24,6 +29,10 @@ __all__ = [
     "HistGradientBoostingClassifier",
     "HistGradientBoostingRegressor",
     "KMeans",
+    "LinearRegression",
+    "LogisticRegression",
+    "MLPClassifier",
+    "MLPRegressor",
     "Ridge",
 ]
 
@@ -31,6 +40,10 @@ _PLACES = {
     "HistGradientBoostingClassifier": "boosting",
     "HistGradientBoostingRegressor": "boosting",
     "KMeans": "k_means",
+    "LinearRegression": "gradient",
+    "LogisticRegression": "gradient",
+    "MLPClassifier": "gradient",
+    "MLPRegressor": "gradient",
     "PCA": "pca",
     "Ridge": "ridge",
 }

@@ -27,6 +27,10 @@ class BaseEstimator:
         return f"{type(self).__name__}({known})"
 
 
+class ConvergenceWarning(UserWarning):
+    pass
+
+
 class TransformerMixin:
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         return self.fit(X).transform(X)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ try:
     from sklearn.base import ClusterMixin as ClusterMixin
     from sklearn.base import RegressorMixin as RegressorMixin
     from sklearn.base import TransformerMixin as TransformerMixin
+    from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError:
@@ -45,6 +47,7 @@ except ImportError:
     )
     from mapreduce.estimators.alone import ClassifierMixin as ClassifierMixin
     from mapreduce.estimators.alone import ClusterMixin as ClusterMixin
+    from mapreduce.estimators.alone import ConvergenceWarning as ConvergenceWarning
     from mapreduce.estimators.alone import RegressorMixin as RegressorMixin
     from mapreduce.estimators.alone import TransformerMixin as TransformerMixin
 
@@ -103,11 +106,18 @@ class Estimator(BaseEstimator):
 
     @contextlib.contextmanager
     def _reading(
-        self, X: Any, y: Any = None, weights: Any = None, *, labelled: bool = False
+        self,
+        X: Any,
+        y: Any = None,
+        weights: Any = None,
+        *,
+        labelled: bool = False,
+        stored: bool = False,
     ) -> Iterator[Rows]:
         """The rows to fit: arrays and tables in memory, or the folder of a dataset.
 
-        They are a dataset in a temporary folder, if tasks of jobs read them.
+        They are a dataset in a temporary folder, if tasks of jobs read them, or if they are to be
+        ``stored``.
         """
         is_folder = isinstance(X, PATHS)
         with contextlib.ExitStack() as stack:
@@ -121,7 +131,7 @@ class Estimator(BaseEstimator):
                 return
             features, y, weights = self._arrays(X, y, weights, labelled)
             batch = Batch(features, y, weights=weights)
-            if not self._has_jobs:
+            if not self._has_jobs and not stored:
                 yield Rows(batch, features)
                 return
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
@@ -152,6 +162,19 @@ class Estimator(BaseEstimator):
         if weights is not None:
             weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, weights
+
+    def _class_names(self, rows: Rows) -> tuple[int | str, ...]:
+        """The classes, which ``classes_`` has, too."""
+        if isinstance(rows.source, Dataset) and rows.features is None:
+            known = rows.source.manifest.classes
+            if known is None:
+                raise ParameterError("X: expected a dataset whose labels are classes")
+            self.classes_ = np.array(known)
+        if len(self.classes_) < 2:
+            (alone,) = self.classes_.tolist()
+            raise FitError(f"y: expected at least two classes, found one class alone, {alone!r}")
+        is_number = self.classes_.dtype.kind in "iu"
+        return tuple(int(name) if is_number else str(name) for name in self.classes_)
 
     def _batch(self, X: Any) -> Batch:
         """Rows to predict."""
@@ -207,14 +230,20 @@ class Estimator(BaseEstimator):
             return Resumable.of(execution, place=absolute_path(place)).advance(program).blocks
 
     def _keep(
-        self, rows: Rows, arrays: Mapping[str, Array], classes: tuple[int | str, ...] = ()
+        self,
+        rows: Rows,
+        arrays: Mapping[str, Array],
+        classes: tuple[int | str, ...] = (),
+        options: Mapping[str, Any] = MappingProxyType({}),
+        dtype: str = "",
     ) -> FittedModel:
         """Note the model."""
         data = TrainedOn("in memory", None, self.n_features_in_, (self.n_features_in_,), classes)
         if rows.features is None:
             data = _trained_on(rows.source, classes)
         scale = rows.source.manifest.scale if isinstance(rows.source, Dataset) else 1.0
-        self.fitted_ = FittedModel(self.kind, {}, arrays, data, self.computes_in, scale=scale)
+        dtype = dtype or self.computes_in
+        self.fitted_ = FittedModel(self.kind, dict(options), arrays, data, dtype, scale=scale)
         return self.fitted_
 
 

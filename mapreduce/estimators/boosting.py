@@ -193,16 +193,7 @@ class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
     has_classes = True
 
     def _classes(self, rows: Rows) -> tuple[int | str, ...]:
-        if isinstance(rows.source, Dataset) and rows.features is None:
-            known = rows.source.manifest.classes
-            if known is None:
-                raise ParameterError("X: expected a dataset whose labels are classes")
-            self.classes_ = np.array(known)
-        if len(self.classes_) < 2:
-            (alone,) = self.classes_.tolist()
-            raise FitError(f"y: expected at least two classes, found one class alone, {alone!r}")
-        is_number = self.classes_.dtype.kind in "iu"
-        return tuple(int(one) if is_number else str(one) for one in self.classes_)
+        return self._class_names(rows)
 
     def predict(self, X: Any) -> Array:
         """The class (rows,) of each row."""
