@@ -6,8 +6,9 @@ have a seed. ``mapreduce.job`` holds the class that jobs inherit from, and
 ``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.submit`` starts one that runs
 on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
 ``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
-``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.open_run`` opens a
-training, ``mapreduce.load`` the file of a model, and ``mapreduce.split`` divides a table.
+``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.search`` with many
+values of options, ``mapreduce.open_run`` opens a training, ``mapreduce.load`` the file of a model,
+and ``mapreduce.split`` divides a table.
 ``mapreduce.parts`` is the door for parts of one's own.
 """
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mapreduce.launch.jobs import submit as submit
     from mapreduce.launch.run import Result as Result
     from mapreduce.launch.run import run as run
+    from mapreduce.searching.api import Search as Search
+    from mapreduce.searching.api import search as search
     from mapreduce.training.api import Run as Run
     from mapreduce.training.api import TrainedModel as TrainedModel
     from mapreduce.training.api import evaluate as evaluate
@@ -42,6 +45,7 @@ _LAZY = {
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),
+    **dict.fromkeys(("search", "Search"), "mapreduce.searching.api"),
     **dict.fromkeys(("check", "explain"), "mapreduce.checking.notebook"),
     **dict.fromkeys(
         ("train", "open_run", "load", "evaluate", "predict", "Run", "TrainedModel"),

@@ -216,7 +216,7 @@ def test_modules_are_in_folders():
 
 
 #: Names that folders of ``mapreduce/`` are to have one day: none may lie there in another sense.
-FREE = {"search", "timing", "experiments", "launching"}
+FREE = {"timing", "experiments", "launching"}
 
 
 def test_names_of_folders_to_come_are_free():

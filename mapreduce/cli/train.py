@@ -22,7 +22,7 @@ from mapreduce.cli.common import (
     trust_option,
 )
 from mapreduce.cli.grouping import GroupedCommand
-from mapreduce.errors import Interrupted
+from mapreduce.errors import Interrupted, UsageError
 from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options

@@ -32,6 +32,7 @@ from mapreduce.support.commands import command
 from mapreduce.support.jsonfiles import build
 
 TABLE = "trials.csv"
+METRICS = ("loss", "accuracy")
 FOLDERS = ("asked", "trials", "results")
 _FORMAT, _FORMAT_VERSION = "gradreduce-search", 1
 #: Options that are paths, and hold no ranges.

@@ -26,7 +26,6 @@ from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Tria
 from mapreduce.searching.space import Choice
 from mapreduce.searching.trials import OPTIONS, Trials, asked_of, plan_of, settings_of
 from mapreduce.support import signals
-from mapreduce.support.commands import resume as again
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
 from mapreduce.training import start as starting
@@ -162,8 +161,8 @@ def _begin(search: SearchDir, config: SearchConfig) -> None:
             if before.get(name) != now.get(name)
         ]
         raise OutputError(
-            f"{path} is the folder of another search: {'; '.join(changes)}. Continue it with "
-            f"'{again(path)}', or choose another folder"
+            f"{path} is the folder of another search: {'; '.join(changes)}. Take the options of "
+            f"before, or choose another folder"
         ) from error
 
 

@@ -6,6 +6,7 @@ from mapreduce.data import order
 from mapreduce.errors import UsageError
 from mapreduce.searching.space import Choice, Chosen, Dimension, Space
 
+SAMPLERS = ("random", "grid")
 #: Points of a grid, at most: all are put in an order.
 MOST_POINTS = 1_000_000
 #: The stream of :mod:`mapreduce.data.order` that a grid has.

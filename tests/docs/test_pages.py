@@ -279,7 +279,7 @@ def test_onnx(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_search(tmp_path):
+def test_search(tmp_path, monkeypatch, capsys):
     """A search that is extended has the table of one that had all trials from the start."""
     *_, shown_first, extended = typed("search", tmp_path)
     assert "trials              8" in shown_first
@@ -287,3 +287,7 @@ def test_search(tmp_path):
     command = blocks("sh", text("search"))[0].splitlines()[1].replace("--trials 8", "--trials 12")
     again = shell(command.replace("runs/search", "runs/again"), tmp_path)
     assert f"table_sha256 {table}: " in again
+    monkeypatch.chdir(tmp_path)
+    (program,), (printed,) = (blocks(kind, text("search")) for kind in ("python", "text"))
+    exec(program, {})
+    assert capsys.readouterr().out == printed

@@ -16,12 +16,21 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from mapreduce import models
 from mapreduce.data import copying, importer
+from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
+from mapreduce.plan import settings as plan_settings
+from mapreduce.plan.settings import Settings
 from mapreduce.support.spelling import in_python
 from mapreduce.training import fitting
-from mapreduce.training.api.calls import KEYWORDS, PATHS, READING, absolute_path
+from mapreduce.training.api.calls import (
+    KEYWORDS,
+    PATHS,
+    READING,
+    absolute_path,
+    naming_parameter,
+)
 
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
 IMPORTED = ".imported"
@@ -130,6 +139,21 @@ def is_table_file(data: Any) -> bool:
 def shown_as(data: Any) -> str:
     """What errors call data; not by the name of a folder that the user has never seen."""
     return str(data) if isinstance(data, PATHS) else "the data"
+
+
+def import_both(
+    data: Any, evaluation: Any, place: AnyPath, settings: Settings, **named: Any
+) -> tuple[AnyPath, AnyPath | None]:
+    """The folders of data for a training, and of evaluation data that are like them, if any."""
+    optimizer = settings.decided(memory.is_table(data) or is_table_file(data), None).optimizer
+    how = place, settings.model, plan_settings.dtype(optimizer, settings.dtype)
+    folder = import_data(data, *how, **named)
+    if evaluation is None:
+        return folder, None
+    manifest = read_manifest(folder)
+    like = Like(manifest.classes, opening.fitted_of(folder, manifest))
+    with naming_parameter("evaluation"):
+        return folder, import_data(evaluation, *how, like)
 
 
 def _task(model: str) -> str | None:

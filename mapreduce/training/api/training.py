@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
-from mapreduce.data.manifest import load as read_manifest
-from mapreduce.data.readers import memory, opening
+from mapreduce.data.readers import memory
 from mapreduce.errors import UsageError
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
@@ -24,7 +23,7 @@ from mapreduce.training.api.calls import (
     naming_parameter,
     quiet_mrjob,
 )
-from mapreduce.training.api.data import IMPORTED, Like, import_data, is_table_file
+from mapreduce.training.api.data import IMPORTED, import_both, import_data, is_table_file
 from mapreduce.training.api.run import Fit, Run, new_folder
 from mapreduce.training.given import in_a_file, specification
 
@@ -152,16 +151,9 @@ def train(
             values["init_from"] = parameters
         if run is None and progress:
             display.say(f"run {path}")
-        is_table = memory.is_table(data) or is_table_file(data)
-        optimizer = settings.decided(is_table, None).optimizer
-        dtype = plan_settings.dtype(optimizer, values["dtype"])
-        how = path.parent / IMPORTED, model, dtype
-        values["data"] = import_data(data, *how, weights=weights, **named)
-        if evaluation is not None:
-            manifest = read_manifest(values["data"])
-            like = Like(manifest.classes, opening.fitted_of(values["data"], manifest))
-            with naming_parameter("evaluation"):
-                values["evaluation"] = import_data(evaluation, *how, like)
+        named |= {"weights": weights}
+        folders = import_both(data, evaluation, path.parent / IMPORTED, settings, **named)
+        values["data"], values["evaluation"] = folders
         trained, _ = start.start({**values, "stays": True}, bus)
         summary = trained.summary()
         if progress and summary["hardly_trained"]:

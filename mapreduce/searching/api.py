@@ -1,0 +1,202 @@
+"""``mapreduce.search`` and what it returns: the command of a search for Python."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv
+
+from hdfs_utils.paths import RemotePath, path_of
+from mapreduce.errors import Interrupted, UsageError
+from mapreduce.runs import flags
+from mapreduce.searching import driver, samplers
+from mapreduce.searching.directory import LITERAL, METRICS, TABLE, SearchDir
+from mapreduce.searching.space import Choice, Space
+from mapreduce.searching.trials import OPTIONS, settings_of
+from mapreduce.support.printable import echo
+from mapreduce.support.spelling import in_python
+from mapreduce.training.api.calls import (
+    KEYWORDS,
+    absolute_path,
+    checked_options,
+    naming_keywords,
+    quiet_mrjob,
+)
+from mapreduce.training.api.data import IMPORTED, import_both
+from mapreduce.training.api.run import Run, new_folder
+
+__all__ = ["Search", "search"]
+
+
+def _teller(progress: bool) -> Callable[[str], None]:
+    """What prints lines of progress, in the words of Python."""
+    return lambda text: echo(in_python(text, KEYWORDS), err=True) if progress else None
+
+
+_EXECUTION = (*(row for row in flags.EXECUTION if row.name == "executor"), *flags.RUNNER)
+
+
+class Search:
+    """A search in the folder ``path``: its table, and its best trial."""
+
+    @naming_keywords
+    def __init__(self, path: str | os.PathLike[str] | RemotePath) -> None:
+        self.path = absolute_path(path)
+        self._search = SearchDir(self.path)
+        _ = self._search.config
+
+    @property
+    def table(self) -> Any:
+        """A ``pyarrow.Table`` with a row for each trial: the columns of ``trials.csv``."""
+        content = pa.BufferReader((self.path / TABLE).read_bytes())
+        lines = csv.ParseOptions(newlines_in_values=True)
+        nulls = csv.ConvertOptions(strings_can_be_null=True)
+        return csv.read_csv(content, parse_options=lines, convert_options=nulls)
+
+    @property
+    def best(self) -> Run:
+        """The run of the best trial."""
+        return Run(self._search.best)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What was chosen for the best trial, as texts."""
+        return dict(self._search.summary()["options"])
+
+    @naming_keywords
+    def resume(
+        self, *, trials: int | None = None, progress: bool = True, **execution: Any
+    ) -> "Search":
+        """Go on with the search, to the same table as if it had never stopped.
+
+        Parameters
+        ----------
+        trials : int, optional
+            So many trials in all; more than before extend the search.
+        progress : bool
+            False shows warnings only.
+        execution
+            Options of ``gradreduce resume``, such as ``workers``.
+        """
+        say = _teller(progress)
+        with quiet_mrjob(self._search.config.numeric_profile):
+            given = checked_options(execution, _EXECUTION)
+            driver.resume(self._search, {**given, "trials": trials}, say, say)
+        return self
+
+    def __repr__(self) -> str:
+        summary = self._search.summary()
+        best = "" if summary["best"] is None else f", best trial {summary['best']}"
+        return f"<Search {self.path}: {summary['state']}, {summary['trials']} trials{best}>"
+
+
+@naming_keywords
+def search(
+    data: Any,
+    *,
+    evaluation: Any = None,
+    run: str | os.PathLike[str] | RemotePath | None = None,
+    trials: int | None = None,
+    sampler: str = "random",
+    sampler_seed: int = 0,
+    metric: str = "loss",
+    label: str | None = None,
+    id: str | None = None,
+    weights: Any = None,
+    task: str | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Search:
+    """Train with many values of options, and keep the best, as ``gradreduce search`` does.
+
+    Parameters
+    ----------
+    data, evaluation, label, id, weights, task, recipe
+        As :func:`mapreduce.train` takes them; ``eval`` is ``evaluation``.
+    run : path, optional
+        Folder of the search. A search of the same data and options that is there goes on. Default:
+        a new one in ``runs``.
+    trials : int, optional
+        Trainings in all. Default: 32, and all points of a grid.
+    sampler : {"random", "grid"}
+    sampler_seed : int
+        What the sampler draws from.
+    metric : {"loss", "accuracy"}
+        What decides which trial is best.
+    progress : bool
+        False shows warnings only.
+    options
+        The options of a training, as texts with ranges and alternatives, or as values:
+        ``model="mlp:16..64|softmax"``, ``learning_rate="log:0.001..1"``, ``epochs=3``. And those of
+        ``gradreduce search``: ``workers``, ``runner``, ``executor``, ``numeric_profile``, ....
+
+    Raises
+    ------
+    UsageError
+        An option or a range is wrong, or no trial's options go together.
+    OutputError
+        The folder has another search, or something else.
+    GradreduceError
+        All trials failed; or as :func:`mapreduce.train`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> train, test = (X[:1500] / 16, y[:1500]), (X[1500:] / 16, y[1500:])
+    >>> where = {"eval": test, "run": folder / "found", "progress": False, "executor": "here"}
+    >>> found = search(train, model="mlp:{8|16}", epochs=2, sampler="grid", **where)
+    >>> found.table.column("model").to_pylist()
+    ['mlp:8', 'mlp:16']
+    >>> found.best.model_sha256 in found.table.column("model_sha256").to_pylist()
+    True
+    """
+    if "eval" in options:
+        if evaluation is not None:
+            raise UsageError("eval and evaluation are one keyword: expected one of them")
+        evaluation = options.pop("eval")
+    if evaluation is None:
+        raise UsageError("evaluation: expected data on which models are compared")
+    for name, value, known in (
+        ("sampler", sampler, samplers.SAMPLERS),
+        ("metric", metric, METRICS),
+    ):
+        if value not in known:
+            raise UsageError(f"{name}: expected one of {', '.join(known)}, found {value!r:.60}")
+    texts = {name: str(options.pop(name)) for name in [*options] if name in OPTIONS}
+    # For an unknown name, one of a training may be meant.
+    rows = _EXECUTION, (flags.PROFILE,), tuple(OPTIONS.values())
+    execution = checked_options(options, *rows)
+    profile = execution.pop("numeric_profile", flags.PROFILE.default)
+    space = Space(texts, LITERAL)
+    first = space.fill(lambda each: 0 if isinstance(each, Choice) else each.low)
+    settings = settings_of(first, "evaluation")
+    path = new_folder("search") if run is None else absolute_path(run)
+    named: dict[str, Any] = {"label": label, "id": id, "task": task, "weights": weights}
+    is_file = recipe is not None and not isinstance(recipe, Mapping)
+    named["recipe"] = path_of(str(recipe)) if is_file else recipe
+    say = _teller(progress)
+    with quiet_mrjob(profile):
+        place = path.parent / IMPORTED
+        trained_on, evaluated_on = import_both(data, evaluation, place, settings, **named)
+        assert evaluated_on is not None, "there are data to evaluate on"
+        try:
+            driver.start(
+                path,
+                trained_on,
+                evaluated_on,
+                texts,
+                execution,
+                say,
+                trials=trials,
+                sampler=sampler,
+                sampler_seed=sampler_seed,
+                metric=metric,
+                numeric_profile=profile,
+            )
+        except Interrupted as error:
+            error.add_note(f"Trials that ended are kept in {path}. The same call goes on")
+            raise
+    return Search(path)
