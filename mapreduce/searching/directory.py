@@ -258,10 +258,10 @@ class SearchDir:
 
     def summary(self) -> dict[str, Any]:
         """The search in a line."""
-        trials, holder = [*self.trials(range(self.wanted))], lease.holder(self.path)
+        trials = [*self.trials(range(self.wanted))]
         states = [trial.result.state for trial in trials if trial.result is not None]
         is_whole = len(states) == self.wanted > 0
-        state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        state = "running" if lease.is_held(self.path) else "stopped"
         table, ranked = self.table(trials), self.ranking(trials)
         best = ranked[0] if ranked else None
         result = best.result if best is not None and best.result is not None else Result("")
