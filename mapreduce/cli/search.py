@@ -38,6 +38,16 @@ _TEXTS = tuple(
 _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers"
 
 
+def _numbers(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    parts = [] if text is None else text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise click.BadParameter(f"expected whole numbers such as 1,3,9, found {text!r:.60}")
+    return tuple(map(int, parts))
+
+
 @click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})
 @click.argument("data", type=LOCATION)
 @click.option("--run", "folder", type=LOCATION, required=True, help="Folder of the search.")
@@ -52,6 +62,13 @@ _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers
     "--trials",
     type=click.IntRange(1, 100_000),
     help="Number of trainings in all.  [default: 32; grid: all points]",
+)
+@click.option(
+    "--rungs",
+    callback=_numbers,
+    metavar="EPOCHS,...",
+    help="Epochs after which the best third of the trials goes on, and those of a whole training, "
+    "such as 1,3,9.",
 )
 @click.option(
     "--sampler",
@@ -106,7 +123,7 @@ def search(context: click.Context, /, **values: Any) -> None:
     from mapreduce.searching.directory import SearchDir
 
     texts = {row.name: values.pop(row.name) for row in _TEXTS}
-    names = "trials", "sampler", "sampler_seed", "metric", "numeric_profile"
+    names = "trials", "rungs", "sampler", "sampler_seed", "metric", "numeric_profile"
     more = {name: values.pop(name) for name in names}
     options = {name: text for name, text in texts.items() if text is not None}
     folder, data, evaluation = (values.pop(name) for name in ("folder", "data", "evaluation"))

@@ -1,7 +1,7 @@
 """``mapreduce.search`` and what it returns: the command of a search for Python."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -98,6 +98,7 @@ def search(
     evaluation: Any = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
     trials: int | None = None,
+    rungs: Sequence[int] = (),
     sampler: str = "random",
     sampler_seed: int = 0,
     metric: str = "loss",
@@ -120,6 +121,9 @@ def search(
         a new one in ``runs``.
     trials : int, optional
         Trainings in all. Default: 32, and all points of a grid.
+    rungs : sequence of int
+        Epochs after which the best third of the trials goes on, and those of a whole training, such
+        as ``(1, 3, 9)``.
     sampler : {"random", "grid"}
     sampler_seed : int
         What the sampler draws from.
@@ -191,6 +195,7 @@ def search(
                 execution,
                 say,
                 trials=trials,
+                rungs=tuple(rungs),
                 sampler=sampler,
                 sampler_seed=sampler_seed,
                 metric=metric,

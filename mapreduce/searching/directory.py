@@ -16,13 +16,14 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hdfs_utils.paths import AnyPath
-from hdfs_utils.publish import put_if_absent, replace
+from hdfs_utils.publish import put_if_absent
+from hdfs_utils.publish import replace as publish
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.runs import lease
 from mapreduce.runs.directory import SEARCH, RunDir
@@ -46,9 +47,11 @@ class SearchConfig:
     """All that decides the table of a search.
 
     ``options``: The texts of options of ``gradreduce train``, with ranges and alternatives.
+    ``rungs``: Epochs after which the best third goes on, and those of a whole training; or none.
     """
 
     options: dict[str, str]
+    rungs: tuple[int, ...]
     data: str
     data_sha256: str
     evaluation: str
@@ -79,17 +82,18 @@ class Asked:
     """A trial before its training.
 
     ``options``: The texts of its command. ``plan_sha256``: Digest of its plan; None if the options
-    do not fit together, for a ``reason``.
+    do not fit together, for a ``reason``. ``stops``: Rounds at the end of each rung.
     """
 
     options: dict[str, str]
     plan_sha256: str | None = None
+    stops: tuple[int, ...] = ()
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a trial; ``state`` is ``ended`` or ``failed``."""
+    """What became of a trial; ``state`` is ``ended``, ``cut`` at a rung, or ``failed``."""
 
     state: str
     completed: int | None = None
@@ -107,6 +111,14 @@ class Trial:
     asked: Asked
     result: Result | None
     same_as: int | None = None
+
+
+class Standing(NamedTuple):
+    """All trials, and those that wait for their training up to a rung."""
+
+    trials: list[Trial]
+    rung: int
+    waiting: list[int]
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
@@ -174,9 +186,9 @@ class SearchDir:
         path = self.path / "asked" / f"{number:05d}.json"
         put_if_absent(path, encoded(asdict(asked)), sync=True)
 
-    def result_path(self, number: int) -> AnyPath:
-        """The file of a trial's result."""
-        return self.results / f"{number:05d}.json"
+    def result_path(self, number: int, rung: int) -> AnyPath:
+        """The file of a trial's result at a rung."""
+        return self.results / f"{number:05d}.{rung}.json"
 
     def _read(self, kind: type[T], path: AnyPath) -> T | None:
         content = jsonfiles.read(path)
@@ -196,18 +208,33 @@ class SearchDir:
         content = {**execution, "trials": trials}
         self._folder.write_json("execution.json", content, once=False)
 
-    def trials(self, numbers: Iterable[int]) -> Iterator[Trial]:
-        """Some trials from the first on, as far as they were asked."""
+    def standing(self, trials: int) -> "Standing":
+        """How the first trials stand, as far as they were asked.
+
+        It follows from results alone, and of those that a search of so many trials has.
+        """
         first: dict[str, int] = {}
-        for number in numbers:
+        rows: dict[int, Trial] = {}
+        for number in range(trials):
             if (asked := self.asked(number)) is None:
-                return
-            if asked.plan_sha256 is None:
-                yield Trial(number, asked, Result("failed", reason=asked.reason))
-                continue
-            same = first.setdefault(asked.plan_sha256, number)
-            result = self._read(Result, self.result_path(same))
-            yield Trial(number, asked, result, same if same != number else None)
+                break
+            failed = None if asked.plan_sha256 else Result("failed", reason=asked.reason)
+            same = first.setdefault(asked.plan_sha256 or f"{number}", number)
+            rows[number] = Trial(number, asked, failed, None if same == number else same)
+        going = [n for n, row in rows.items() if row.same_as is None and row.result is None]
+        waiting, rung = [*going], 0
+        for rung in range(max(len(self.config.rungs), 1)):
+            found = {n: self._read(Result, self.result_path(n, rung)) for n in going}
+            rows |= {n: replace(rows[n], result=each) for n, each in found.items() if each}
+            waiting = [number for number, each in found.items() if each is None]
+            if waiting:
+                break
+            ranked = self.ranking(rows[number] for number in going)
+            going = [row.number for row in ranked[: max(1, len(going) // 3)]]
+        for number, row in rows.items():
+            if row.same_as is not None:
+                rows[number] = replace(row, result=rows[row.same_as].result)
+        return Standing([*rows.values()], rung, waiting)
 
     # What comes out
 
@@ -237,7 +264,7 @@ class SearchDir:
     def write_table(self, trials: Iterable[Trial]) -> None:
         """Write ``trials.csv``."""
         lease.check(self.path)
-        replace(self.path / TABLE, self.table(trials).encode())
+        publish(self.path / TABLE, self.table(trials).encode())
 
     @property
     def by_accuracy(self) -> bool:
@@ -256,21 +283,25 @@ class SearchDir:
         ranked = [(score, number, trial) for score, number, trial in scored if score is not None]
         return [trial for _, _, trial in sorted(ranked, key=lambda row: row[:2])]
 
+    def best_of(self, trials: Iterable[Trial]) -> Trial | None:
+        """The best trial that was not cut, unless all others failed; None if there is none."""
+        ranked = self.ranking(trials)
+        whole = [trial for trial in ranked if trial.result and trial.result.state == "ended"]
+        return next(iter(whole or ranked), None)
+
     def summary(self) -> dict[str, Any]:
         """The search in a line."""
-        trials = [*self.trials(range(self.wanted))]
+        trials, _, waiting = self.standing(self.wanted)
         states = [trial.result.state for trial in trials if trial.result is not None]
-        is_whole = len(states) == self.wanted > 0
+        is_whole = len(trials) == self.wanted > 0 and not waiting
         state = "running" if lease.is_held(self.path) else "stopped"
-        table, ranked = self.table(trials), self.ranking(trials)
-        best = ranked[0] if ranked else None
+        table, best = self.table(trials), self.best_of(trials)
         result = best.result if best is not None and best.result is not None else Result("")
         return {
             "search": str(self.path),
             "state": "ended" if is_whole and state == "stopped" else state,
             "trials": self.wanted,
-            "ended": states.count("ended"),
-            "failed": states.count("failed"),
+            **{name: states.count(name) for name in ("ended", "cut", "failed")},
             "equal": sum(trial.same_as is not None for trial in trials),
             "best": best and best.number,
             "loss": result.loss,

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from hdfs_utils.errors import ConflictError
@@ -22,10 +23,11 @@ from mapreduce.runs import flags, lease
 from mapreduce.runs.directory import SEARCH, RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.searching import samplers
-from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Trial
+from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Standing, Trial
 from mapreduce.searching.space import Choice
 from mapreduce.searching.trials import OPTIONS, Trials, asked_of, plan_of, settings_of
 from mapreduce.support import signals
+from mapreduce.support.options import expect
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
 from mapreduce.training import start as starting
@@ -48,6 +50,7 @@ def start(
     say: Say,
     *,
     trials: int | None = None,
+    rungs: Sequence[int] = (),
     sampler: str = "random",
     sampler_seed: int = 0,
     metric: str = "loss",
@@ -69,8 +72,11 @@ def start(
     how, search = flags.execution(execution), SearchDir(folder.absolute())
     data, evaluation = data.absolute(), evaluation.absolute()
     manifests = [Dataset(path).check_sizes() for path in (data, evaluation)]
+    if rungs:
+        options = {**options, "epochs": _epochs(options, rungs)}
     config = SearchConfig(
         options=dict(sorted(options.items())),
+        rungs=tuple(rungs),
         data=str(data),
         data_sha256=manifests[0].sha256,
         evaluation=str(evaluation),
@@ -112,6 +118,17 @@ def resume(search: SearchDir, given: Mapping[str, Any], say: Say, warn: Say) -> 
     how, _ = starting.execution_again(RunDir(search.path), given, warn)
     trials = given.get("trials") or search.wanted
     _run(search, how, trials, say, take_over=bool(given.get("take_over")))
+
+
+def _epochs(options: Mapping[str, str], rungs: Sequence[int]) -> str:
+    """The epochs of a training that goes up to the last of some rungs."""
+    shown = ",".join(map(str, rungs))
+    grows = all(low < high for low, high in pairwise((0, *rungs)))
+    expect(grows, "--rungs", "numbers of epochs that grow, such as 1,3,9", shown)
+    for name in ("epochs", "rounds"):
+        if options.get(name, str(rungs[-1])) != str(rungs[-1]):
+            raise UsageError(f"--{name} is for searches without --rungs {shown}. Leave it out")
+    return str(rungs[-1])
 
 
 def _check(config: SearchConfig) -> None:
@@ -187,20 +204,18 @@ def _run(
         check_data(config.evaluation, config.eval_sha256, "--eval")
         search.want(wanted, how.to_dict())
         _ask(search, range(wanted))
-        trials = [*search.trials(range(wanted))]
+        trials = search.standing(wanted).trials
         if all(trial.asked.plan_sha256 is None for trial in trials):
             raise UsageError(_all_failed(search, trials))
         workers = f"{count(how.workers, 'worker')} of runner {how.runner}"
         where = "in this process" if how.kind.is_alone else workers
         say(f"{count(wanted, 'trial')} by {config.sampler}: {where}")
-        waiting = [each for each in trials if each.result is None and each.same_as is None]
-        _train(search, how, [each.number for each in waiting], say)
-        trials = [*search.trials(range(wanted))]
-        search.write_table(trials)
-        ranked = search.ranking(trials)
-        if not ranked:
-            raise GradreduceError(_all_failed(search, trials))
-        _publish_best(search, ranked[0])
+        while (standing := search.standing(wanted)).waiting:
+            _train(search, how, standing, say)
+        search.write_table(standing.trials)
+        if (best := search.best_of(standing.trials)) is None:
+            raise GradreduceError(_all_failed(search, standing.trials))
+        _publish_best(search, best)
 
 
 def _ask(search: SearchDir, numbers: range) -> None:
@@ -215,11 +230,10 @@ def _ask(search: SearchDir, numbers: range) -> None:
         search.ask(number, asked_of(options, config))
 
 
-def _train(search: SearchDir, how: Execution, numbers: Sequence[int], say: Say) -> None:
-    """Have trials trained, in one job."""
-    if not numbers:
-        return
-    program = Trials(str(search.results), search.config.sha256, tuple(numbers))
+def _train(search: SearchDir, how: Execution, standing: Standing, say: Say) -> None:
+    """Have the trials that wait trained up to their rung, in one job."""
+    trials, rung, numbers = standing
+    program = Trials(str(search.results), search.config.sha256, tuple(numbers), rung)
     began, first = time.monotonic(), len(program.missing())
 
     def tell(text: str) -> None:
@@ -240,7 +254,7 @@ def _train(search: SearchDir, how: Execution, numbers: Sequence[int], say: Say) 
         killed = [number for number in numbers if _was_killed(search.run(number))]
         if not killed:
             raise
-        trial = next(search.trials(range(killed[0], killed[0] + 1)))
+        trial = trials[killed[0]]
         raise GradreduceError(
             f"{error}. The worker of trial {trial.number} was killed, perhaps for lack of memory: "
             f"{search.command(trial)}"

@@ -1,6 +1,7 @@
 """The trials of a search: units of a program, each a training as ``gradreduce train`` does it."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -68,21 +69,32 @@ def asked_of(options: dict[str, str], config: SearchConfig) -> Asked:
             # Layers may take too much memory for it.
             with contextlib.suppress(UsageError):
                 options, plan = whole, plan_of(whole, config)
-        if "eval_every" not in options and not plan.patience and plan.eval_every != plan.rounds:
-            options = {**options, "eval_every": str(plan.rounds)}
-            plan = replace(plan, eval_every=plan.rounds)
+        each, rungs = plan.rounds_per_epoch, config.rungs
+        stops = tuple(rung * each for rung in rungs) or (plan.rounds,)
+        every = each * math.gcd(*rungs) if rungs else plan.rounds
+        is_due = all(map(plan.is_evaluation, stops))
+        if "eval_every" not in options and plan.eval_every != every:
+            if not (plan.patience and is_due):
+                options = {**options, "eval_every": str(every)}
+                plan = replace(plan, eval_every=every)
+        elif not is_due:
+            raise UsageError(
+                f"--eval-every {plan.eval_every}: expected a divisor of {every}, so that there is "
+                f"an evaluation at the end of each of the rungs"
+            )
     except (UsageError, DataError, MemberError) as error:
         return Asked(options, reason=str(error))
-    return Asked(options, plan.sha256)
+    return Asked(options, plan.sha256, stops)
 
 
 @dataclass(frozen=True)
 class Trials(UnitFiles):
-    """Some trials of a search, by their ``numbers``; their files are the results."""
+    """Some trials of a search, by their ``numbers``, up to a ``rung``; their files are results."""
 
     out: str
     made_from: str
     numbers: tuple[int, ...]
+    rung: int
 
     name = "trials"
     done = "trials are done"
@@ -100,7 +112,7 @@ class Trials(UnitFiles):
 
     def path(self, number: int) -> AnyPath:
         """See :meth:`UnitFiles.path`."""
-        return self.search.result_path(self.numbers[number])
+        return self.search.result_path(self.numbers[number], self.rung)
 
     def _load(self) -> object:
         return self.search.config
@@ -141,20 +153,24 @@ class Trials(UnitFiles):
             )
         try:
             # An earlier attempt, which may have been elsewhere, has ended.
-            ended = driver.train(run, _HERE, 1, Events(), take_over=True)
+            until = asked.stops[self.rung]
+            ended = driver.train(run, _HERE, 1, Events(), take_over=True, until=until)
         except UntrustedError:
             raise
         except (NonFiniteError, MemberError) as error:
             return Result("failed", reason=str(error).replace(str(run.path), f"trial {number}"))
         loss, accuracy = _scores(run, ended.completed)
-        return Result("ended", ended.completed, loss, accuracy, ended.model_sha256)
+        state = "cut" if run.result() is None else "ended"
+        return Result(state, ended.completed, loss, accuracy, ended.model_sha256)
 
     def progress(self) -> str:
         """How the search stands."""
         search = self.search
-        trials = [*search.trials(range(search.wanted))]
+        trials, rung, waiting = search.standing(search.wanted)
         results = [trial.result.state for trial in trials if trial.result is not None]
-        text = f"{len(results):,} of {count(search.wanted, 'trial')}"
+        text = f"{len(trials) - len(waiting):,} of {count(search.wanted, 'trial')}"
+        if search.config.rungs:
+            text += f" at rung {rung + 1}"
         if "failed" in results:
             text += f", {results.count('failed'):,} failed"
         for best in search.ranking(trials)[:1]:

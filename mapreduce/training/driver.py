@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
-from mapreduce.engine.state import InFolder
+from mapreduce.engine.state import Array, InFolder
 from mapreduce.errors import DataError, Interrupted
 from mapreduce.executors.resumable import Resumable
 from mapreduce.job import Job
@@ -48,6 +48,7 @@ def train(
     take_over: bool = False,
     job_class: type[Job] | None = None,
     moved: Moved | None = None,
+    until: int = 0,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -64,6 +65,9 @@ def train(
         The job whose steps are the rounds; by default the executor's own.
     moved : Moved, optional
         Where data lie now; the run keeps that.
+    until : int
+        Rounds after which an evaluation is due, to stop there with a checkpoint; what is returned
+        is then no result of the run, which can be resumed. 0 for the end.
 
     Raises
     ------
@@ -102,7 +106,7 @@ def train(
             lease.note(run.path, application)
             events.emit(JobSubmitted(application))
 
-        driver = Driver(run, execution, keep, events, job_class)
+        driver = Driver(run, execution, keep, events, job_class, until)
         with applications.told_to(str(run.path), submitted, driver.teller.warn):
             return driver.run()
 
@@ -117,6 +121,7 @@ class Driver:
         keep: int,
         events: Events,
         job_class: type[Job] | None = None,
+        until: int = 0,
     ) -> None:
         self._run = run
         self._plan = run.config.plan
@@ -126,7 +131,7 @@ class Driver:
         self._given = execution.for_paths(run.path, *map(path_of, places))
         self._execution = self._given.with_blocks_for(self._model)
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
-        self._keep = keep
+        self._keep, self._until = keep, until
         self._events = events
         self._job_class = job_class
         self._name = secrets.token_hex(8)
@@ -166,6 +171,8 @@ class Driver:
         with self._chooser.workers(self._job_class):
             try:
                 while not self._checkpoint_and_evaluate(position):
+                    if 0 < self._until <= position.completed:
+                        return RunEnded(position.completed, self._digest(position.params), False)
                     position = self.advance(position)
             except Interrupted:
                 with signals.deferred():
@@ -289,6 +296,9 @@ class Driver:
         if self._keep:
             checkpoint.remove_old(self._run, self._keep, {self._run.best(position.completed)})
 
+    def _digest(self, params: Array) -> str:
+        return checkpoint.model_sha256(self._model.named(params))
+
     def _end(self, position: Position) -> RunEnded:
         completed, search = position.completed, self._optimizer.search(position.scalars)
         self._chooser.tell(completed)
@@ -296,7 +306,7 @@ class Driver:
         self.teller.doubt(doubts.never_predicted(self._run, params))
         self.teller.skipped(position, at_end=True)
         self.teller.traffic(completed)
-        digest = checkpoint.model_sha256(self._model.named(params))
+        digest = self._digest(params)
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
         self._recovery.end(ended)

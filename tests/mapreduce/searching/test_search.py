@@ -1,15 +1,11 @@
 """A search has one table for any execution, and each row of it is a plain training."""
 
-import csv
 import hashlib
 import json
 import os
 import shlex
 import shutil
 import signal
-from pathlib import Path
-
-import pytest
 
 from datasets import blobs
 from mapreduce.errors import DataError, Interrupted, MemberError
@@ -22,32 +18,6 @@ from quick import cases
 SPACE = ["--model", "mlp:4..16|softmax", "--learning-rate", "log:0.01..1", "--epochs", "2"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("search")
-    blobs(folder / "train")
-    blobs(folder / "test", (200,), seed=1)
-    return folder
-
-
-@pytest.fixture
-def search(data, tmp_path, answer):
-    """Searches in this process; returns what the command prints as JSON."""
-
-    def run(*options, name="search", code=0, executor="here"):
-        how = ["--executor", executor] if executor else []
-        places = data / "train", "--eval", data / "test", "--run", tmp_path / name
-        printed = answer(code, "search", *places, *how, *options, "--json", "-q")
-        return json.loads(printed.out) if not code else printed.err
-
-    return run
-
-
-def rows(found):
-    """The rows of the table of a search."""
-    return [*csv.DictReader(Path(found["table"]).read_text().splitlines())]
-
-
 def test_one_table_for_any_execution_and_after_an_extension(search, tmp_path):
     expected = search(*SPACE, "--trials", 6)
     content = (tmp_path / "search/trials.csv").read_bytes()
@@ -58,10 +28,10 @@ def test_one_table_for_any_execution_and_after_an_extension(search, tmp_path):
     whole = search(*SPACE, "--trials", 6, name="part")
     assert part["table_sha256"] != expected["table_sha256"]
     assert {each["table_sha256"] for each in (inline, whole)} == {expected["table_sha256"]}
-    scores = {float(row["loss"]): row for row in rows(expected)}
+    scores = {float(row["loss"]): row for row in expected["rows"]}
     assert scores[min(scores)]["trial"] == str(expected["best"])
     by_accuracy = search(*SPACE, "--trials", 6, "--metric", "accuracy", name="accuracy")
-    best = max(rows(by_accuracy), key=lambda row: (float(row["accuracy"]), -int(row["trial"])))
+    best = max(by_accuracy["rows"], key=lambda row: (float(row["accuracy"]), -int(row["trial"])))
     assert str(by_accuracy["best"]) == best["trial"]
 
 
@@ -147,7 +117,7 @@ def test_each_row_is_its_command(options, search, answer, tmp_path, monkeypatch)
     found = search(*options.split(), "--trials", 3)
     monkeypatch.chdir(tmp_path)
     hashes = []
-    for row in rows(found):
+    for row in found["rows"]:
         _, *command = shlex.split(row["command"])
         run = json.loads(answer(0, *command, "-r", "inline", "--workers", 2, "--json", "-q").out)
         assert (run["model_sha256"], str(run["model_rounds"])) == (
@@ -165,7 +135,7 @@ def test_trials_start_from_another_run(search, data, answer, tmp_path, monkeypat
     found = search("--init-from", run, "--learning-rate", "0.01|0.1", "--sampler", "grid")
     assert found["trials"] == 2
     monkeypatch.chdir(tmp_path)
-    for row in rows(found):
+    for row in found["rows"]:
         _, *command = shlex.split(row["command"])
         hashed = json.loads(answer(0, *command, "--executor", "here", "--json").out)
         assert hashed["model_sha256"] == row["model_sha256"]
@@ -189,11 +159,11 @@ def test_the_best_is_a_run(search, data, answer, tmp_path):
 def test_trials_that_fail_are_rows_with_a_reason(search):
     found = search(*["--learning-rate", "0.1|1e38", "--sampler", "grid", "--epochs", "2"])
     assert (found["ended"], found["failed"]) == (1, 1)
-    (failed,) = (row for row in rows(found) if row["state"] == "failed")
+    (failed,) = (row for row in found["rows"] if row["state"] == "failed")
     assert "diverged" in failed["reason"] and failed["learning_rate"] == "1e38"
     assert not failed["loss"] and not failed["model_sha256"]
     options = ["--optimizer", "sgd|momentum", "--momentum", "0.5|0.8", "--sampler", "grid"]
-    states = {row["optimizer"]: row for row in rows(search(*options, name="unfit"))}
+    states = {row["optimizer"]: row for row in search(*options, name="unfit")["rows"]}
     assert states["momentum"]["state"] == "ended"
     assert "--momentum: sgd has no such option" in states["sgd"]["reason"]
 
@@ -205,8 +175,8 @@ def test_equal_plans_are_trained_once(search, monkeypatch):
     )
     found = search(*["--learning-rate", "0.1|1e-1|0.2", "--sampler", "grid", "--epochs", "2"])
     assert (len(trained), found["equal"]) == (2, 1)
-    same = next(row for row in rows(found) if row["same_as"])
-    first = rows(found)[int(same["same_as"])]
+    same = next(row for row in found["rows"] if row["same_as"])
+    first = found["rows"][int(same["same_as"])]
     assert first["model_sha256"] == same["model_sha256"] and first["loss"] == same["loss"]
     assert first["learning_rate"] != same["learning_rate"]
 
@@ -288,7 +258,7 @@ def test_a_model_of_ones_own_that_fails_is_a_row(search, monkeypatch):
         return train(run, *more, **options)
 
     monkeypatch.setattr(training, "train", fail)
-    first, *_ = rows(search(*SPACE, "--trials", 2))
+    first, *_ = search(*SPACE, "--trials", 2)["rows"]
     assert first["reason"] == "trial 0: the model has no answer"
 
 
@@ -304,13 +274,13 @@ def test_progress_and_the_result_are_told(data, tmp_path, answer, monkeypatch):
     assert best.startswith("best: trial ") and best.endswith(f"{folder}/best")
     assert command.startswith("gradreduce train ")
     assert [line.split()[0] for line in digests] == ["model_sha256", "table_sha256"]
-    program = trials.Trials(str(folder / "results"), "", (0, 1, 2))
+    program = trials.Trials(str(folder / "results"), "", (0, 1, 2), 0)
     assert program.progress().startswith("3 of 3 trials, best loss ")
 
 
 def test_files_that_are_damaged(search, tmp_path, refused):
     search(*SPACE, "--trials", 2)
     folder = SearchDir(tmp_path / "search")
-    folder.result_path(1).write_text('{"state": 3}')
-    assert f"{folder.result_path(1)} is damaged" in refused(65, "runs", "show", folder.path)
+    folder.result_path(1, 0).write_text('{"state": 3}')
+    assert f"{folder.result_path(1, 0)} is damaged" in refused(65, "runs", "show", folder.path)
     assert directory.SearchDir(tmp_path).wanted == 0
