@@ -7,8 +7,8 @@ have a seed. ``mapreduce.job`` holds the class that jobs inherit from, and
 on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
 ``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
 ``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.search`` with many
-values of options, ``mapreduce.open_run`` opens a training, ``mapreduce.load`` the file of a model,
-and ``mapreduce.split`` divides a table.
+values of options, ``mapreduce.compare`` compares several models on a table, ``mapreduce.open_run``
+opens a training, ``mapreduce.load`` the file of a model, and ``mapreduce.split`` divides a table.
 ``mapreduce.parts`` is the door for parts of one's own.
 """
 
@@ -19,6 +19,7 @@ from mapreduce.support import moved, own, seeds, turns  # noqa: F401
 if TYPE_CHECKING:
     from mapreduce.checking.notebook import check as check
     from mapreduce.checking.notebook import explain as explain
+    from mapreduce.comparing.python import compare as compare
     from mapreduce.data.splitting.python import split as split
     from mapreduce.launch.jobs import SubmittedJob as SubmittedJob
     from mapreduce.launch.jobs import submit as submit
@@ -41,6 +42,7 @@ seeds.watch()
 __version__ = "0.1.0"
 
 _LAZY = {
+    "compare": "mapreduce.comparing.python",
     "split": "mapreduce.data.splitting.python",
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",

@@ -43,6 +43,7 @@ FOLDERS = [
         "training.api",
         "estimators",
         "searching",
+        "comparing",
         "launch",
         "serving",
     ),

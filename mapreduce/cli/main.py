@@ -35,6 +35,7 @@ COMMANDS = {
     "data": ("mapreduce.cli.data:data", "Describe, split, import, show and verify data."),
     "train": ("mapreduce.cli.train:train", "Train a model as a chain of map/reduce rounds."),
     "search": ("mapreduce.cli.search:search", "Train with many values of options; keep the best."),
+    "compare": ("mapreduce.cli.compare:compare", "Compare several models on one table."),
     "resume": ("mapreduce.cli.train:resume", "Continue a training that was stopped."),
     "replay": ("mapreduce.cli.replay:replay", "Repeat an asynchronous training from its log."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),

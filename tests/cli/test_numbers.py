@@ -38,6 +38,7 @@ COMMANDS = [
     ("data import", ["numbers.csv", "out", "--format", "csv"]),
     ("data describe", ["numbers.csv", "-r", "inline"]),
     ("data split", ["numbers.csv", "parts"]),
+    ("compare", ["numbers.csv", "--run", "compared", "--models", "softmax", "--folds", "2"]),
     ("data digits", ["data"]),
     ("data standardise", ["data", "data"]),
     ("explain", ["job.py", "words.txt", "--json"]),
@@ -70,7 +71,8 @@ def numbers_of(command):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("numbers")
-    (folder / "numbers.csv").write_text("a,b,label\n" + "1,2,x\n3,4,y\n" * 20)
+    rows = "".join(f"{number},2,x\n{number},4,y\n" for number in range(20))
+    (folder / "numbers.csv").write_text(f"a,b,label\n{rows}")
     (folder / "words.txt").write_text("to be\nor not\n")
     (folder / "job.py").write_text(COUNT)
     succeed("data", "import", "numbers.csv", "data", "--format", "csv", cwd=folder)

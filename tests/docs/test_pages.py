@@ -72,6 +72,18 @@ def test_gang(tmp_path):
 
 
 @pytest.mark.slow
+def test_compare(tmp_path, monkeypatch, capsys):
+    follow(place("compare"), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python", text("compare"))
+    exec(program, {})
+    assert "±" in capsys.readouterr().out
+    assert {each.name for each in (tmp_path / "runs/penguins").iterdir()} - {"lease.lock"} == {
+        name.rstrip("/") for name in cells("compare")
+    }
+
+
+@pytest.mark.slow
 def test_levels(tmp_path):
     """All trainings have one digest; a test of its own runs the benchmark that comes first."""
     benchmark, trainings = blocks("sh", text("levels"))

@@ -130,7 +130,7 @@ def split(
             hint = did_you_mean(name, table.names)
             found = f"{paths[0]} has no such column, but {preview(table.names)}.{hint}"
             raise UsageError(f"--{option} {name}: {found}")
-    keys, codes, classes = _keys_and_classes(
+    keys, codes, classes = keys_and_classes(
         table, time, group or id, stratify, seed, recipe.decimal
     )
     if not len(keys):
@@ -152,15 +152,20 @@ def split(
     return dict(zip(names[::-1], counts[::-1], strict=True))
 
 
-def _keys_and_classes(
+def keys_and_classes(
     table: Table,
     time: str | None,
     decides: str | None,
     stratify: str | None,
     seed: int,
     decimal: str,
+    *,
+    fill: bool = False,
 ) -> tuple[Array, Array, list[str]]:
-    """Keys (rows,), classes (rows,) as indices, and the names of those."""
+    """Keys (rows,), classes (rows,) as indices, and the names of those.
+
+    ``fill``: Whether rows without a class are a class of their own, of the name "".
+    """
     keys: list[Array] = [np.empty(0, np.float64 if time else np.uint64)]
     codes: list[Array] = [np.empty(0, np.int8)]
     classes: dict[str, int] = {}
@@ -171,11 +176,13 @@ def _keys_and_classes(
         if time:
             keys.append(_times(batch.column(time), place, time, kinds, decimal))
         elif decides:
-            keys.append(_hashes({decides: _words(batch.column(decides), place, decides)}, seed))
+            keys.append(_hashes({decides: words_of(batch.column(decides), place, decides)}, seed))
         else:
             keys.append(_hashes(_texts(batch, leaf.path), seed))
         if stratify:
-            words = _words(batch.column(stratify), place, stratify).dictionary_encode()
+            column = batch.column(stratify)
+            column = texts(column).fill_null("") if fill else words_of(column, place, stratify)
+            words = column.dictionary_encode()
             numbers = [classes.setdefault(n, len(classes)) for n in words.dictionary.to_pylist()]
             if len(classes) > MOST_CLASSES:
                 raise DataError(f"--stratify {stratify}: more than {MOST_CLASSES:,} classes")
@@ -185,7 +192,7 @@ def _keys_and_classes(
     return np.concatenate(keys), np.concatenate(codes), [*classes] if stratify else [""]
 
 
-def _words(column: Any, place: Place, name: str) -> Any:
+def words_of(column: Any, place: Place, name: str) -> Any:
     """A column of texts none of which is missing."""
     column = texts(column)
     if column.null_count:
@@ -223,7 +230,7 @@ def _times(column: Any, place: Place, name: str, kinds: list[Any], decimal: str)
     ``kinds`` gets the type that texts are to be read as, which the first of them decides.
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        column = signed(_words(column, place, name), decimal)
+        column = signed(words_of(column, place, name), decimal)
         if not kinds and len(column):
             first = column[0].as_py()
             zone = "UTC" if re.search(_ZONE, first) else None

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,29 @@ def copy(table: Table, targets: Sequence[Path], parts: Array) -> None:
                 write(records.filter(pa.array(found == i)))
     if done != len(parts):
         raise DataError("the files changed while they were read. Run the command again")
+
+
+def arrange(table: Table, target: Path, rows: Array) -> None:
+    """Copy the records of these numbers (rows,), as they are, to a new file, in this order.
+
+    Memory holds what is copied.
+    """
+    wanted = np.sort(rows)
+    pieces: list[Any] = []
+    done = 0
+    for records in table.records():
+        start, stop = np.searchsorted(wanted, (done, done + len(records)))
+        pieces.append(records.take(pa.array(wanted[start:stop] - done)))
+        done += len(records)
+    order = pa.array(np.searchsorted(wanted, rows))
+    if isinstance(table, ParquetTable):
+        with _parquet(table, target) as write:
+            joined = pa.Table.from_batches(pieces).unify_dictionaries()
+            for batch in joined.take(order).to_batches():
+                write(batch)
+        return
+    with _csv(cast("CsvTable", table), target) as write:
+        write(pa.concat_arrays(pieces).take(order))
 
 
 @contextmanager

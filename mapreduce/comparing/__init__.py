@@ -1,0 +1,1 @@
+"""Several models compared on one table by cross-validation: ``gradreduce compare``."""
