@@ -5,14 +5,14 @@ has the same bits for any workers, any order of the rows and any processor.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels import dispatch
-from mapreduce.algorithms.rows import OverRows, Scale, scale_of
+from mapreduce.algorithms.rows import LARGE, OverRows, Scale, scale_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.engine.program import InBlocks, Round
 from mapreduce.engine.sums import Arrays, bits_for
@@ -24,6 +24,8 @@ from mapreduce.reduction.message import Message
 _PART_BITS = 20
 #: More columns would not fit into one message, nor would their eigenvectors be found soon.
 MOST_COLUMNS = 1000
+#: So many rows that int64 holds the sums of their products.
+_PART_ROWS = 1 << 18
 #: A column whose deviation is fewer units of its fixed point is not told apart from its rounding.
 _LEAST_DEVIATION = 1 << 10
 #: A column of which other columns leave less is a combination of them.
@@ -50,11 +52,7 @@ class Gram(OverRows, InBlocks):
 
     def matrix(self, batch: Batch) -> Array:
         features = super().matrix(batch)
-        if features.shape[1] > MOST_COLUMNS:
-            raise DataError(
-                f"{self._place}: expected at most {MOST_COLUMNS} columns, found "
-                f"{features.shape[1]}. Drop some, or train a model by gradients"
-            )
+        _check_columns(features, self._place)
         if not self.target:
             return features
         if batch.labels is None or batch.labels.dtype.kind != "f":
@@ -73,6 +71,14 @@ class Gram(OverRows, InBlocks):
 
     def outcome(self, now: Round, number: int, total: Arrays) -> Arrays:
         return {**now.block(number), **total}
+
+
+def _check_columns(rows: Array, place: str) -> None:
+    if rows.shape[1] > MOST_COLUMNS:
+        raise DataError(
+            f"{place}: expected at most {MOST_COLUMNS} columns, found {rows.shape[1]}. Drop some, "
+            f"or train a model by gradients"
+        )
 
 
 def fixed_point(scale: Scale) -> tuple[int, Array]:
@@ -103,19 +109,11 @@ def moments(blocks: Sequence[Message]) -> Moments:
     joined = {name: np.concatenate([part[name] for part in parts]) for name in ("top", "bottom")}
     scale = scale_of(joined["top"], -joined["bottom"], parts[0]["most"], parts[0]["rows"])
     bits, factor = fixed_point(scale)
-    i, j = np.triu_indices(len(factor))
-    # Python's integers, since these have up to 200 bits.
     first, mixed, last = (
-        np.concatenate([part[name] for part in parts])[i, j].astype(object)
+        _upper(np.concatenate([part[name] for part in parts]))
         for name in ("first", "mixed", "last")
     )
-    gram, columns = (first << 2 * bits) + (mixed << bits) + last, len(factor) - 1
-    weight, sums = gram[-1], gram[j == columns][:-1]
-    within = j < columns
-    i, j = i[within], j[within]
-    centred = gram[within] * weight - sums[i] * sums[j]
-    exact = np.zeros((columns, columns))
-    exact[i, j] = exact[j, i] = centred / weight
+    weight, sums, exact = _centred((first << 2 * bits) + (mixed << bits) + last, len(factor))
     is_constant = joined["top"] == -joined["bottom"]
     lost = ~is_constant & (exact.diagonal() < float(scale.rows) * _LEAST_DEVIATION**2)
     if (odd := np.flatnonzero(lost)).size:
@@ -128,6 +126,91 @@ def moments(blocks: Sequence[Message]) -> Moments:
     mean = scale.shift + (sums / weight).astype(np.float64) * (unit / factor[:-1])
     products = exact / factor[:-1] / factor[:-1, None]
     return Moments(mean, products, float(weight) / unit**2, scale.rows)
+
+
+def _upper(matrix: Array) -> Any:
+    """The upper triangle as Python's integers, since sums of these have hundreds of bits."""
+    return matrix[np.triu_indices(len(matrix))].astype(object)
+
+
+def _centred(gram: Any, size: int, power: int = 0) -> tuple[int, Any, Array]:
+    """Of the upper triangle of a matrix, the last column of which is that of the weights: their
+    sum, the sums of the columns, and the products of deviations from their means, each rounded
+    once.
+
+    ``power``: Of 2, by which the products are multiplied; at most 0.
+    """
+    i, j = np.triu_indices(size)
+    weight, sums, within = gram[-1], gram[j == size - 1][:-1], j < size - 1
+    i, j = i[within], j[within]
+    exact = np.zeros((size - 1, size - 1))
+    exact[i, j] = (gram[within] * weight - sums[i] * sums[j]) / (weight << -power)
+    exact[j, i] = exact[i, j]
+    return weight, sums, exact
+
+
+class ProductSums:
+    """The same sums for rows that come in parts, of which nobody knows the largest number.
+
+    They are exact: a number is cut into parts of 20 bits at the same places everywhere, so that any
+    cut of the rows and any order give equal sums.
+    """
+
+    def __init__(self) -> None:
+        #: The upper triangle of a matrix of integers, times 2 to the power of :attr:`power`.
+        self.total: Any = 0
+        self.power, self.rows, self._size = 0, 0, 0
+
+    def add(self, rows: Array, weights: Array | None = None) -> None:
+        """Add rows (rows, columns) with weights of at least 0.
+
+        Raises DataError (numbers are too large, or too many columns).
+        """
+        _check_columns(rows, "the rows")
+        roots = np.ones(len(rows)) if weights is None else np.sqrt(weights)
+        with np.errstate(over="ignore"):
+            weighted = np.column_stack([rows * roots[:, None], roots])
+        if not abs(weighted).max() < 2.0**LARGE:
+            raise DataError(f"expected numbers below 2**{LARGE}. Scale their columns")
+        self.rows, self._size = self.rows + len(rows), weighted.shape[1]
+        for start in range(0, len(rows), _PART_ROWS):
+            self._add(weighted[start : start + _PART_ROWS])
+
+    def _add(self, rows: Array) -> None:
+        found: dict[int, Any] = {}
+        for start in range(0, len(rows), Gram.unit_rows):
+            parts = [*_bands(rows[start : start + Gram.unit_rows])]
+            for at, (power, left) in enumerate(parts):
+                for other, right in parts[at:]:
+                    # Whole numbers below 2**53: exact, whatever BLAS multiplies them.
+                    product = (left.T @ right).astype(np.int64)
+                    product = product if other == power else product + product.T
+                    found[power + other] = found.get(power + other, 0) + product
+        least = min([self.power, *found])
+        self.total = self.total << (self.power - least)
+        for power, product in found.items():
+            self.total = self.total + (_upper(product) << (power - least))
+        self.power = least
+
+    def moments(self) -> Moments:
+        """The moments of all rows, each rounded once.
+
+        Raises DataError (all weights are 0).
+        """
+        if not np.ravel(self.total)[-1]:
+            raise DataError("all weights are 0. Expected some that are not")
+        weight, sums, products = _centred(self.total, self._size, self.power)
+        mean = (sums / weight).astype(np.float64)
+        return Moments(mean, products, weight / (1 << -self.power), self.rows)
+
+
+def _bands(rows: Array) -> Iterator[tuple[int, Array]]:
+    """Whole numbers of 20 bits and powers of 2: the sum of their products are the rows."""
+    while most := float(abs(rows).max()):
+        power = (math.frexp(most)[1] - 1) // _PART_BITS * _PART_BITS
+        whole = np.trunc(np.ldexp(rows, -power))
+        rows = rows - np.ldexp(whole, power)
+        yield power, whole
 
 
 class Components(NamedTuple):

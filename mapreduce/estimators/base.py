@@ -92,6 +92,9 @@ class Estimator(BaseEstimator):
     #: Who computes, for a run of its own.
     executor: Resumable | None = None
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
     def save(self, path: Any) -> None:
         """Write the model to a file, by which ``gradreduce predict`` predicts.
 
@@ -121,7 +124,7 @@ class Estimator(BaseEstimator):
         """
         is_folder = isinstance(X, PATHS)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_errors())
+            stack.enter_context(errors_of_fits())
             if is_folder:
                 if y is not None or weights is not None:
                     raise ParameterError("y, sample_weight: the dataset has its own")
@@ -143,10 +146,12 @@ class Estimator(BaseEstimator):
             yield Rows(Dataset(found), features)
 
     def _arrays(
-        self, X: Any, y: Any, weights: Any, labelled: bool
+        self, X: Any, y: Any, weights: Any, labelled: bool, *, reset: bool = True
     ) -> tuple[Array, Array | None, Array | None]:
-        options = {**self.arrays, "order": "C"}
+        options = {**self.arrays, "order": "C", "reset": reset}
         X, names = _matrix(X), _names(X)
+        if not reset:
+            self._check_names(names)
         if not labelled:
             X, y = validate_data(self, X, **options), None
         elif self.has_classes:
@@ -190,17 +195,23 @@ class Estimator(BaseEstimator):
                 f"was read: rows in memory are not like them. Save the model, and predict by "
                 f"mapreduce.load(FILE).predict(DATA), which converts them in the same way"
             )
-        known = getattr(self, "feature_names_in_", None)
         with warnings.catch_warnings():
-            if names is not None and known is not None:
-                if [*known] != names:
-                    raise FitError(
-                        f"The feature names should match those that were passed during fit: "
-                        f"expected {', '.join(known)}, found {', '.join(names)}"
-                    )
+            if self._check_names(names):
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
             found = validate_data(self, _matrix(X), reset=False, **self.arrays, order="C")
         return Batch(found, None)
+
+    def _check_names(self, names: list[str] | None) -> bool:
+        """Refuse other names of columns than those of the fit; whether there are any."""
+        known = getattr(self, "feature_names_in_", None)
+        if names is None or known is None:
+            return False
+        if [*known] != names:
+            raise FitError(
+                f"The feature names should match those that were passed during fit: "
+                f"expected {', '.join(known)}, found {', '.join(names)}"
+            )
+        return True
 
     @property
     def _has_jobs(self) -> bool:
@@ -287,7 +298,7 @@ def _matrix(data: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def errors_of_fits() -> Iterator[None]:
     try:
         yield
     except DataError as error:

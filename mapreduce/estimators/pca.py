@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from mapreduce.algorithms.gram import Gram, PrincipalComponents, components, moments
+from mapreduce.algorithms.gram import Moments, PrincipalComponents, components
 from mapreduce.data.batch import Array
-from mapreduce.estimators.base import Estimator, FitError, ParameterError, TransformerMixin
+from mapreduce.estimators.base import FitError, ParameterError, Rows, TransformerMixin
+from mapreduce.estimators.gram import GramEstimator
 
 
-class PCA(TransformerMixin, Estimator):
+class PCA(TransformerMixin, GramEstimator):
     """Principal components, as :class:`sklearn.decomposition.PCA`, up to 1,000 columns.
 
     The largest loading of each is positive. For ``runner``, ``workers`` and ``run`` see
@@ -56,25 +57,38 @@ class PCA(TransformerMixin, Estimator):
     def fit(self, X: Any, y: Any = None) -> "PCA":
         """Find the components of arrays, of a table, or of the dataset in a folder."""
         with self._reading(X) as rows:
-            found = moments(self._advance(Gram, rows))
-            if found.rows < 2:
-                raise FitError("n_samples=1: expected at least 2 rows, found 1 sample")
-            every = components(found)
-            count = self._count(every.variances, every.rank, min(found.rows, len(found.mean)))
-            variances = every.variances
-            self.components_, self.mean_ = every.vectors[:count].copy(), every.mean
-            self.explained_variance_, total = variances[:count], math.fsum(variances)
-            self.explained_variance_ratio_ = self.explained_variance_ / (total or 1.0)
-            self.singular_values_ = np.sqrt(self.explained_variance_ * (found.rows - 1))
-            left = variances[count : min(found.rows, len(variances))]
-            self.noise_variance_ = math.fsum(left) / len(left) if len(left) else 0.0
-            self.n_components_, self.n_samples_ = count, found.rows
-            spread = np.sqrt(self.explained_variance_) if self.whiten else np.ones(count)
-            # A component without variance has scores of 0.
-            spread[spread == 0] = 1.0
-            arrays = {"mean": self.mean_, "vectors": self.components_, "spread": spread}
-            self._keep(rows, arrays)
+            self._learn(rows, self._moments(rows))
         return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> "PCA":
+        """Add rows in memory: any cut of the rows, in any order, gives the bits of one call.
+
+        The components follow once there are more rows than components.
+        """
+        with self._adding(X) as (rows, found):
+            is_count = isinstance(self.n_components, int | np.integer)
+            if found.rows > (self.n_components if is_count else 1):
+                self._learn(rows, found)
+        return self
+
+    def _learn(self, rows: Rows, found: Moments) -> None:
+        if found.rows < 2:
+            raise FitError("n_samples=1: expected at least 2 rows, found 1 sample")
+        every = components(found)
+        count = self._count(every.variances, every.rank, min(found.rows, len(found.mean)))
+        variances = every.variances
+        self.components_, self.mean_ = every.vectors[:count].copy(), every.mean
+        self.explained_variance_, total = variances[:count], math.fsum(variances)
+        self.explained_variance_ratio_ = self.explained_variance_ / (total or 1.0)
+        self.singular_values_ = np.sqrt(self.explained_variance_ * (found.rows - 1))
+        left = variances[count : min(found.rows, len(variances))]
+        self.noise_variance_ = math.fsum(left) / len(left) if len(left) else 0.0
+        self.n_components_, self.n_samples_ = count, found.rows
+        spread = np.sqrt(self.explained_variance_) if self.whiten else np.ones(count)
+        # A component without variance has scores of 0.
+        spread[spread == 0] = 1.0
+        arrays = {"mean": self.mean_, "vectors": self.components_, "spread": spread}
+        self._keep(rows, arrays)
 
     def _count(self, variances: Array, rank: int, most: int) -> int:
         wanted = self.n_components
