@@ -66,6 +66,8 @@ KERNELS = {
     "unpack_histogram": "trees",
     "split_rows": "trees",
     "best_split": "trees",
+    "split_subset": "trees",
+    "best_subset": "trees",
     "add_leaves": "trees",
     "add_trees": "trees",
     "eigh": "symmetric",

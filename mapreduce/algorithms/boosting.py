@@ -17,7 +17,7 @@ import numpy as np
 from kernels import dispatch, scalar
 from kernels.cpu import trees as kernels
 from mapreduce.algorithms import cuts, growing
-from mapreduce.algorithms.growing import Split
+from mapreduce.algorithms.lanes import Lanes
 from mapreduce.algorithms.rows import RowsProgram
 from mapreduce.algorithms.trees import inputs_of
 from mapreduce.data.batch import Array
@@ -66,8 +66,8 @@ class Progress(NamedTuple):
 class _Rows:
     """Rows and in which leaves they are: all of it follows from the state."""
 
-    def __init__(self, x: Array, labels: Array, weights: Array, cuts: Array) -> None:
-        self.bins = kernels.bin_rows(x, cuts)
+    def __init__(self, x: Array, labels: Array, weights: Array, cuts: Array, lanes: Lanes) -> None:
+        self.lanes, self.bins = lanes, lanes.bins(x, cuts)
         self.labels, self.weights = labels, weights
         #: Of which tree the gradients are, the largest difference among them, and the gradients.
         self.derived = -1
@@ -90,8 +90,7 @@ class _Rows:
         for one in growing.splits_of(splits[self._applied :]):
             start, stop = self._starts[one.leaf], self._stops[one.leaf]
             rows = self._order[start:stop]
-            how = one.feature, one.last, one.missing_left > 0, scratch
-            middle = start + kernels.split_rows(self.bins, rows, *how)
+            middle = start + self.lanes.split(self.bins, rows, one, scratch)
             self._starts[one.new], self._stops[one.new] = middle, stop
             self._stops[one.leaf] = middle
         self._applied = len(splits)
@@ -111,6 +110,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     """Grows trees on the rows of a dataset.
 
     ``features``: Of a row. ``classes``: Of the labels; 0 if these are numbers.
+    ``categories``: Features whose numbers are codes, and how many codes; see
+      :class:`mapreduce.algorithms.lanes.Lanes`.
     ``trees``: Rounds of boosting, each of one tree, or of one for each of three and more classes.
     ``leaves``: Of a tree, at most. ``rate``: By which the values of its leaves are multiplied.
     ``least_rows``: Of a leaf. ``l2``: Penalty of the values of leaves.
@@ -130,6 +131,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     tolerance: float = 1e-7
     held_out: float = 0.1
     seed: int = 0
+    categories: tuple[tuple[int, int], ...] = ()
 
     name = "boosting"
     unit_rows = 32768
@@ -175,11 +177,11 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             # A power of two above all differences of scores and labels, and the largest of them.
             "bound": np.ones(1),
             "largest": np.zeros(1),
-            "splits": np.zeros((0, len(Split._fields)), np.int64),
+            "splits": np.zeros((0, growing.SPLIT + self.lanes.words), np.int64),
             "split_gains": _NO_NUMBERS,
             "values": _NO_NUMBERS,
             "gains": _NO_NUMBERS,
-            "leaves": np.zeros((0, len(growing.Leaf._fields)), np.int64),
+            "leaves": np.zeros((0, growing.LEAF + self.lanes.words), np.int64),
             # Of rows that are held out, before each tree: sums of losses, and of weights.
             "losses": np.zeros((0, 2), np.int64),
         }
@@ -200,7 +202,9 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         histograms = found.pop("sum")
         for number in range(now.layout.blocks):
             start, stop = self._part(number, now.layout.blocks)
-            # The axes are leaves or prefixes, features, cells and what was added up.
+            if not progress.counts:
+                start, stop = self.lanes.starts[[start, stop]]
+            # The axes are leaves or prefixes, features or lanes, cells and what was added up.
             piece = np.ascontiguousarray(histograms[..., start:stop, :, :])
             yield (number,), Message({"units": [units.start, units.stop]}, {**found, "sum": piece})
 
@@ -248,7 +252,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         leaves = [0]
         if progress.leaves:
             leaves = [split.smaller for split in growing.splits_of(splits[progress.applied :])]
-        total = np.zeros((len(leaves), self.features, 256, 3), np.int64)
+        total = np.zeros((len(leaves), self.lanes.count, 256, 3), np.int64)
         for leaf, histogram in zip(leaves, total, strict=True):
             pending = 0
             for rows, _ in taken:
@@ -264,8 +268,13 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         return {"sum": total, "largest": largest, "loss": loss}
 
     @cached_property
+    def lanes(self) -> Lanes:
+        """The columns of bins."""
+        return Lanes(self.features, self.categories)
+
+    @cached_property
     def _packed(self) -> Array:
-        return np.zeros((self.features, 256, 2), np.int64)
+        return np.zeros((self.lanes.count, 256, 2), np.int64)
 
     @cached_property
     def _units(self) -> dict[int, tuple[_Rows, _Rows]]:
@@ -286,7 +295,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             held = chances < self.held_out
         parts = (~held, held) if held.any() else (slice(None), slice(0, 0))
         each = [(x[at], labels[at], weights[at] if weights.size else weights) for at in parts]
-        taken, judged = (_Rows(*part, known["cuts"]) for part in each)
+        taken, judged = (_Rows(*part, known["cuts"], self.lanes) for part in each)
         return taken, judged
 
     def _grown(
@@ -393,12 +402,14 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             for split, smaller in zip(new, histograms, strict=True):
                 found[split.smaller] = smaller
                 found[split.larger] = before[f"{_HISTOGRAM}{split.leaf}"] - smaller
-        gains, leaves = np.zeros(len(found)), np.zeros((len(found), 10), np.int64)
-        how = before["sizes"][start:stop], self.least_rows, self.l2, *self._worth(before)
+        gains, leaves = (
+            np.zeros(len(found)),
+            np.zeros((len(found), *before["leaves"].shape[1:]), np.int64),
+        )
+        how, sizes = (self.least_rows, self.l2, *self._worth(before)), before["sizes"][start:stop]
         for place, (leaf, histogram) in enumerate(sorted(found.items())):
             leaves[place, 0] = leaf
-            gains[place] = kernels.best_split(histogram, *how, leaves[place, 1:])
-            leaves[place, 1] += start
+            gains[place] = self.lanes.search(histogram, sizes, start, how, leaves[place, 1:])
         named = {f"{_HISTOGRAM}{leaf}": histogram for leaf, histogram in found.items()}
         return {**total, **named, "gains": gains, "leaves": leaves}
 
@@ -424,7 +435,10 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             # The row of a leaf is its number.
             count = len(before["leaves"]) + len(splits) - progress.applied
             news = leaves[:, 0], gains, leaves
-            gains, leaves = np.resize(before["gains"], count), np.zeros((count, 10), np.int64)
+            gains, leaves = (
+                np.resize(before["gains"], count),
+                np.zeros_like(leaves, shape=(count, leaves.shape[1])),
+            )
             leaves[: len(before["leaves"])] = before["leaves"]
             gains[news[0]], leaves[news[0]] = news[1:]
             names = (f"{_HISTOGRAM}{leaf}" for leaf in leaves[:, 0])

@@ -21,7 +21,8 @@ class Split(NamedTuple):
     """A leaf's split; see :func:`kernels.cpu.trees.best_split`.
 
     ``new``: The number of the leaf that its right child is; the left child keeps the leaf's.
-    ``is_new_smaller``: Whether that one has fewer rows.
+    ``is_new_smaller``: Whether that one has fewer rows. ``subset``: Of a category, words of 32
+    bits: a code goes left if its bit is 1. ``last`` is -1 then.
     """
 
     leaf: int
@@ -30,6 +31,7 @@ class Split(NamedTuple):
     missing_left: int
     new: int
     is_new_smaller: int
+    subset: tuple[int, ...]
 
     @property
     def smaller(self) -> int:
@@ -43,7 +45,10 @@ class Split(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A leaf that may be split: its best split, sums of its left child, and its own."""
+    """A leaf that may be split: its best split, sums of its left child, and its own.
+
+    ``subset``: See :class:`Split`.
+    """
 
     leaf: int
     feature: int
@@ -55,16 +60,21 @@ class Leaf(NamedTuple):
     gradient: int
     hessian: int
     rows: int
+    subset: tuple[int, ...]
+
+
+#: Numbers of a split, and of a leaf, before the words of a subset.
+SPLIT, LEAF = len(Split._fields) - 1, len(Leaf._fields) - 1
 
 
 def splits_of(rows: Array) -> list[Split]:
-    """The splits of an array (n, 6), int64."""
-    return [Split(*row) for row in rows.tolist()]
+    """The splits of an array (n, 6 + words), int64."""
+    return [Split(*row[:SPLIT], tuple(row[SPLIT:])) for row in rows.tolist()]
 
 
 def leaves_of(rows: Array) -> list[Leaf]:
-    """The leaves of an array (n, 10), int64."""
-    return [Leaf(*row) for row in rows.tolist()]
+    """The leaves of an array (n, 10 + words), int64."""
+    return [Leaf(*row[:LEAF], tuple(row[LEAF:])) for row in rows.tolist()]
 
 
 class Growth:
@@ -78,10 +88,10 @@ class Growth:
 
     Parameters
     ----------
-    splits : array (n, 6), int64
+    splits : array (n, 6 + words), int64
         See :class:`Split`.
     split_gains : array (n,), float64
-    leaves : array (n + 1, 10), int64
+    leaves : array (n + 1, 10 + words), int64
         See :class:`Leaf`, in the order of their numbers.
     gains : array (n + 1,), float64
     most : int
@@ -131,11 +141,11 @@ class Growth:
         return not self._next
 
     def next(self) -> Array:
-        """The splits (n, 6) of the next round, of which the tree has the first."""
-        found = np.zeros((len(self._next), len(Split._fields)), np.int64)
+        """The splits (n, 6 + words) of the next round, of which the tree has the first."""
+        found = np.zeros((len(self._next), self.splits.shape[1]), np.int64)
         for place, leaf in enumerate(leaves_of(self.leaves[self._next])):
             is_smaller = 2 * leaf.left_rows > leaf.rows
-            found[place] = Split(*leaf[:4], len(self.leaves) + place, is_smaller)
+            found[place] = *leaf[:4], len(self.leaves) + place, is_smaller, *leaf.subset
         return found
 
     def finished(self) -> "Growth":
@@ -144,13 +154,11 @@ class Growth:
             return self
         new = self.next()
         (split,) = splits_of(new)
-        parent = Leaf(*self.leaves[split.leaf].tolist())
-        left = parent.left_gradient, parent.left_hessian, parent.left_rows
-        right = [all_ - one for all_, one in zip(parent[-3:], left, strict=True)]
+        left, whole = self.leaves[split.leaf, 4:LEAF].reshape(2, 3)
         leaves, gains = np.concatenate([self.leaves, self.leaves[:1]]), np.append(self.gains, 0.0)
-        for leaf, sums in ((split.leaf, left), (split.new, right)):
+        for leaf, sums in ((split.leaf, left), (split.new, whole - left)):
             leaves[leaf], gains[leaf] = 0, 0.0
-            leaves[leaf, 0], leaves[leaf, -3:] = leaf, sums
+            leaves[leaf, 0], leaves[leaf, LEAF - 3 : LEAF] = leaf, sums
         split_gains = np.append(self.split_gains, self.gains[split.leaf])
         return Growth(np.concatenate([self.splits, new]), split_gains, leaves, gains, self._most)
 
@@ -161,21 +169,25 @@ class Growth:
 
         ``value``: That of a leaf with some sums of gradients and hessians.
 
-        The tree is an array (2 * most - 1, 5), float64: a row for each node, the root first. Its
-        columns are the feature, the threshold, whether missing numbers go left, the left child's
-        number (0 for a leaf; the right child follows it) and the value of a leaf.
+        The tree is an array (2 * most - 1, 5 + words), float64: a row for each node, the root
+        first. Its columns are the feature, the threshold, whether missing numbers go left, the left
+        child's number (0 for a leaf; the right child follows it) and the value of a leaf. If a
+        category is split, 2 is added to the third, and the subset follows; see :class:`Split`.
         """
         sums, parents = self._sums(), {number: node for node, number in self._split.items()}
-        found = np.zeros((2 * self._most - 1, 5))
+        found = np.zeros((2 * self._most - 1, 5 + self.splits.shape[1] - SPLIT))
         place, used = {0: 0}, 1
         for number in self.taken:
             split, at = self._splits[number], place.pop(parents[number])
             threshold = np.inf
-            if split.last < sizes[split.feature]:
+            if 0 <= split.last < sizes[split.feature]:
                 threshold = float(
                     kernels.numbers_of(cuts[split.feature, split.last : split.last + 1])[0]
                 )
             found[at, :4] = split.feature, threshold, split.missing_left, used
+            if split.last < 0:
+                found[at, 1:3] = 0.0, split.missing_left + 2
+                found[at, 5:] = split.subset
             place[2 * number + 1], place[2 * number + 2] = used, used + 1
             used += 2
         values = np.zeros(len(self.leaves))

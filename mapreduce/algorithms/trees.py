@@ -3,6 +3,7 @@
 import numpy as np
 
 from kernels import dispatch
+from kernels.cpu.trees import SUBSET
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator, FittedModel
@@ -22,7 +23,7 @@ def arrays_of(trees: Array, base: Array) -> dict[str, Array]:
 
     Parameters
     ----------
-    trees : array (n, nodes, 5), float64
+    trees : array (n, nodes, 5 + words), float64
         See :meth:`mapreduce.algorithms.growing.Growth.tree`.
     base : array (columns,), float64
         The raw scores that all rows begin with. Tree ``t`` adds to column ``t % columns``.
@@ -31,13 +32,15 @@ def arrays_of(trees: Array, base: Array) -> dict[str, Array]:
     roots = np.arange(count, dtype=np.int32) * size
     trees = trees.copy()
     trees[:, :, 3] += np.where(trees[:, :, 3] > 0, roots[:, None], 0)
-    columns = trees.reshape(-1, len(_NODES)).T
-    nodes = zip(_NODES.items(), columns, strict=True)
-    return {
-        "base": base,
-        "roots": roots,
-        **{name: column.astype(dtype) for (name, dtype), column in nodes},
-    }
+    rows = trees.reshape(count * size, -1)
+    found, width = {"base": base, "roots": roots}, len(_NODES)
+    if rows.shape[1] > width:
+        is_subset = rows[:, 2] >= SUBSET
+        # The threshold of a category is the number of its subset.
+        rows[is_subset, 1] = np.arange(is_subset.sum())
+        found["subsets"] = rows[is_subset, width:].astype(np.uint32)
+    nodes = zip(_NODES.items(), rows.T[:width], strict=True)
+    return found | {name: column.astype(dtype) for (name, dtype), column in nodes}
 
 
 def inputs_of(batch: Batch) -> Array:
@@ -64,6 +67,8 @@ class Trees(Estimator):
         super().__init__(fitted, device)
         arrays, classes = fitted.arrays, len(fitted.data.classes)
         dtypes = {"base": np.float64, "roots": np.int32, **_NODES}
+        if "subsets" in arrays:
+            dtypes["subsets"] = np.uint32
         found = {name: np.dtype(array.dtype) for name, array in arrays.items()}
         columns = classes if classes > 2 else 1
         if found != dtypes or arrays["base"].shape != (columns,):
@@ -78,7 +83,7 @@ class Trees(Estimator):
         found = np.repeat(arrays["base"][None], batch.rows, axis=0)
         nodes = (arrays[name] for name in _NODES)
         add = dispatch.get("add_trees")
-        add(inputs_of(batch), arrays["roots"], *nodes, found)
+        add(inputs_of(batch), arrays["roots"], *nodes, found, arrays.get("subsets"))
         return found
 
     def logits(self, batch: Batch) -> Array:

@@ -89,6 +89,8 @@ def calls():
         "unpack_histogram": (whole(3, 256, 2), whole(3, 256, 3)),
         "split_rows": (places(2, 3), words(0, 1), 2, 0, True, words(0, 0)),
         "best_split": (whole(3, 256, 3), whole(3), 1, 0.0, 1.0, 1.0, whole(9)),
+        "split_subset": (places(2, 3), words(0, 1), 1, 3, whole(1), True, words(0, 0)),
+        "best_subset": (whole(1, 256, 3), 0, 9, 1, 0.0, 1.0, 1.0, 0.0, whole(10)),
         "add_leaves": (words(1, 0, 2), words(0, 1), words(1, 3), np.ones(2), double),
         "add_trees": (flat, *(words(0, 0, 0) for _ in range(5)), double, np.ones((2, 1))),
         "to_grid": (flat, double, double.copy()),
@@ -117,6 +119,7 @@ FREE = {
     },
     *{("count_cells", 0, 0), ("bin_rows", 0, 0), ("log_loss_gradients", 0, 0)},
     *{("pack_histogram", 1, 0), ("split_rows", 1, 0), ("log_losses", 0, 0)},
+    *{("split_subset", 1, 0), ("split_subset", 4, 0)},
     *{("add_trees", 0, 1), ("add_trees", 1, 0), ("add_trees", 7, 1)},
     *{("embed_gradient", 2, 0), ("hash_partitions", 0, 0), ("murmur3", 0, 0)},
 }

@@ -201,6 +201,51 @@ def test_the_best_split_of_all(bins, least_rows, l2):
     assert found[:6].tolist() == [*split]
 
 
+def subset_of(bits):
+    words = np.zeros(19, np.int64)
+    for code in np.flatnonzero(bits).tolist():
+        words[code // 32] |= 1 << code % 32
+    return words
+
+
+@pytest.fixture(name="codes")
+def pages_of_codes():
+    """Codes below 600, -1 where one is missing, and their bins on three pages."""
+    codes = np.random.default_rng(4).integers(-1, 600, ROWS)
+    pages = codes[:, None] - 254 * np.arange(3)
+    bins = np.where((pages >= 0) & (pages < 254), pages, trees.ELSEWHERE).astype(np.uint8)
+    bins[codes < 0, 0] = trees.MISSING
+    return codes, np.concatenate([np.zeros((ROWS, 1), np.uint8), bins], axis=1)
+
+
+@cases("missing_left", False, True)
+def test_codes_of_a_subset_are_first(codes, missing_left):
+    codes, bins = codes
+    bits = np.random.default_rng(5).random(600) < 0.4
+    goes = np.where(codes < 0, missing_left, bits[codes])
+    order, scratch = np.arange(ROWS, dtype=np.int32), np.empty(ROWS, np.int32)
+    how = 1, 4, subset_of(bits), missing_left, scratch
+    left = dispatch.get("split_subset")(bins, order, *how)
+    assert order[:left].tolist() == np.flatnonzero(goes).tolist()
+    assert order[left:].tolist() == np.flatnonzero(~goes).tolist()
+    with pytest.raises(ValueError, match="columns 2 to 5 of 4"):
+        dispatch.get("split_subset")(bins, order, 2, 5, *how[2:])
+
+
+def test_of_equal_gains_the_first_feature_has_it(codes):
+    _, bins = codes
+    _, _, gradients = gradients_of(ROWS)
+    pages = histogram_of(bins, np.arange(ROWS, dtype=np.int32), gradients)[1:]
+    how, gains = (1, 0.0, 2.0**-30, 2.0**-28), []
+    for other in (3, 5, 7):
+        found = np.zeros(9 + 19, np.int64)
+        found[6:9], found[0] = pages[0].sum(axis=0), other
+        best = gains[0] if gains else 0.0
+        gains.append(dispatch.get("best_subset")(pages, 5, 600, *how, best, found))
+        assert found[0] == (min(other, 5) if best else 5)
+    assert gains[0] > 0 and len({*gains}) == 1
+
+
 TREE = {
     "roots": np.array([0, 3], np.int32),
     "feature": np.array([1, 0, 0, 2, 0, 0, 0, 0], np.int32),
@@ -220,6 +265,23 @@ def test_rows_reach_their_leaves(x):
         second = 20.0 if np.isnan(row[0]) or row[0] <= 0.25 else 40.0
         second = 10.0 if row[2] <= -1 else second
         assert found.tolist() == [1 + first, 1 + second]
+
+
+def test_codes_reach_their_leaves(x):
+    bits = np.array([1, 0, 0, 1, 0, 0, 1, 0, 0])
+    tree = {**TREE, "missing_left": np.array([3, 0, 0, 2, 0, 1, 0, 0], np.uint8)}
+    tree["threshold"] = np.array([1, 0, 0, 0, 0, 0.25, 0, 0], np.float32)
+    subsets = np.stack([subset_of(1 - bits), subset_of(bits)])[:, :1].astype(np.uint32)
+    x[:, 2] = x[::-1, 1]
+    x[:5, 1] = -1, 32, 2.5, 1e30, 8
+    raw, none = np.zeros((ROWS, 2)), np.zeros((ROWS, 2))
+    dispatch.get("add_trees")(x, *tree.values(), raw, subsets)
+    for row, (first, second) in zip(x, raw, strict=True):
+        known = {code: code in (0, 3, 6) for code in range(32)}
+        assert first == (1.5 if known.get(row[1], True) else -2.0)
+        assert (second == 10.0) == (row[2] in (1, 2, 4, 5, 7, 8))
+    with pytest.raises(ValueError, match="subsets below 1"):
+        dispatch.get("add_trees")(x, *tree.values(), none, subsets[:1])
 
 
 @cases(

@@ -39,6 +39,20 @@ def table(rows, classes, seed=0):
     return x, np.searchsorted(edges, score).astype(np.int32)
 
 
+def with_categories(rows, classes, seed=0):
+    """The rows of :func:`table` with a category of 60 codes and one of 600, and these."""
+    x, _ = table(rows, classes, seed)
+    random, effects = np.random.default_rng(seed + 1), np.random.default_rng(9)
+    x[:, 0], x[:, 2] = random.integers(0, 60, rows), (600 * random.random(rows) ** 4).astype(int)
+    score = sum(effects.normal(size=600)[x[:, f].astype(int)] for f in (0, 2))
+    score += np.nan_to_num(x[:, 1]) / 4 + 0.3 * random.normal(size=rows)
+    x[random.random(rows) < 0.06, 2] = np.nan
+    if not classes:
+        return x, score, ((0, 60), (2, 600))
+    edges = np.quantile(score, np.arange(1, classes) / classes)
+    return x, np.searchsorted(edges, score).astype(np.int32), ((0, 60), (2, 600))
+
+
 def program(x, y, classes, weights=None, unit_rows=97, **options):
     kind = type("Cut", (Boosting,), {"unit_rows": unit_rows, "name": "boosting"})
     return kind.over(Batch(x, y, 1.0, weights), features=FEATURES, classes=classes, **options)
@@ -91,26 +105,51 @@ def test_cuts_are_quantiles(rows):
 # A tree
 
 
-def plain_tree(x, y, raw, bounds, leaves, least_rows):
+def subsets(column, g, h, least_rows):
+    """The rows that go left by each subset of codes: the first ones by gradient over hessian."""
+    groups = {}
+    for row, code in enumerate(column.tolist()):
+        groups.setdefault("missing" if np.isnan(code) else code, []).append(row)
+    few = [code for code, rows in groups.items() if len(rows) < min(10, least_rows)]
+    if few:
+        groups["few"] = [row for code in few for row in groups.pop(code)]
+    order = sorted(groups, key=lambda code: g[groups[code]].sum() / (h[groups[code]].sum() + 10))
+    for count in range(1, len(order)):
+        if min(count, len(order) - count) > 32:
+            continue
+        left = np.zeros(len(column), bool)
+        for code in order[:count]:
+            left[groups[code]] = True
+        yield left
+
+
+def plain_tree(x, y, raw, bounds, leaves, least_rows, categories=()):
     """A tree of the log loss, best first, as the leaf of each row and what leaves are worth."""
     p = 1 / (1 + np.exp(-raw))
     g, h = p - y, p * (1 - p)
 
     def best(rows):
-        def score(some):
-            return g[some].sum() ** 2 / h[some].sum()
+        def score(some, penalty=0):
+            return g[some].sum() ** 2 / (h[some].sum() + penalty)
 
-        found = 0.0, 0, None
-        for f, edges in enumerate(bounds):
+        def splits(f):
+            if f in categories:
+                yield from subsets(x[rows, f], g[rows], h[rows], least_rows)
+                return
             missing = np.isnan(x[rows, f])
             for missing_left in (False, True) if missing.any() else (False,):
-                for edge in [*edges, np.inf]:
-                    left = np.where(missing, missing_left, x[rows, f] <= edge)
-                    if min(left.sum(), (~left).sum()) < least_rows:
-                        continue
-                    gain = score(rows[left]) + score(rows[~left]) - score(rows)
-                    if gain > found[0] * (1 + 1e-9):
-                        found = gain, 0, left
+                for edge in [*bounds[f], np.inf]:
+                    yield np.where(missing, missing_left, x[rows, f] <= edge)
+
+        found = 0.0, 0, None
+        for f in range(len(bounds)):
+            for left in splits(f):
+                if min(left.sum(), (~left).sum()) < least_rows:
+                    continue
+                penalty = 10 * (f in categories)
+                gain = score(rows[left], penalty) + score(rows[~left], penalty) - score(rows)
+                if gain > found[0] * (1 + 1e-9):
+                    found = gain, 0, left
         return found
 
     everything = np.arange(len(x))
@@ -147,6 +186,29 @@ def test_trees_grow_best_first_whatever_is_split_beside(monkeypatch, decay):
         np.testing.assert_allclose(found, raw, atol=1e-6)
 
 
+def test_categories_are_split_as_by_a_plain_loop():
+    x, y, categories = with_categories(400, 2)
+    boosting = program(x, y, 2, trees=3, leaves=9, least_rows=10, categories=categories)
+    trees, base = grown(boosting)
+    raw, bounds = np.repeat(base, len(x)), [quantiles(column) for column in x.T]
+    for count in range(1, 4):
+        raw = raw + plain_tree(x, y, raw, bounds, 9, 10, [0, 2])
+        found = of_trees(trees[:count], base, 2).estimator().raw(Batch(x, None))[:, 0]
+        np.testing.assert_allclose(found, raw, atol=1e-6)
+    flags = trees[..., 2][trees[..., 3] > 0]
+    assert {*flags.tolist()} >= {0.0, 2.0}
+
+
+def test_a_category_that_nobody_has_seen_goes_where_missing_ones_go():
+    x, y, categories = with_categories(400, 2)
+    x[x[:, 0] == 5, 0] = 6.0
+    model = fitted(program(x, y, 2, trees=9, categories=categories)).estimator()
+    rows = np.repeat(x[:50], 6, axis=0)
+    rows[:, 0] = np.tile([np.nan, 5, 60, -1, 1e9, 2.5], 50)
+    found = model.raw(Batch(rows, None)).reshape(50, 6)
+    assert (found == found[:, :1]).all() and len(np.unique(found)) > 5
+
+
 def test_more_rounds_where_less_is_split_in_vain(monkeypatch):
     x, y = table(600, 2)
     rounds = {}
@@ -164,12 +226,16 @@ KINDS = {
     "four classes": (4, {"trees": 2}),
     "numbers": (0, {"l2": 1.5}),
     "weights": (2, {}),
+    "categories": (2, {}),
 }
 
 
 def rows_of(kind, rows=500):
     classes, options = KINDS[kind]
+    options = {**options}
     x, y = table(rows, classes)
+    if kind == "categories":
+        x, y, options["categories"] = with_categories(rows, classes)
     weights = np.random.default_rng(5).random(rows) * 3 if kind == "weights" else None
     return x, y, classes, weights, {"trees": 4, "leaves": 7, **options}
 
@@ -211,7 +277,7 @@ def test_the_contract_of_programs(monkeypatch, tmp_path, kind):
     check_program(imported(tmp_path / "data", kind, 130)(trees=1))
 
 
-@pytest.mark.parametrize("kind", ["four classes", "numbers"])
+@pytest.mark.parametrize("kind", ["four classes", "numbers", "categories"])
 def test_one_model_on_any_executor(monkeypatch, tmp_path, kind):
     # Workers are forked.
     monkeypatch.setattr(Boosting, "unit_rows", 90)
@@ -262,6 +328,26 @@ def test_as_good_as_scikit_learn(classes):
         assert errors[0] == pytest.approx(errors[1], rel=0.02)
 
 
+@cases("classes", 2, 0)
+def test_categories_as_good_as_scikit_learn(classes):
+    """Were codes in another order than that of the gradients, both scores would be far lower."""
+    (x, y, _), (later, labels, _) = (with_categories(3000, classes, seed) for seed in (0, 4))
+    each = (array[:, [0, 1]] for array in (x, later))
+    boosting, twin = HistGradientBoostingRegressor, HistGradientBoostingClassifier
+    (x, later), kind = each, twin if classes else boosting
+    twin = kind(early_stopping=False, max_iter=10, categorical_features=[0]).fit(x, y)
+    wide = np.full((2, 3000, FEATURES), np.nan, np.float32)
+    wide[0, :, :2], wide[1, :, :2] = x, later
+    found = program(wide[0], y, classes, None, 700, trees=10, leaves=31, categories=((0, 60),))
+    found = fitted(found).estimator().logits(Batch(wide[1], None))
+    if classes:
+        score = (found.argmax(axis=1) == labels).mean()
+        assert score == pytest.approx(twin.score(later, labels), abs=0.01) and score > 0.6
+    else:
+        one, other = (((each - labels) ** 2).mean() for each in (found[:, 0], twin.predict(later)))
+        assert one == pytest.approx(other, rel=0.02) and one < 0.8 * labels.var()
+
+
 def test_weights_count_rows_more_than_once():
     x, y = table(400, 2)
     times = np.random.default_rng(2).integers(1, 4, len(x))
@@ -288,10 +374,14 @@ def test_a_scale_is_one_in_training_and_prediction():
     np.testing.assert_array_equal(*found)
 
 
-@cases("classes", 2, 3, 0)
-def test_a_model_is_a_file(tmp_path, classes):
+@cases("classes, has_categories", (2, False), (3, False), (0, False), (3, True))
+def test_a_model_is_a_file(tmp_path, classes, has_categories):
     x, y = table(200, classes)
-    model = fitted(program(x, y, classes, trees=2))
+    categories = ()
+    if has_categories:
+        x, y, categories = with_categories(200, classes)
+    model = fitted(program(x, y, classes, trees=2, categories=categories))
+    assert ("subsets" in model.arrays) == has_categories
     model.save(tmp_path / "model.safetensors")
     again = FittedModel.load(tmp_path / "model.safetensors")
     assert again.model_sha256 == model.model_sha256
