@@ -23,7 +23,7 @@ from mapreduce.support.options import picked
 from mapreduce.support.printable import echo
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
-_COMMON = "models folds seed label id task drop missing runner workers"
+_COMMON = "models folds group seed label id task drop missing runner workers"
 
 
 @click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})
@@ -39,6 +39,7 @@ _COMMON = "models folds seed label id task drop missing runner workers"
 @click.option(
     "--folds", type=click.IntRange(2, 1000), default=5, show_default=True, help="Number of folds."
 )
+@click.option("--group", metavar="COLUMN", help="Keep rows of equal COLUMN in one fold.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -59,6 +60,7 @@ def compare(
     path: AnyPath,
     models: tuple[str, ...],
     folds: int,
+    group: str | None,
     seed: int,
     quiet: bool,
     as_json: bool,
@@ -66,11 +68,11 @@ def compare(
 ) -> int:
     """Compare models on the files TABLE..., and print a table of their scores, the best first.
 
-    The rows are dealt into folds by their content, or by --id, not by their place, and those of
-    each class for themselves. For each fold, each model is trained on the other folds, by a recipe
-    that is fitted to these, and scored on the fold, as gradreduce evaluate does it. Shown are the
-    mean of the folds and their standard deviation, the processor time of the trainings, the bytes
-    of the largest model, and the folder of its runs, one for each fold.
+    The rows are dealt into folds by their content, or by --group or --id, not by their place, and
+    those of each class for themselves. For each fold, each model is trained on the other folds, by
+    a recipe that is fitted to these, and scored on the fold, as gradreduce evaluate does it. Shown
+    are the mean of the folds and their standard deviation, the processor time of the trainings, the
+    bytes of the largest model, and the folder of its runs, one for each fold.
 
     Scores are the same to the last bit for any order of the rows, any runner and any number of
     workers. If you stop the command, run it again to go on.
@@ -98,6 +100,7 @@ def compare(
         models=split(models),
         folds=folds,
         seed=seed,
+        group=group,
         reading={**reading, "only": reading.pop("columns")},
         execution={**given, "mrjob_arguments": context.obj},
         say=say,

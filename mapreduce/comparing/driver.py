@@ -32,6 +32,7 @@ from hdfs_utils.publish import replace as publish
 from mapreduce.comparing import models as choice
 from mapreduce.comparing.results import Comparison, Score
 from mapreduce.data import importer
+from mapreduce.data.columns import column_of
 from mapreduce.data.copying import made_here
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.manifest import load as load_manifest
@@ -72,6 +73,7 @@ class Config:
 
     recipe: dict[str, Any]
     task: str
+    group: str | None
     models: tuple[str, ...]
     folds: int
     seed: int
@@ -87,6 +89,7 @@ def compare(
     models: Iterable[str] = (),
     folds: int = 5,
     seed: int = 0,
+    group: str | None = None,
     reading: Mapping[str, Any],
     execution: Mapping[str, Any],
     say: Say,
@@ -105,6 +108,8 @@ def compare(
         How many, from 2 on.
     seed : int
         Of the folds, and of models that draw.
+    group : str, optional
+        A column; rows of one value are in one fold.
     reading : mapping
         What the columns become; see :func:`mapreduce.data.readers.opening.recipe_of`.
     execution : mapping
@@ -129,16 +134,18 @@ def compare(
     flags.trust_executor(values)
     flags.execution(values)
     with signals.interrupting():
-        table, recipe = _opened([*sources], reading)
+        table, recipe = _opened([*sources], reading, group)
+        group = group and column_of(group, table.all_names)
         assert recipe.label is not None
         task = dealing.task_of(table, recipe, recipe.label)
         dealt = dealing.deal(
-            table, recipe, recipe.label if task == "classification" else None, folds, seed
+            table, recipe, recipe.label if task == "classification" else None, folds, seed, group
         )
         recipe = replace(recipe, task=task)
         config = Config(
             json.loads(json.dumps(asdict(recipe))),
             task,
+            group,
             tuple(models) or choice.DEFAULTS[task],
             folds,
             seed,
@@ -165,7 +172,9 @@ def compare(
                 raise
 
 
-def _opened(sources: list[AnyPath], reading: Mapping[str, Any]) -> tuple[Table, Recipe]:
+def _opened(
+    sources: list[AnyPath], reading: Mapping[str, Any], group: str | None
+) -> tuple[Table, Recipe]:
     """The table, and what its columns become, by names that it has."""
     for source in sources:
         if (source / MANIFEST).exists():
@@ -175,11 +184,12 @@ def _opened(sources: list[AnyPath], reading: Mapping[str, Any]) -> tuple[Table, 
             )
     kind, recipe = opening.request(sources, reading, kind=format_of(sources))
     label = recipe.label or "label"
-    known = [name for name in (label, recipe.id, recipe.weights) if name]
+    known = [name for name in (label, recipe.id, recipe.weights, group) if name]
     table = opening.open_table(sources, kind, recipe, known=known)
     recipe = roles.fit_names(table, replace(recipe, label=label))
-    for option in ("label", "id", "weights"):
-        if name := getattr(recipe, option):
+    named = {name: getattr(recipe, name) for name in ("label", "id", "weights")}
+    for option, name in {**named, "group": group}.items():
+        if name:
             roles.find(table, f"--{option}", name)
     if recipe.hash_bits is None and recipe.layout is None:
         # Not all models take sparse rows.

@@ -31,7 +31,7 @@ _TABLES = (
     flags.RUNNER,
     (flags.PROFILE,),
 )
-_KEYWORDS = KEYWORDS | {"models", "folds"}
+_KEYWORDS = KEYWORDS | {"models", "folds", "group"}
 
 
 @in_words_of_python(_KEYWORDS)
@@ -42,6 +42,7 @@ def compare(
     models: str | Iterable[str] = (),
     folds: int = 5,
     seed: int = 0,
+    group: str | None = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
     id: str | None = None,
     recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
@@ -62,11 +63,13 @@ def compare(
         How many, from 2 to 1,000. A row's fold follows from its content, or from its ``id``.
     seed : int
         Of the folds, and of models that draw.
+    group : str, optional
+        A column; rows of one value are in one fold.
     run : path, optional
         Folder of the comparison. If it is there, the comparison goes on. Default: a new one in
         ``runs``, which is printed.
     id : str, optional
-        A column that identifies each row; rows of one id are in one fold.
+        A column that identifies each row, and decides on its fold.
     recipe : path or mapping, optional
         What the columns become, as for :func:`mapreduce.train`.
     progress : bool
@@ -128,6 +131,7 @@ def compare(
             models=split([models] if isinstance(models, str) and models else models),
             folds=folds,
             seed=seed,
+            group=group,
             reading={**reading, "label": label, "id": id},
             execution=execution,
             say=say,

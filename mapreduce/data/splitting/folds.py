@@ -48,42 +48,60 @@ def task_of(table: Table, recipe: Recipe, label: str) -> str:
     return recipe.task or looks.decided(table.paths[0], label)
 
 
-def deal(table: Table, recipe: Recipe, label: str | None, count: int, seed: int) -> Folds:
+def deal(
+    table: Table, recipe: Recipe, label: str | None, count: int, seed: int, group: str | None = None
+) -> Folds:
     """Deal the rows into folds, those of each class of a column ``label`` by themselves.
 
-    Rows of one id, where the recipe names a column, come into one fold.
+    Rows of one ``group`` come into one fold. Without one, ids decide where the recipe has them.
 
-    Raises DataError (there are fewer different rows than folds, one class alone, or a class all of
-    whose rows would be in one fold).
+    Raises DataError (there are fewer different rows than folds, one class alone, a class all of
+    whose rows would be in one fold, or two rows of one id).
     """
+    decides, is_filled = group or recipe.id, recipe.missing_label == "drop"
     keys, codes, classes = splitting.keys_and_classes(
-        table, None, recipe.id, label, seed, recipe.decimal, fill=recipe.missing_label == "drop"
+        table, None, decides, label, seed, recipe.decimal, fill=is_filled
     )
     content = keys
-    if recipe.id:
+    if decides:
         content = splitting.keys_and_classes(table, None, None, None, seed, recipe.decimal)[0]
     path, folds = table.paths[0], np.empty(len(keys), np.int64)
     if label and len({*classes} - {""}) < 2:
         raise DataError(f"{path}: expected two classes or more in column {label}, found {classes}")
-    for code, name in enumerate(classes):
-        own = np.flatnonzero(codes == code)
-        values, places, counts = np.unique(keys[own], return_inverse=True, return_counts=True)
-        if label and name and len(values) < 2:
-            same = f", all of one {'id' if recipe.id else 'content'}" * (len(own) > 1)
-            raise DataError(
-                f"{path}: the class {name!r} would be in one fold alone: expected two different "
-                f"rows of it or more, found {count_of(len(own), 'row')}{same}. Leave the class out"
-            )
+    # Rows of one key are dealt with the first of their classes, by name.
+    values, places = np.unique(keys, return_inverse=True)
+    if decides and not group and len(values) < len(keys):
+        twice = np.flatnonzero(np.bincount(places)[places] > 1)
+        one, other = np.flatnonzero(places == places[twice[0]])[:2] + 1
+        raise DataError(
+            f"{path}: rows {one:,} and {other:,} have one id in column {decides}: expected an id "
+            f"for each row. To keep them in one fold, say --group {decides}, and not --id"
+        )
+    first = np.full(len(values), len(classes))
+    np.minimum.at(first, places, np.argsort(np.argsort(classes))[codes])
+    for rank in range(len(classes)):
+        own = np.flatnonzero(first[places] == rank)
+        values, places_of, counts = np.unique(keys[own], return_inverse=True, return_counts=True)
         if len(own):
             # By the middle of the rows of one key; small classes do not all begin with one fold.
             middle = 2 * counts.cumsum() - counts
             dealt = (middle * count // (2 * len(own)) + int(values[0] % np.uint64(count))) % count
-            folds[own] = dealt[places]
+            folds[own] = dealt[places_of]
+    same = f" of one {f'value in column {decides}' if decides else 'content'}"
+    for code, name in enumerate(classes):
+        own = np.flatnonzero(codes == code)
+        if label and name and len({*folds[own].tolist()}) < 2:
+            raise DataError(
+                f"{path}: the class {name!r} would be in one fold alone: expected two different "
+                f"rows of it or more, found {count_of(len(own), 'row')}{same * (len(own) > 1)}. "
+                f"Leave the class out"
+            )
     rows = [np.flatnonzero(folds == number) for number in range(count)]
     if not all(map(len, rows)):
+        different = f"different values in column {decides}" if decides else "different rows"
         raise DataError(
-            f"{path}: expected rows for each of {count} folds, found {len(np.unique(keys))} that "
-            f"{'have different ids' if recipe.id else 'differ'}. Take fewer folds (--folds)"
+            f"{path}: expected rows for each of {count} folds, found {len(first)} {different}. "
+            f"Take fewer folds (--folds)"
         )
     rows = [each[np.lexsort((content[each], keys[each]))] for each in rows]
     return Folds(rows, hashlib.sha256(np.sort(content).tobytes()).hexdigest())

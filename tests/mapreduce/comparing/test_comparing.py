@@ -112,6 +112,19 @@ def test_one_result_for_any_execution_and_order(options, done, penguins, tmp_pat
         assert (run / name).read_bytes() == (done / name).read_bytes()
 
 
+def test_rows_of_a_group_are_in_one_fold(tmp_path, answer):
+    """Also where they are of several classes."""
+    draw = random.Random(2)
+    rows = (f"p{draw.randrange(30)},{draw.random()},{draw.choice('ab')}" for _ in range(200))
+    table = of_rows(tmp_path, *rows, names="x,z,y")
+    run = tmp_path / "run"
+    compared(answer, table, run, "--group", "x", label="y", chosen="softmax", folds=4)
+    folds = [(run / f"folds/fold-{n}.csv").read_text().splitlines()[1:] for n in (1, 2, 3, 4)]
+    groups = [{row.partition(",")[0] for row in fold} for fold in folds]
+    assert sum(map(len, groups)) == len(set.union(*groups)) and all(groups)
+    assert max(map(len, folds)) - min(map(len, folds)) < 40
+
+
 def test_a_raw_table(raw, tmp_path, answer):
     first = compared(answer, raw, tmp_path / "first", label="kind", folds=2)
     again = shuffled(raw, tmp_path)
@@ -222,9 +235,9 @@ def test_lists_of_models(text, expected):
     assert models.split(expected) == tuple(expected)
 
 
-def of_rows(folder, *rows, name="table.csv"):
-    path = folder / name
-    path.write_text("x,y\n" + "".join(f"{row}\n" for row in rows))
+def of_rows(folder, *rows, names="x,y"):
+    path = folder / "table.csv"
+    path.write_text(f"{names}\n" + "".join(f"{row}\n" for row in rows))
     return path
 
 
@@ -242,7 +255,7 @@ GOOD = [f"{i},{'ab'[i % 2]}" for i in range(10)]
         65,
         "class 'c' would be in one fold alone: .* found 1 row. Leave",
     ),
-    ([*GOOD, "7,c", "7,c"], "--label y", 65, "class 'c' .* found 2 rows, all of one content"),
+    ([*GOOD, "7,c", "7,c"], "--label y", 65, "class 'c' .* found 2 rows of one content"),
     (["1,a", "2,b", "3,a", "4,b"], "--label y", 65, "expected rows for each of 5 folds, found 4"),
     ([*GOOD, "7,"], "--label y", 65, "row 11, column y: expected a value, found nothing"),
     (GOOD, "--label y --models softmx", 2, "unknown model 'softmx'"),
@@ -251,6 +264,9 @@ GOOD = [f"{i},{'ab'[i % 2]}" for i in range(10)]
     (GOOD, "--label y --models softmax,", 2, "unknown model|expected each model"),
     (GOOD, "--label y --folds 1", 2, "1 is not in the range"),
     (GOOD, "--label y --id z", 2, "--id z: .*has no such column"),
+    (GOOD, "--label y --group z", 2, "--group z: .*has no such column"),
+    ([*GOOD, "3,a"], "--label y --id x", 65, "rows 4 and 11 have one id .* say --group x"),
+    (["1,a", "1,b"], "--label y --group x", 65, "class 'a' would be in one fold alone"),
     ([f"{i},{i}" for i in range(30)], "--label y", 2, "say --task regression"),
     (GOOD, "--label y --executor here --workers 2", 2, "--executor here: expected no option"),
 )
