@@ -34,7 +34,7 @@ NONE = 2**32 - 1
 #: Rows of which one histogram may be: the sum of their hessians is below ``2**_COUNT_BITS``.
 MOST_ROWS = (1 << 16) - 1
 
-#: A row's hessian has a 1 from this bit on, so that one sum has both the hessians and the rows.
+#: A packed hessian has a 1 from this bit on, so that one sum has both the hessians and the rows.
 _COUNT_BITS = 44
 _ROW = 1 << _COUNT_BITS
 _HESSIANS = _ROW - 1
@@ -142,7 +142,7 @@ def bin_rows(x: Array, cuts: Array) -> npt.NDArray[np.uint8]:
     return out
 
 
-# Gradients: arrays (rows, 2), int64, of the gradient and of the hessian with its row's 1 above it
+# Gradients: arrays (rows, 2), int32, of the gradient and of the hessian
 
 
 @jit
@@ -152,8 +152,8 @@ def _logistic_gradients(raw, labels, weights, out):
         small = _exp(-abs(score))
         p = 1.0 / (1.0 + small) if score >= 0.0 else small / (1.0 + small)
         weight = weights[i] if weights.size else 1.0
-        out[i, 0] = np.int64(np.rint((p - labels[i]) * weight * _GRADIENT))
-        out[i, 1] = np.int64(np.rint(p * (1.0 - p) * weight * _HESSIAN)) + _ROW
+        out[i, 0] = np.int32(np.rint((p - labels[i]) * weight * _GRADIENT))
+        out[i, 1] = np.int32(np.rint(p * (1.0 - p) * weight * _HESSIAN))
 
 
 @jit
@@ -169,12 +169,12 @@ def _softmax_gradients(raw, label, labels, weights, out):
         p = _exp(raw[label, i] - largest) / total
         weight = weights[i] if weights.size else 1.0
         is_label = 1.0 if labels[i] == label else 0.0
-        out[i, 0] = np.int64(np.rint((p - is_label) * weight * _GRADIENT))
-        out[i, 1] = np.int64(np.rint(p * (1.0 - p) * weight * _HESSIAN)) + _ROW
+        out[i, 0] = np.int32(np.rint((p - is_label) * weight * _GRADIENT))
+        out[i, 1] = np.int32(np.rint(p * (1.0 - p) * weight * _HESSIAN))
 
 
 def log_loss_gradients(
-    raw: Array, label: int, labels: Array, weights: Array, out: npt.NDArray[np.int64]
+    raw: Array, label: int, labels: Array, weights: Array, out: npt.NDArray[np.int32]
 ) -> None:
     """Gradients of the log loss with respect to the raw scores of the class ``label``.
 
@@ -186,7 +186,7 @@ def log_loss_gradients(
     labels : array (rows,), int32
     weights : array (rows,), float64, or empty
         At most 1; empty for a weight of 1 each.
-    out : array (rows, 2), int64
+    out : array (rows, 2), int32
     """
     _check_gradients("log_loss_gradients", raw.shape[1], labels, weights, out)
     if len(raw) == 1:
@@ -204,13 +204,13 @@ def _squared_gradients(raw, bound, labels, weights, out):
         difference = raw[i] - labels[i]
         largest = max(largest, abs(difference))
         weight = weights[i] if weights.size else 1.0
-        out[i, 0] = np.int64(np.rint(difference / bound * weight * _GRADIENT))
-        out[i, 1] = np.int64(np.rint(weight * _HESSIAN)) + _ROW
+        out[i, 0] = np.int32(np.rint(difference / bound * weight * _GRADIENT))
+        out[i, 1] = np.int32(np.rint(weight * _HESSIAN))
     return largest
 
 
 def squared_gradients(
-    raw: Array, bound: float, labels: Array, weights: Array, out: npt.NDArray[np.int64]
+    raw: Array, bound: float, labels: Array, weights: Array, out: npt.NDArray[np.int32]
 ) -> float:
     """Gradients of half of the squared error, divided by ``bound``.
 
@@ -266,8 +266,8 @@ def _pack_histogram(bins, order, gradients, packed):
     for k in range(pairs):
         # Two at a time: the sums of one row do not wait for those of another.
         i, j = order[2 * k], order[2 * k + 1]
-        gradient, hessian = gradients[i, 0], gradients[i, 1]
-        other_gradient, other_hessian = gradients[j, 0], gradients[j, 1]
+        gradient, hessian = np.int64(gradients[i, 0]), _ROW + gradients[i, 1]
+        other_gradient, other_hessian = np.int64(gradients[j, 0]), _ROW + gradients[j, 1]
         for f in range(features):
             at, other = bins[i, f], bins[j, f]
             packed[f, at, 0] += gradient
@@ -277,7 +277,7 @@ def _pack_histogram(bins, order, gradients, packed):
     for i in order[2 * pairs :]:
         for f in range(features):
             packed[f, bins[i, f], 0] += gradients[i, 0]
-            packed[f, bins[i, f], 1] += gradients[i, 1]
+            packed[f, bins[i, f], 1] += _ROW + gradients[i, 1]
 
 
 def pack_histogram(bins: Array, order: Array, gradients: Array, packed: Array) -> None:

@@ -21,6 +21,7 @@ from mapreduce.algorithms.lanes import Lanes
 from mapreduce.algorithms.rows import RowsProgram
 from mapreduce.algorithms.trees import inputs_of
 from mapreduce.data.batch import Array
+from mapreduce.data.slices import BatchSlices
 from mapreduce.engine.program import (
     EndsEarly,
     InBlocks,
@@ -34,7 +35,10 @@ from mapreduce.engine.program import (
 from mapreduce.errors import DataError
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.ranges import RangeFold
+from mapreduce.support.scratch import Scratch
 
+#: Bytes of bins that a task has in memory of its own.
+_MEMORY = 128 << 20
 _NO_NUMBERS = np.zeros(0)
 _HISTOGRAM, _TREES = "histogram.", "trees."
 
@@ -66,13 +70,13 @@ class Progress(NamedTuple):
 class _Rows:
     """Rows and in which leaves they are: all of it follows from the state."""
 
-    def __init__(self, x: Array, labels: Array, weights: Array, cuts: Array, lanes: Lanes) -> None:
-        self.lanes, self.bins = lanes, lanes.bins(x, cuts)
+    def __init__(self, bins: Array, labels: Array, weights: Array, lanes: Lanes) -> None:
+        self.lanes, self.bins = lanes, bins
         self.labels, self.weights = labels, weights
         #: Of which tree the gradients are, the largest difference among them, and the gradients.
         self.derived = -1
         self.largest = 0.0
-        self.gradients = np.empty((len(x), 2), np.int64)
+        self.gradients = np.empty((len(bins), 2), np.int32)
         self._tree, self._applied = -1, 0
         self._order, self._starts, self._stops = (np.empty(0, np.int64),) * 3
 
@@ -189,7 +193,10 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
 
     def first_own(self) -> Mapping[int, Mapping[str, Array]]:
         nothing = np.zeros((self.columns, 0))
-        scores = {"raw": nothing, "held": nothing, "start": nothing}
+        scores = {"raw": nothing, "held": nothing}
+        if self.columns > 1:
+            # Those that the trees of all classes begin with.
+            scores["start"] = nothing
         return dict.fromkeys(range(len(self.slices)), scores)
 
     # What tasks do
@@ -294,9 +301,22 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             chances = dispatch.get("row_chances")(keys.astype(np.float64), self.seed)
             held = chances < self.held_out
         parts = (~held, held) if held.any() else (slice(None), slice(0, 0))
-        each = [(x[at], labels[at], weights[at] if weights.size else weights) for at in parts]
-        taken, judged = (_Rows(*part, known["cuts"], self.lanes) for part in each)
-        return taken, judged
+        found, place = [], unit * self.unit_rows * self.lanes.count
+        for at in parts:
+            bins = self.lanes.bins(x[at], known["cuts"])
+            if self._scratch is not None:
+                bins = self._scratch.put(place, bins)
+                place += bins.size
+            own = weights[at] if weights.size else weights
+            found.append(_Rows(bins, labels[at], own, self.lanes))
+        return found[0], found[1]
+
+    @cached_property
+    def _scratch(self) -> Scratch | None:
+        """Where the bins are, if they are many and the rows are not in memory either."""
+        size = len(self.slices) * self.unit_rows * self.lanes.count
+        is_small = isinstance(self.slices, BatchSlices) or size <= _MEMORY
+        return None if is_small else Scratch(size)
 
     def _grown(
         self, now: Round, unit: int, progress: Progress, known: Mapping[str, Array]
@@ -307,16 +327,18 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         taken, judged = self._units[unit]
         own, loss = now.own(unit), np.zeros(2, np.int64)
         if not progress.leaves:
-            raw = self._raw(taken, own["raw"], progress, known)
-            own = {**own, "raw": raw, "held": self._raw(judged, own["held"], progress, known)}
+            both = {"raw": taken, "held": judged}
+            scores = {name: self._raw(at, own[name], progress, known) for name, at in both.items()}
+            own = {**own, **scores}
             if progress.trees % self.columns == 0:
                 # The trees of all classes have gradients of one moment.
-                own["start"] = raw
+                own |= {"start": own["raw"]} if self.columns > 1 else {}
                 if self.patience:
                     loss = self._loss(judged, own["held"], known)
         taken.split(progress.trees, known["splits"] if progress.leaves else known["splits"][:0])
         if not progress.leaves or taken.derived != progress.trees:
-            self._derive(taken, own["start"], progress.trees, float(known["bound"][0]))
+            start = own["start" if self.columns > 1 else "raw"]
+            self._derive(taken, start, progress.trees, float(known["bound"][0]))
         now.keep(unit, own)
         return taken, loss
 

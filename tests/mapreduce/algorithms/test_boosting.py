@@ -8,7 +8,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from kernels.cpu import trees as kernels
-from mapreduce.algorithms import cuts, growing
+from mapreduce.algorithms import boosting, cuts, growing
 from mapreduce.algorithms.boosting import Boosting, trees_of
 from mapreduce.algorithms.trees import arrays_of
 from mapreduce.data.batch import Batch
@@ -286,6 +286,33 @@ def test_one_model_on_any_executor(monkeypatch, tmp_path, kind):
         done = Resumable.of(execution, place=tmp_path / name).advance(make())
         found[name] = trees_of(done.blocks[0].arrays).tobytes()
     assert len({*found.values()}) == 1
+
+
+@pytest.mark.parametrize("kind", ["weights", "numbers"])
+def test_bins_in_a_file_are_those_in_memory(monkeypatch, tmp_path, kind):
+    """With rows that are held out, too, and units of other lengths."""
+    monkeypatch.setattr(Boosting, "unit_rows", 90)
+    make = imported(tmp_path / "data", kind, 130)
+    make, found, placed = partial(make, patience=9, held_out=0.3), {}, []
+    plain = boosting.Scratch.put
+    monkeypatch.setattr(boosting.Scratch, "put", lambda *own: placed.append(own) or plain(*own))
+    for most in (boosting._MEMORY, 0):
+        monkeypatch.setattr(boosting, "_MEMORY", most)
+        program = make()
+        found[most] = grown(program)[0].tobytes()
+        units = [rows for both in program._units.values() for rows in both]
+        assert len({rows.bins.flags.writeable for rows in units if rows.bins.size}) == 1
+        assert sum(len(rows.bins) for rows in units) == 130
+    assert len({*found.values()}) == 1
+    assert [len(bins) > 0 for _, _, bins in placed] == [True] * len(placed)
+    assert sum(bins.size for _, _, bins in placed) == 130 * FEATURES
+
+
+def test_rows_in_memory_are_in_no_file(monkeypatch):
+    monkeypatch.setattr(boosting, "_MEMORY", 0)
+    monkeypatch.setattr(boosting, "Scratch", None)
+    x, y = table(100, 2)
+    assert len(grown(program(x, y, 2, trees=1))[0]) == 1
 
 
 # Rows that are held out
