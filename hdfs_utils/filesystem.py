@@ -185,7 +185,7 @@ def reached(uri: str) -> Storage:
 _reached: set[str] = set()
 
 
-def used() -> tuple[list[str], list[str]]:
+def known_places() -> tuple[list[str], list[str]]:
     """Schemes and name nodes that this process has used, for :func:`expect` in another process."""
     return sorted({scheme for _, scheme, _ in _known}), sorted(_reached)
 

@@ -470,7 +470,7 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
         for task in tasks:
             for (number, *_), block in blocks:
                 task.state.publish(completed, number, block)
-        told = [_told(program, block) for _, block in blocks]
+        told = [_shared_arrays(program, block) for _, block in blocks]
         try:
             ends = {is_over(one, completed, arrays) for one in iterated for arrays in told}
         except KeyError:
@@ -481,7 +481,7 @@ def _hostile(program: Program, layout: Layout) -> list[Message]:
             return [block for _, block in sorted(blocks, key=itemgetter(0))]
 
 
-def _told(program: Program, block: Message) -> Mapping[str, Array]:
+def _shared_arrays(program: Program, block: Message) -> Mapping[str, Array]:
     """What every task knows of a block."""
     if not isinstance(program, InBlocks) or not (program.mapped() or program.whole()):
         return block.arrays

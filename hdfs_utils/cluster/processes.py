@@ -159,7 +159,7 @@ def launch(cluster: Cluster, daemon: Daemon) -> int:
     # It outlives this process on purpose: suppress the warning.
     process.returncode = 0
     # It is found by its command line, which the kernel shows a moment after the start.
-    while not _read(process.pid, "cmdline") and not _ended(process.pid):
+    while not _read(process.pid, "cmdline") and not _has_ended(process.pid):
         time.sleep(0.001)
     return process.pid
 
@@ -205,7 +205,7 @@ def alive(cluster: Cluster) -> dict[Daemon, int]:
         # Formatting runs the same class with the same mark, and is not a daemon.
         if b"-Dgradreduce.daemon=" in line and b"\0-format\0" not in line:
             mark = next((part for part in line.split(b"\0") if part in marks), None)
-            if mark and not _ended(pid):
+            if mark and not _has_ended(pid):
                 found[pid] = marks[mark]
     return {daemon: pid for pid, daemon in found.items() if _parent(pid) not in found}
 
@@ -213,7 +213,7 @@ def alive(cluster: Cluster) -> dict[Daemon, int]:
 def containers(cluster: Cluster) -> list[Container]:
     """Java processes of running jobs, application masters first, in the order of their start."""
     found: dict[int, Container] = {}
-    for pid in _owned(cluster.folder):
+    for pid in _cluster_pids(cluster.folder):
         variables = dict(entry.partition(b"=")[::2] for entry in _read(pid, "environ").split(b"\0"))
         name = variables.get(b"CONTAINER_ID", b"").decode()
         words = _read(pid, "cmdline").split(b"\0")
@@ -227,16 +227,19 @@ def containers(cluster: Cluster) -> list[Container]:
 
 def stop(folder: Path, seconds: float = 10) -> bool:
     """End all processes of a folder's cluster, with its containers; returns whether any ran."""
-    found = _owned(folder)
+    found = _cluster_pids(folder)
     mark = f"-Dgradreduce.daemon={folder}:".encode()
     for pid in found:
         if mark in _read(pid, "cmdline"):
             send(pid, signal.SIGTERM)
     end = time.monotonic() + seconds
-    while any(mark in _read(pid, "cmdline") for pid in _owned(folder)) and time.monotonic() < end:
+    while (
+        any(mark in _read(pid, "cmdline") for pid in _cluster_pids(folder))
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
     end = time.monotonic() + seconds
-    while owned := _owned(folder):
+    while owned := _cluster_pids(folder):
         for pid in owned:
             send(pid, signal.SIGKILL)
         if time.monotonic() > end:
@@ -258,7 +261,7 @@ def kill(pid: int, seconds: float = 10) -> None:
     """Kill a process, and wait until it is gone: its threads may live for a moment."""
     send(pid, signal.SIGKILL)
     end = time.monotonic() + seconds
-    while not _ended(pid) and time.monotonic() < end:
+    while not _has_ended(pid) and time.monotonic() < end:
         time.sleep(0.005)
 
 
@@ -277,13 +280,13 @@ def _mark(cluster: Cluster, daemon: Daemon) -> str:
     return f"-Dgradreduce.daemon={cluster.folder}:{daemon.name}"
 
 
-def _owned(folder: Path) -> list[int]:
+def _cluster_pids(folder: Path) -> list[int]:
     """Processes that a cluster started, and what they started in turn."""
     mark = f"{config.OWNER}={folder}".encode()
     return [
         pid
         for pid in _pids()
-        if pid != os.getpid() and mark in _read(pid, "environ").split(b"\0") and not _ended(pid)
+        if pid != os.getpid() and mark in _read(pid, "environ").split(b"\0") and not _has_ended(pid)
     ]
 
 
@@ -304,7 +307,7 @@ def _status(pid: int) -> list[bytes]:
     return _read(pid, "stat").rpartition(b")")[2].split()
 
 
-def _ended(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     """Whether nothing is left of a process but its exit status."""
     return _status(pid)[:1] in ([], [b"Z"])
 

@@ -38,7 +38,7 @@ def with_port(cluster: Cluster, asked: int | None, before: int | None) -> Cluste
     fixed = asked or before
     if fixed:
         cluster = changed(cluster, port=fixed)
-        taken = _taken(cluster)
+        taken = _busy_ports(cluster)
         if taken:
             raise PortError(
                 f"port {taken[0]} of the cluster is used by another program ('ss -ltnp' lists "
@@ -50,14 +50,14 @@ def with_port(cluster: Cluster, asked: int | None, before: int | None) -> Cluste
     first = DEFAULT_PORT if cluster.folder == default_folder() else DEFAULT_PORT + 20 * PORTS
     for port in range(first, first + 50 * PORTS, PORTS):
         candidate = changed(cluster, port=port)
-        if not _taken(candidate):
+        if not _busy_ports(candidate):
             return candidate
     raise PortError(
         f"no {PORTS} free ports from {first} on. Name the first: gradreduce cluster up --port PORT"
     )
 
 
-def _taken(cluster: Cluster) -> list[int]:
+def _busy_ports(cluster: Cluster) -> list[int]:
     """Ports of a cluster that somebody listens on."""
     taken = []
     for daemon in processes.daemons(cluster):

@@ -56,17 +56,17 @@ def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[t
 
 def map_batches(step: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch mapper, with its init and final methods, yields."""
-    return _called(step, "mapper", step.mapper_batch, pairs)
+    return _method_pairs(step, "mapper", step.mapper_batch, pairs)
 
 
 def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch reducer, with its init and final methods, yields."""
     step = job._get_step(step_num, object)
     pairs = ((None, batch) for batch in batches)
-    return _called(step, "reducer", lambda _, batch: step.reducer_batch(batch), pairs)
+    return _method_pairs(step, "reducer", lambda _, batch: step.reducer_batch(batch), pairs)
 
 
-def _called(step: Any, mrc: str, method: Any, pairs: Any) -> Iterator[tuple[Any, Any]]:
+def _method_pairs(step: Any, mrc: str, method: Any, pairs: Any) -> Iterator[tuple[Any, Any]]:
     """The pairs that a method yields for batches; an exception gets a note that names the batch."""
     init, final = step[f"{mrc}_init"], step[f"{mrc}_final"]
     if init:

@@ -148,7 +148,7 @@ def _units(path: str) -> int:
             from mapreduce.data.readers.parquet import Footer
 
             return Footer.of(path_of(path)).groups
-        with _opened(path) as source:
+        with _open_file(path) as source:
             return _parts(kind, source)[0]
 
 
@@ -165,7 +165,7 @@ def _parts(kind: str, source: Any) -> tuple[int, Callable[[int], Any]]:
     return batches.num_record_batches, batches.get_batch
 
 
-def _opened(path: str) -> Any:
+def _open_file(path: str) -> Any:
     """A file for reading by its format's library: mapped into memory, or from far by ranges."""
     import pyarrow as pa
 
@@ -216,7 +216,7 @@ def _check(batch: Any, reference: Reference, first: int) -> None:
 def _records(path: str, unit: int, how: Mapping[str, Any]) -> Iterator[Any]:
     kind, place = _format(path), path_of(path)
     if kind not in TABLES:
-        with _opened(path) as source:
+        with _open_file(path) as source:
             yield _parts(kind, source)[1](unit)
         return
     # Only tasks need them.
@@ -226,7 +226,7 @@ def _records(path: str, unit: int, how: Mapping[str, Any]) -> Iterator[Any]:
         recipe = opening.recipe_of({"header": True, **how}, [place])
         yield from csv.CsvTable([place], recipe).typed()
         return
-    with parquet.opened(place) as file:
+    with parquet.parquet_file(place) as file:
         if unit >= file.num_row_groups:
             raise DataError(f"{path} has no part {unit}: it has changed. Run the job again")
         yield from file.iter_batches(BATCH_ROWS, row_groups=[unit], use_threads=False)

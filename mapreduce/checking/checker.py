@@ -91,7 +91,7 @@ class Finding:
         return [name + text_of(line) for name, line in zip(names, self.lines, strict=True)]
 
 
-def named(findings: Iterable[Finding], state: str) -> list[str]:
+def law_names(findings: Iterable[Finding], state: str) -> list[str]:
     """The names of the laws of which a state was found."""
     return [finding.law.name for finding in findings if finding.state == state]
 
@@ -177,7 +177,7 @@ class Checker:
         for root, without in roots.items():
             if self._finding(root).state != "broken":
                 continue
-            if without is None or not self._worst(_changed(law, without)):
+            if without is None or not self._worst(_vary(law, without)):
                 text = f"With {worst[1]} {WORDS[worst[0]]}, which follows from the law {root}."
                 return Finding(law, "skipped", text, follows=root)
         return None
@@ -273,7 +273,7 @@ class Checker:
             place = _first_other(*traces, parts)
             text = f"{finding.text} It begins at {place}." if place else finding.text
             finding = replace(finding, text=text)
-        return replace(finding, values=_received(*traces) if law.shows_values else ([], []))
+        return replace(finding, values=_reducer_values(*traces) if law.shows_values else ([], []))
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
         """Lines with the key of an output that only one of two runs has."""
@@ -367,7 +367,7 @@ class Checker:
         found = self._test(law)
         if found.state == "obeyed":
             # Where mappers gather, a key may have several values only if there are several tasks.
-            found = self._test(_changed(law, {"maps": 3}))
+            found = self._test(_vary(law, {"maps": 3}))
         return found
 
     def _test_sorting(self, law: Law) -> Finding:
@@ -389,7 +389,7 @@ class Checker:
         if combiner.applies and combiner.applies(self._runner):
             return found
         if found.difference:
-            if self._worst(_changed(law, {"passes": 0})) is None:
+            if self._worst(_vary(law, {"passes": 0})) is None:
                 text = f"{found.text} Without the combiner there is no difference: it makes it."
                 mend = _combiner_law(combiner, self._trace(COMBINED)).mend
                 return replace(found, text=text, law=replace(law, mend=mend))
@@ -447,7 +447,7 @@ def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
     place = ""
     for steps in zip(here.steps, there.steps, strict=False):
         for part in parts:
-            sides = [[*_yielded(step, part)] for step in steps]
+            sides = [[*_records_of(step, part)] for step in steps]
             known = [Counter(one.line for one in side) for side in sides]
             others = [
                 one
@@ -462,7 +462,7 @@ def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
     return place if len(parts) == 1 else ""
 
 
-def _yielded(step: Step, part: str) -> Iterator[Record]:
+def _records_of(step: Step, part: str) -> Iterator[Record]:
     for task in step.reduces if part == "reducer" else step.maps:
         yield from (task.combined or []) if part == "combiner" else task.outputs
 
@@ -485,7 +485,7 @@ def _combiner_law(law: Law, trace: Trace) -> Law:
     return law
 
 
-def _changed(law: Law, parts: dict[str, Any]) -> Law:
+def _vary(law: Law, parts: dict[str, Any]) -> Law:
     """A law that is tested by variations with other parts."""
     others = [(name, replace(how, **parts)) for name, how in law.variations]
     return replace(law, reference=replace(law.reference, **parts), variations=others)
@@ -558,7 +558,7 @@ def run_reference() -> None:
             pickle.dump(Outcome.of(runner.trace(REFERENCE, lines)), reply)
 
 
-def _received(*traces: Trace) -> tuple[list[str], list[str]]:
+def _reducer_values(*traces: Trace) -> tuple[list[str], list[str]]:
     """What the reducers get in two runs, of some keys whose values differ."""
     here, there = (
         {

@@ -149,7 +149,7 @@ def explain(
         return explain_round(path, round_number, maps, reducers, None)
     if round_number is not None:
         raise UsageError("explain: round_number is for the folder of a run")
-    with _given("explain", inputs, lines, arguments) as given:
+    with _job_arguments("explain", inputs, lines, arguments) as given:
         how = Variation(maps=maps, reducers=reducers or 2)
         return explain_job(target, given, how, time_limit)
 
@@ -163,12 +163,12 @@ class Checked:
     @property
     def broken(self) -> list[str]:
         """The names of laws that are broken."""
-        return checker.named(self.findings, "broken")
+        return checker.law_names(self.findings, "broken")
 
     @property
     def warnings(self) -> list[str]:
         """The names of laws with differences that may be harmless."""
-        return checker.named(self.findings, "warning")
+        return checker.law_names(self.findings, "warning")
 
     def show(self) -> None:
         """Print what ``gradreduce check`` prints."""
@@ -241,14 +241,16 @@ def check(
     []
     """
     checker.known_laws(names := [*laws])
-    with _given("check", inputs, lines, arguments) as given:
+    with _job_arguments("check", inputs, lines, arguments) as given:
         options = {"time_limit": time_limit, "lines": 1000, "shrink": 60, "laws": names}
         job = target if isinstance(target, type) else os.fspath(target)
         return Checked([*checker.check(job, given, options)])
 
 
 @contextlib.contextmanager
-def _given(name: str, inputs: Any, lines: Any, arguments: Iterable[object]) -> Iterator[list[str]]:
+def _job_arguments(
+    name: str, inputs: Any, lines: Any, arguments: Iterable[object]
+) -> Iterator[list[str]]:
     """The arguments of a job whose input is given by paths or by its lines."""
     if (inputs is None) == (lines is None):
         raise UsageError(f"{name}: give either inputs, which are paths, or lines=[...]")

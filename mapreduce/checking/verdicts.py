@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.padding import Padding
 
-from mapreduce.checking.checker import Finding, named
+from mapreduce.checking.checker import Finding, law_names
 from mapreduce.explaining.showing import printf
 from mapreduce.report import terminal
 from mapreduce.report.blocks import Block, Note, Section, Table, code, table
@@ -51,11 +51,11 @@ class View:
         terminal.show(self._console, map(section, broken[:1] or warnings))
         self._console.print()
         if broken:
-            names = ", ".join(named(findings, "broken"))
+            names = ", ".join(law_names(findings, "broken"))
             more = " --law NAME shows one of them." if broken[1:] else ""
             self._say(f"The job breaks {count(len(broken), 'law')}: {names}.{more}", "bold red")
         elif warnings:
-            names = ", ".join(named(findings, "warning"))
+            names = ", ".join(law_names(findings, "warning"))
             self._say(f"No law is broken. Look at: {names}.", "yellow")
         elif obeyed:
             laws = f"{len(obeyed)} laws that were" if obeyed[1:] else "law that was"

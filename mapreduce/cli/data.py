@@ -25,7 +25,7 @@ from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.report.text import aligned
 from mapreduce.support import signals, traits, trust, unfinished
-from mapreduce.support.options import picked
+from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
@@ -327,8 +327,8 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
     "--format", "kind", help="Format of FILES: csv or parquet.  [default: as their names end]"
 )
 @click.option("--label", help="Column to be predicted: others that give it away are named.")
-@add_options(picked(RECIPE, "na", group="Options"), defaults=False)
-@add_options(picked(RECIPE, *CSV_OPTIONS), defaults=False)
+@add_options(pick(RECIPE, "na", group="Options"), defaults=False)
+@add_options(pick(RECIPE, *CSV_OPTIONS), defaults=False)
 @click.argument("files", nargs=-1, required=True, type=LOCATION)
 @runner_options()
 @json_option

@@ -10,7 +10,7 @@ from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import CSV_OPTIONS
 from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.support import signals, unfinished
-from mapreduce.support.options import picked
+from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -31,7 +31,7 @@ from mapreduce.support.words import count
     show_default=True,
     help="Of the choice of rows.",
 )
-@add_options(picked(RECIPE, *(each for each in CSV_OPTIONS if each != "thousands")), defaults=False)
+@add_options(pick(RECIPE, *(each for each in CSV_OPTIONS if each != "thousands")), defaults=False)
 @output_options
 def split(
     sources: tuple[AnyPath, ...], out: AnyPath, quiet: bool, as_json: bool, **options: Any

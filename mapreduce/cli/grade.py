@@ -114,7 +114,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
         )
     meant = exercise.load(options["exercise"])
     folder: Path = options["output_dir"]
-    known = _known(folder, options["again"], meant.id)
+    known = _earlier_grades(folder, options["again"], meant.id)
     limits = Limits(seconds=options["total_limit"], memory=options["memory"])
     given = meant, options["seed"], rubric, limits, options["time_limit"]
     made, kept = [], 0
@@ -143,7 +143,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     return 0
 
 
-def _known(folder: Path, is_again: bool, exercise: str) -> dict[str, Any]:
+def _earlier_grades(folder: Path, is_again: bool, exercise: str) -> dict[str, Any]:
     """The grades of before, by student."""
     from mapreduce.exercises.grades import Grade
     from mapreduce.exercises.served import Lost, decoded

@@ -87,7 +87,7 @@ def _own_options(family: Registry, spec: str) -> dict[str, list[tuple[str, str]]
     """The options that a member declares which the user has named; none if it cannot be found."""
     with contextlib.suppress(GradreduceError):
         name, member = family.named(spec)
-        rows = options.described(getattr(member, "Options", None))
+        rows = options.describe(getattr(member, "Options", None))
         return {f"Options of {name}, as {name}:NAME=VALUE,...": rows} if rows else {}
     return {}
 

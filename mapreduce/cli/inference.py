@@ -31,7 +31,7 @@ from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.inference.flags import EXTRAS, REPORT, report_options
 from mapreduce.runs import flags
 from mapreduce.support.commands import command
-from mapreduce.support.options import picked
+from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _OF_TABLES = "If DATA is a file of a table"
 #: How a file of a table is read; by default as the training data.
-_READING = picked(RECIPE, "drop", "na", *CSV_OPTIONS, group=_OF_TABLES)
-_MISSING = picked(RECIPE, "missing_label", group=_OF_TABLES)
-_LINES = picked(IMPORT, "zero_based", "dtype", group="If DATA is a file of libsvm's format")
+_READING = pick(RECIPE, "drop", "na", *CSV_OPTIONS, group=_OF_TABLES)
+_MISSING = pick(RECIPE, "missing_label", group=_OF_TABLES)
+_LINES = pick(IMPORT, "zero_based", "dtype", group="If DATA is a file of libsvm's format")
 
 _SHORT = tuple(replace(row, help=row.help.partition(" (default")[0]) for row in _READING)
 _reading = add_options(_SHORT, defaults=False)
 
 
-def _named(command: Any) -> Any:
+def _column_options(command: Any) -> Any:
     """Which columns of a file stand beside its predictions."""
     return add_options((*EXTRAS, *_LINES), defaults=False)(command)
 
@@ -112,7 +112,7 @@ def evaluate(
 @click.argument("out", type=LOCATION)
 @runner_options()
 @add_options((flags.DEVICE,))
-@_named
+@_column_options
 @_reading
 @trust_option
 @output_options
@@ -156,7 +156,7 @@ def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: 
     "leases, so that several workers may predict one part.",
 )
 @add_options((flags.DEVICE,))
-@_named
+@_column_options
 @_reading
 @trust_option
 @output_options
@@ -214,7 +214,7 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
     if is_file(run := model_path(run)):
         if data is not None:
             raise UsageError(f"--data: {run} is the file of a model, which needs no data")
-        fitted = _opened(run, values)
+        fitted = _load_model(run, values)
     else:
         directory = open_run(run, None if data else values["remote_data"], values["trust"])
         fitted = described(directory, data and data.absolute(), out=out)
@@ -280,7 +280,7 @@ def _say(rows: int, out: AnyPath, as_json: bool) -> None:
         echo(f"{out}: {count(rows, 'prediction')}")
 
 
-def _opened(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
+def _load_model(run: AnyPath, values: dict[str, Any]) -> "FittedModel":
     from mapreduce.models.fitted import FittedModel
     from mapreduce.runs import checkpoint
     from mapreduce.runs.fits import model_path
@@ -317,7 +317,7 @@ def _request(
     names = ("id", "keep", *(row.name for row in (*_READING, *_LINES, *_MISSING)))
     reading = {name: values.pop(name) for name in names if name in values}
     layer, classes = values.pop("layer", None), values.pop("probability_of", ())
-    fitted, device = _opened(run, values), device_of(values.pop("device"))
+    fitted, device = _load_model(run, values), device_of(values.pop("device"))
     how = flags.execution(values), out, device, reading, extras_of(fitted, layer, classes)
     with signals.interrupting():
         yield Request(fitted, data, *how, tell=tell, warn=warn)

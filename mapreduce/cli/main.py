@@ -167,7 +167,7 @@ def _end(arguments: list[str]) -> int:
     return arguments.index("--") if "--" in arguments else len(arguments)
 
 
-def told(error: BaseException) -> tuple[int, str]:
+def exit_report(error: BaseException) -> tuple[int, str]:
     """The exit code of an error, and its message; empty if there is none."""
     code: Any = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
@@ -204,7 +204,7 @@ def _own_place(error: BaseException) -> str:
 
 def _report(error: BaseException) -> int:
     """Print an error as a message; returns the exit code."""
-    code, message = told(error)
+    code, message = exit_report(error)
     if message:
         echo(message, err=True)
     return code

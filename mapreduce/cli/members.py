@@ -57,7 +57,7 @@ def _members(family: Registry, own: Sequence[str]) -> list[tuple[str, Any]]:
 
 
 def _own(member: object) -> dict[str, str]:
-    return dict(options.described(getattr(member, "Options", None)))
+    return dict(options.describe(getattr(member, "Options", None)))
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

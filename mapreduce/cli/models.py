@@ -29,7 +29,7 @@ def list_() -> None:
     echo("\nModels that are fitted without gradients, and options that may follow the names:")
     for name, form in FITS.forms.items():
         echo(f"  {form}")
-        for option, does in options.described(FITS.find(name)):
+        for option, does in options.describe(FITS.find(name)):
             echo(f"    {option:22}{does}")
     echo("\nNetworks:")
     for name, spec in NETWORKS.items():
@@ -103,7 +103,7 @@ def described(
     classes = len(manifest.classes or ())
     kind = find(spec, "class" if classes else "number")
     model = create(spec, manifest.shape, classes, dtype)
-    size, own = model.dtype.itemsize, dict(options.described(kind.Options))
+    size, own = model.dtype.itemsize, dict(options.describe(kind.Options))
     if not isinstance(model, Sequential):
         sizes = [(one, math.prod(one.shape)) for one in model.parameters]
         return [

@@ -95,7 +95,7 @@ def run(
 
 def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
     """Run a job that tells of its end by a report, on standard output or in a submitted job's."""
-    from mapreduce.cli.main import told
+    from mapreduce.cli.main import exit_report
     from mapreduce.launch import report
     from mapreduce.launch import run as launch
     from mapreduce.support import jsonlog, signals
@@ -114,7 +114,7 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
         found.end()
     except BaseException as error:
         cause = error.__cause__ if isinstance(error, SystemExit) and error.__cause__ else error
-        found.end(*told(cause))
+        found.end(*exit_report(cause))
         raise
     finally:
         if path is not None:

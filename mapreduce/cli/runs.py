@@ -36,7 +36,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
             if path.name == FIT:
                 summary = FitDir(path.parent).summary()
             else:
-                summary = RunDir(path.parent).summary(_told)
+                summary = RunDir(path.parent).summary(_warn)
         except Exception as error:
             # A damaged run must not hide the others.
             summary = {"run": str(path.parent), "state": "damaged", "error": str(error)}
@@ -104,7 +104,7 @@ def show(run: AnyPath, as_json: bool) -> None:
         try:
             late = pushes.staleness(directory)
         except (DataError, StorageError) as error:
-            _told(error)
+            _warn(error)
     content: dict[str, Any] = directory.summary() | {
         "data": directory.config.data,
         "data_sha256": directory.config.plan.data.sha256,
@@ -138,7 +138,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else text[:99] + "…"
 
 
-def _told(message: object) -> None:
+def _warn(message: object) -> None:
     echo(f"warning: {message}", err=True)
 
 
@@ -158,7 +158,7 @@ def table(folder: AnyPath, sort: str | None, as_json: bool) -> None:
     """
     from mapreduce.runs import comparing
 
-    named = {str(run.path): comparing.facts(run) for run in comparing.found(folder, _told)}
+    named = {str(run.path): comparing.facts(run) for run in comparing.find_runs(folder, _warn)}
     ranked = (
         sorted(named, key=lambda name: comparing.order(sort)(named[name])) if sort else [*named]
     )
@@ -225,7 +225,7 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
     """
     from mapreduce.runs import comparing
 
-    needless = {run: comparing.needless(run, failed) for run in comparing.found(folder, _told)}
+    needless = {run: comparing.needless(run, failed) for run in comparing.find_runs(folder, _warn)}
     doomed = {run: paths for run, paths in needless.items() if paths}
     if yes:
         for run, paths in doomed.items():

@@ -188,12 +188,12 @@ def numbers(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: 
     bad |= np.isnan(found)
     if bad.any():
         row = int(bad.argmax())
-        value = shown(column[row].as_py(), dtype)
+        value = field_text(column[row].as_py(), dtype)
         raise bad_value(path, first, name, row, f"expected a finite number, found {value}")
     return found
 
 
-def shown(value: Any, dtype: np.dtype[Any]) -> str:
+def field_text(value: Any, dtype: np.dtype[Any]) -> str:
     """Show a field that is not a finite number of a dtype, for a message."""
     if value is None or value == "":
         return "nothing"

@@ -49,7 +49,7 @@ class Writer:
         with storage_errors("write", self._path):
             if self._writer is None:
                 self._hashes = _Runs(self._path.parent)
-                self._file = ipc.written(self._path)
+                self._file = ipc.output_file(self._path)
                 self._writer = pq.ParquetWriter(self._file, SCHEMA, compression="zstd")
             self._rest.append(pa.table([rows, ids], schema=SCHEMA))
             self._write(least=_GROUP_ROWS)

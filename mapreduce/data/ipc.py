@@ -31,7 +31,7 @@ def native(path: AnyPath) -> Any:
     return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
-def written(path: Path) -> Any:
+def output_file(path: Path) -> Any:
     """A file to write to, whose name need not be Unicode, as it must be where Arrow opens it."""
     return pa.OSFile(os.fsencode(path), "wb")
 

@@ -21,7 +21,7 @@ def flat(table: Any, name: str) -> Array:
     return found
 
 
-def _fixed(rows: Array) -> Any:
+def _row_bytes(rows: Array) -> Any:
     """Rows of an array as Arrow's bytes of one length."""
     rows = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
     width = rows.shape[1] * rows.itemsize
@@ -32,7 +32,7 @@ def _fixed(rows: Array) -> Any:
 def _unfixed(
     table: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], places: Array
 ) -> Array:
-    """The array of :func:`_fixed`, its rows at these places."""
+    """The array of :func:`_row_bytes`, its rows at these places."""
     rows = math.prod(shape) * dtype.itemsize
     out = np.empty((len(places), rows), np.uint8)
     to = np.empty_like(places)
@@ -55,7 +55,7 @@ class _DenseForm:
 
     def batch(self, columns: dict[str, Array], features: Array, places: Array | None) -> Any:
         features = features if places is None else features[places]
-        return pa.record_batch({**columns, "features": _fixed(features)})
+        return pa.record_batch({**columns, "features": _row_bytes(features)})
 
     def features(self, table: Any, places: Array) -> Array:
         return _unfixed(table, "features", self._dtype, self._shape, places)
@@ -106,7 +106,7 @@ class _BlockForm:
             at = pa.array(places)
             numbers, texts = numbers[places], [text.take(at) for text in texts]
         named = {f"text {i}": text for i, text in enumerate(texts)}
-        return pa.record_batch({**columns, "numbers": _fixed(numbers), **named})
+        return pa.record_batch({**columns, "numbers": _row_bytes(numbers), **named})
 
     def features(self, table: Any, places: Array) -> Block:
         if self._width:

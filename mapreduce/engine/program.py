@@ -473,19 +473,19 @@ class Kept:
 
 
 @lru_cache(maxsize=2)
-def _kept(description: str, driver: str) -> Kept:
+def _cache(description: str, driver: str) -> Kept:
     return Kept(built(description))
 
 
-def kept(description: str, driver: str = "") -> Kept:
+def cache_program(description: str, driver: str = "") -> Kept:
     """The program of a description, as :func:`built`, which this process keeps.
 
     ``driver``: A name that is unique to the driver, of programs whose folders may be made anew.
     """
-    found = _kept(description, driver)
+    found = _cache(description, driver)
     name = found.program.name
     if ":" in name and PROGRAMS.load(name) is not type(found.program):
         # Its class was defined again, as in a notebook.
-        _kept.cache_clear()
-        found = _kept(description, driver)
+        _cache.cache_clear()
+        found = _cache(description, driver)
     return found

@@ -24,8 +24,8 @@ from mapreduce.engine.program import (
     Stateful,
     Task,
     blocks_for,
+    cache_program,
     is_over,
-    kept,
     owners,
 )
 from mapreduce.engine.rounds import RoundFiles
@@ -94,7 +94,7 @@ class ChainJob(WireJob):
 
     @property
     def _kept(self) -> Kept:
-        return kept(self.options.program, self.options.driver)
+        return cache_program(self.options.program, self.options.driver)
 
     @cached_property
     def _has_state(self) -> bool:

@@ -48,7 +48,7 @@ class Resumable(ABC):
     ``place``: Folder of the rounds of a program with a state.
     ``home``: Folder of whoever has this executor go on, who holds its lease; by default the place,
       for which :meth:`advance` takes one.
-    ``driver``: See :func:`mapreduce.engine.program.kept`.
+    ``driver``: See :func:`mapreduce.engine.program.cache_program`.
     ``job_class``: The job to run, if it extends :attr:`JOB`.
 
     The attribute ``options`` has the executor's own options, if the class declares any.
@@ -207,7 +207,7 @@ class Resumable(ABC):
         self._place.mkdir(parents=True, exist_ok=True)
         # Workers trust what is trusted when they start.
         program.describe()
-        with lease.held(self._place), self.workers():
+        with lease.hold(self._place), self.workers():
             self._claim(program)
             # What tasks keep of a folder that was emptied and begun anew is of another driver.
             self._driver = secrets.token_hex(8)

@@ -15,7 +15,7 @@ from mapreduce.checking.outcomes import Degree, Difference, Outcome, agree, comp
 from mapreduce.checking.shrinking import shrink
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.exercises.exercise import Exercise
-from mapreduce.exercises.telling import told
+from mapreduce.exercises.telling import describe_difference
 from mapreduce.explaining.apart import ProcessLost, TimeOver
 from mapreduce.explaining.engine import tracing
 from mapreduce.explaining.model import Line, Lines, Trace
@@ -160,7 +160,7 @@ class Answers:
             difference = Difference(Degree.DIFFERENT, difference.here, [shown])
             mend = f"{advice(failure) or 'Repair what the message names'}."
         where = f"{words.count(len(items), 'line')} of {name}" if len(items) < total else name
-        text = f"On {where}: {told(*least, self._asked.tolerance)}."
+        text = f"On {where}: {describe_difference(*least, self._asked.tolerance)}."
         law, names = (
             replace(ANSWER, why=self._asked.text, mend=mend),
             (self._asked.name, "your job"),

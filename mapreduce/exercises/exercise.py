@@ -118,7 +118,7 @@ class Exercise:
         )
 
 
-def known() -> dict[str, Path]:
+def exercise_folders() -> dict[str, Path]:
     """The folders of the lessons' exercises, by their names: ``4``, ``4b``."""
     found = {}
     for path in FOLDER.glob(f"*/{FILE}"):
@@ -129,7 +129,7 @@ def known() -> dict[str, Path]:
 
 def load(name: str) -> Exercise:
     """An exercise of a lesson, by its number or its folder's name, or that in a folder."""
-    numbers = known()
+    numbers = exercise_folders()
     by_name = {folder.name: number for number, folder in numbers.items()}
     number = by_name.get(name) or name.lstrip("0")
     folder = numbers.get(number) or Path(name)

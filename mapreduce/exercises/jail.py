@@ -167,7 +167,7 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _done(code: int, what: str) -> None:
+def _check_call(code: int, what: str) -> None:
     if code < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
@@ -198,7 +198,7 @@ def _unshare() -> None:
             _refuse(f"this machine gives no namespaces: {error}")
         os._exit(0)
     try:
-        _done(_libc().unshare(_NAMESPACES), "unshare")
+        _check_call(_libc().unshare(_NAMESPACES), "unshare")
     finally:
         os.close(tell)
         status = os.waitpid(writer, 0)[1]
@@ -215,7 +215,7 @@ def _unused() -> int:
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     given = [one.encode() or None for one in (source, target, kind)]
-    _done(_libc().mount(*given, ctypes.c_ulong(flags), options.encode() or None), target)
+    _check_call(_libc().mount(*given, ctypes.c_ulong(flags), options.encode() or None), target)
 
 
 def _bind(source: str, target: str) -> None:
@@ -230,7 +230,7 @@ def _bind(source: str, target: str) -> None:
     attributes = (ctypes.c_uint64 * 4)(_RDONLY | _NOSUID, 0, 0, 0)
     given = ctypes.c_int(-100), target.encode(), ctypes.c_uint(_RECURSIVE)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    _done(
+    _check_call(
         _libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *given, ctypes.byref(attributes), size),
         target,
     )
@@ -270,8 +270,8 @@ def _furnish(jail: Jail) -> None:
     Path(root, "proc").mkdir()
     _mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV)
     os.chdir(root)
-    _done(_libc().pivot_root(b".", b"."), "pivot_root")
-    _done(_libc().umount2(b".", _DETACH), "umount")
+    _check_call(_libc().pivot_root(b".", b"."), "pivot_root")
+    _check_call(_libc().umount2(b".", _DETACH), "umount")
     os.chdir("/")
     _mount("", "/", "", _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
 
@@ -352,7 +352,7 @@ def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
                 os.setgroups([])
                 os.setresgid(_USER, _USER, _USER)
                 os.setresuid(_USER, _USER, _USER)
-            _done(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+            _check_call(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
             syscalls.forbid()
         os.chdir(folder)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):

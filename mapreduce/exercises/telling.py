@@ -15,7 +15,7 @@ _ROWS, _WIDEST = 8, 60
 _TAB = text_of("\t")
 
 
-def told(expected: Outcome, found: Outcome, tolerance: float) -> str:
+def describe_difference(expected: Outcome, found: Outcome, tolerance: float) -> str:
     """What is wrong with an output that is not the expected one."""
     if found.failure:
         return f"the {found.failure.what} fails: {found.error}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mapreduce.checking import verdicts
-from mapreduce.checking.checker import Finding, named
+from mapreduce.checking.checker import Finding, law_names
 from mapreduce.exercises.telling import beside
 from mapreduce.report import terminal
 from mapreduce.report.blocks import Section
@@ -24,7 +24,7 @@ class View(verdicts.View):
         shown = [answer] * is_wrong + broken[:1]
         terminal.show(self._console, map(section, shown or warnings))
         self._console.print()
-        if skipped := named(others, "skipped"):
+        if skipped := law_names(others, "skipped"):
             self._say(f"Not tested: {', '.join(skipped)}.", "dim")
         if broken[1:]:
             self._say("--law NAME shows one of the laws.", "dim")
@@ -36,7 +36,7 @@ class View(verdicts.View):
 def verdict(findings: Sequence[Finding]) -> str:
     """Whether the answer is right, wrong or lawless, in a line."""
     answer, *others = findings
-    broken, warnings = named(others, "broken"), named(others, "warning")
+    broken, warnings = law_names(others, "broken"), law_names(others, "warning")
     breaks = f"the job breaks {count(len(broken), 'law')}: {', '.join(broken)}."
     if answer.state == "broken":
         text = answer.text[0].lower() + answer.text[1:]

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
-from mapreduce.runners.parallel.worker import LOG_BYTES, flush, noted, redirect
+from mapreduce.runners.parallel.worker import LOG_BYTES, flush, log_summary, redirect
 from mapreduce.support import forked, parents
 
 _FORK = multiprocessing.get_context("fork")
@@ -43,7 +43,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
 
     The result is pickled. ``work`` keeps the time limit by :func:`time_limit`; a little later it is
     killed. What it wrote are ``printed``, the beginning of standard output, and what
-    :func:`mapreduce.runners.parallel.worker.noted` makes of standard error.
+    :func:`mapreduce.runners.parallel.worker.log_summary` makes of standard error.
 
     Raises ProcessLost.
     """
@@ -69,7 +69,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
         for file in (out, err):
             file.seek(0)
         printed = out.read(LOG_BYTES).decode("latin-1")
-        return made, noted(err) | {"printed": printed}
+        return made, log_summary(err) | {"printed": printed}
 
 
 def _serve(

@@ -51,7 +51,7 @@ def _from(trace: Trace, step: Step, raw: str) -> list[Section]:
     """A key in its step, and what comes of its output in those after it."""
     found, raws = [_in_step(step, raw, trace)], [raw]
     for before, later in pairwise(trace.steps[step.number :]):
-        lines = {place for one in raws for place in _written(before, one)}
+        lines = {place for one in raws for place in _output_places(before, one)}
         raws = list(
             dict.fromkeys(
                 raw_key(record)
@@ -64,7 +64,7 @@ def _from(trace: Trace, step: Step, raw: str) -> list[Section]:
     return found
 
 
-def _written(step: Step, raw: str) -> set[tuple[str, int]]:
+def _output_places(step: Step, raw: str) -> set[tuple[str, int]]:
     """The files and line numbers of what a step made of a key."""
     return {
         (part_name(task.number), number)

@@ -35,7 +35,7 @@ def on_map(step: Step) -> Iterator[Note]:
             "warning",
         )
     yield from _printed(step.maps)
-    yield from _changed(step)
+    yield from _wire_changes(step)
 
 
 def _printed(tasks: list[Task]) -> Iterator[Note]:
@@ -48,7 +48,7 @@ def _printed(tasks: list[Task]) -> Iterator[Note]:
         )
 
 
-def _changed(step: Step) -> Iterator[Note]:
+def _wire_changes(step: Step) -> Iterator[Note]:
     """What the wire makes of keys and values that mappers yield."""
     made = [one for task in step.maps for one in task.outputs]
     got = [group for task in step.reduces for group in task.groups]

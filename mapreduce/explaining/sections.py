@@ -35,11 +35,11 @@ def view(trace: Trace, key: str | None = None) -> View:
         report(trace),
         [picture(step, len(trace.steps)) for step in trace.steps],
         "All figures are of the run that was traced.",
-        _followed(trace, key),
+        _key_sections(trace, key),
     )
 
 
-def _followed(trace: Trace, wanted: str | None) -> dict[str, list[Section]]:
+def _key_sections(trace: Trace, wanted: str | None) -> dict[str, list[Section]]:
     """What became of the hottest keys, and of the wanted one."""
     found = {} if wanted is None else {wanted: follow(trace, wanted)}
     step = next((one for one in trace.steps if one.reducers and one.reduces), None)
@@ -253,7 +253,7 @@ def _shuffle(step: Step) -> Section:
     skew = summary.skew(step)
     note = f"The busiest reducer gets {skew:.1f} times as many records as the average."
     note = note if len(keys) >= remarks.KEYS and step.reducers > 1 else ""
-    loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
+    loads = {f"reducer {n}": value for n, value in enumerate(summary.reducer_records(step))}
     load = bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
     blocks: list[Block] = [key_matrix(step), why_there(step), load, *remarks.on_shuffle(step)]
     return _section("shuffle", step, text, blocks, question)

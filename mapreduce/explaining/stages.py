@@ -171,7 +171,7 @@ def key_matrix(step: Step) -> Table:
     most = max((key.records for key in keys), default=0)
     columns: dict[str, Callable[[summary.Key], Any]] = {"key": lambda key: code(key.shown.text)}
     for number in range(len(step.maps))[:8]:
-        columns[f"from map {number}"] = _sent_by(number, most)
+        columns[f"from map {number}"] = _share_of(number, most)
     columns |= {
         "yielded": lambda key: key.made,
         "sent": lambda key: share(key.records, most),
@@ -180,7 +180,7 @@ def key_matrix(step: Step) -> Table:
     return table("The hottest keys, and where they went", "key", keys, columns, KEYS)
 
 
-def _sent_by(number: int, most: int) -> Callable[[summary.Key], Cell]:
+def _share_of(number: int, most: int) -> Callable[[summary.Key], Cell]:
     return lambda key: share(key.by_map[number], most)
 
 

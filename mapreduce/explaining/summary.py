@@ -119,13 +119,13 @@ def traffic(step: Step) -> list[list[int]]:
     return table
 
 
-def received(step: Step) -> list[int]:
+def reducer_records(step: Step) -> list[int]:
     """Records that each reducer gets."""
     return [sum(column) for column in zip(*traffic(step), strict=True)] or [0] * step.reducers
 
 
 def skew(step: Step) -> float:
     """Records of the busiest reducer, as a multiple of the mean; 1 is even."""
-    counts = received(step)
+    counts = reducer_records(step)
     total = sum(counts)
     return max(counts) * len(counts) / total if total else 1.0

@@ -27,7 +27,7 @@ from mapreduce.explaining.showing import text_of
 from mapreduce.explaining.summary import raw_key
 from mapreduce.explaining.values import Values, numerals
 from mapreduce.job.calls import as_pair, call, explain, is_overridden, line_of_yield, mapped
-from mapreduce.job.tracebacks import is_users, shown, user_frames
+from mapreduce.job.tracebacks import exception_text, is_users, user_frames
 from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
@@ -390,7 +390,7 @@ def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     """An exception of the user's code, in words."""
     # What stopped a task that took too long is not where it was.
     part = _within if isinstance(error, TimeLimitReached) else user_frames
-    text = shown(error, part) if is_users(error) else ""
+    text = exception_text(error, part) if is_users(error) else ""
     return Failure(what, type(error).__name__, message_of(error), where, text)
 
 

@@ -35,7 +35,7 @@ from mapreduce.support import unfinished
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tables import shuffle
 from mapreduce.tables.summarise import surveyed
-from mapreduce.tables.tables import changed
+from mapreduce.tables.tables import change_error
 
 #: A part has at least so many bytes of text, or rows of Parquet, but for the last of a file.
 _PART_BYTES = 16 << 20
@@ -151,9 +151,9 @@ def _cut(request: Request) -> TableFile | None:
     if is_there:
         parts, listed = _counted_there(request, Reading(table, recipe, like), digest)
     else:
-        parts, listed = _counted(table, recipe.id if has_ids else None, digest)
+        parts, listed = _count_rows(table, recipe.id if has_ids else None, digest)
     ids_are = "" if listed is None else listed.kind
-    return _made(reading, stamp, parts, ids_are, keep, request.extras, digest)
+    return _table_file(reading, stamp, parts, ids_are, keep, request.extras, digest)
 
 
 def in_memory(
@@ -238,10 +238,10 @@ def _cut_lines(request: Request) -> TableFile:
     lines = Lines(data, form)
     (stamp,) = lines.stamps
     digest = hashlib.sha256(json.dumps(form.to_json()).encode())
-    return _made(lines, stamp, [*lines.index(digest)], "", (), request.extras, digest)
+    return _table_file(lines, stamp, [*lines.index(digest)], "", (), request.extras, digest)
 
 
-def _made(
+def _table_file(
     reading: Reading | Lines,
     stamp: str,
     parts: list[Stretch],
@@ -255,7 +255,7 @@ def _made(
     if not sum(part.rows for part in parts):
         raise DataError(f"{data.name}: expected at least one row, found none")
     if stamp_of(data) != stamp:
-        raise changed(str(data), AGAIN)
+        raise change_error(str(data), AGAIN)
     bounds = _joined(parts, reading.table.format)
     digest.update(json.dumps([_VERSION, bounds]).encode())
     return TableFile(reading, tuple(bounds), ids_are, keep, extras, digest.hexdigest())
@@ -286,7 +286,9 @@ def _kept(table: Table, keep: tuple[str, ...], id: str | None, extras: Extras) -
     return tuple(name for name in names if name != own)
 
 
-def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch], ListedIds | None]:
+def _count_rows(
+    table: Table, name: str | None, digest: Any
+) -> tuple[list[Stretch], ListedIds | None]:
     """The shortest stretches of a file that is read here, and its column of ids, if it has one."""
     (data,) = table.paths
     parts: list[Stretch] = []
@@ -308,7 +310,7 @@ def _counted(table: Table, name: str | None, digest: Any) -> tuple[list[Stretch]
 def _counted_there(
     request: Request, reading: Reading, digest: Any
 ) -> tuple[list[Stretch], ListedIds | None]:
-    """The same as :func:`_counted`, by jobs."""
+    """The same as :func:`_count_rows`, by jobs."""
     leaves, survey = surveyed(reading, request.execution, digested=True)
     digest.update(survey.sha256.tobytes())
     edges = [*(leaf.at or 0 for leaf in leaves), size_of(reading.table.paths[0])]

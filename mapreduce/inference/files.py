@@ -152,13 +152,13 @@ class PredictFile(UnitFiles, TableProgram):
             for table in _grouped(tables.of_part(reading, self.parts[number], before)):
                 with storage_errors("write", path):
                     if writer is None:
-                        sink = stack.enter_context(ipc.written(path))
+                        sink = stack.enter_context(ipc.output_file(path))
                         writer = outputs.parquet_writer(sink, table.schema)
                         stack.enter_context(_closing(writer, path))
                     writer.write_table(table)
             counts = {kind: found for kind, found in reading.counts.items() if found}
             about = {_COUNTS: json.dumps(counts).encode()} if counts else {}
-            writer.add_key_value_metadata(about | outputs.marked(self.made_from))
+            writer.add_key_value_metadata(about | outputs.part_metadata(self.made_from))
         with storage_errors("write", path), path.open("r+b") as file:
             outputs.seal(file)
         self.check_unchanged(0)
@@ -268,7 +268,7 @@ def predict(request: Request, file: TableFile) -> tuple[int, list[str]]:
     request.fitted.estimator(request.device)
     request.execution.check_places(request.fitted.path, file.path, request.out)
     made_from = outputs.made_from(request, file.sha256)
-    with outputs.begun(request.out, made_from, len(file.parts), request.tell) as parts:
+    with outputs.open_output(request.out, made_from, len(file.parts), request.tell) as parts:
         there = replace(request, out=parts or request.out)
         program = PredictFile.of(there, file, outputs.digest_of(made_from))
         executor = request.executor(there.out, tasks=len(file.parts))

@@ -36,7 +36,7 @@ from mapreduce.inference.report import Tally
 from mapreduce.inference.request import Request
 from mapreduce.reduction.message import Message, decode, encode
 from mapreduce.support.suggest import did_you_mean
-from mapreduce.tables.tables import changed
+from mapreduce.tables.tables import change_error
 
 #: Most values of the column, without the missing one.
 MOST_GROUPS = 100
@@ -124,7 +124,7 @@ class Groups:
         Raises DataError (the file has changed meanwhile).
         """
         if stamp_of(self.data) != self.stamp:
-            raise changed(str(self.data), "Evaluate it again")
+            raise change_error(str(self.data), "Evaluate it again")
         program = GroupTallies.of(request, codes=str(self.codes))
         tallies: Tallies = total(program, request.executor(self.codes))
         is_weighted = Dataset(request.data).manifest.weighted

@@ -102,7 +102,7 @@ def exchanged(features: Array | Csr, partners: Array, start: int, stop: int) -> 
     return found
 
 
-def added(found: Report, request: Request, repeats: int, seed: int) -> Report:
+def add_importance(found: Report, request: Request, repeats: int, seed: int) -> Report:
     """A report on a dataset, with the importance of the columns of the table that it was.
 
     Raises

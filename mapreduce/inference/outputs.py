@@ -20,7 +20,7 @@ from hdfs_utils.folders import first_special, remove_ended
 from hdfs_utils.paths import AnyPath, RemotePath, ordered
 from hdfs_utils.publish import PREDICTION, SUCCESS, new_file, put_if_absent, replace
 from mapreduce.data import ipc
-from mapreduce.data.readers.parquet import opened
+from mapreduce.data.readers.parquet import parquet_file
 from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.inference.predictor import Extras, plain
 from mapreduce.inference.request import Request, Tell
@@ -146,7 +146,7 @@ def _exists(out: AnyPath) -> OutputError:
 
 
 @contextlib.contextmanager
-def begun(
+def open_output(
     out: AnyPath, made_from: dict[str, str], count: int, tell: Tell = lambda text: None
 ) -> Iterator[AnyPath | None]:
     """The folder to write so many parts of predictions to, which are whole at the end of the block.
@@ -163,7 +163,7 @@ def begun(
         _tell_of_others(out, folder, tell)
         try:
             with _in_use(folder):
-                with _claimed(folder, made_from):
+                with _claim(folder, made_from):
                     yield folder
                     with new_file(out) as temporary, storage_errors("write", out):
                         parts = [part_path(folder, number) for number in range(count)]
@@ -175,7 +175,7 @@ def begun(
                 raise _exists(out) from None
             raise
         return
-    with _claimed(out, made_from):
+    with _claim(out, made_from):
         is_whole = (out / SUCCESS).exists()
         yield None if is_whole else out
         if is_whole:
@@ -213,7 +213,7 @@ def _in_use(folder: AnyPath) -> Iterator[None]:
         raise OutputError(f"{folder} is a symbolic link: expected nothing there, or a folder")
     with storage_errors("create", folder):
         folder.mkdir(exist_ok=True)
-    with lease.held(folder, take_over=True):
+    with lease.hold(folder, take_over=True):
         try:
             yield
         finally:
@@ -222,7 +222,7 @@ def _in_use(folder: AnyPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _claimed(out: AnyPath, made_from: dict[str, str]) -> Iterator[None]:
+def _claim(out: AnyPath, made_from: dict[str, str]) -> Iterator[None]:
     """Write what predictions are made from into a folder, unless an error leaves it without any."""
     is_new = not out.exists()
     claim(out, made_from)
@@ -260,7 +260,7 @@ def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
         for table in _tables(parts):
             table = flat(table) if suffix == ".csv" else table
             if writer is None:
-                sink = stack.enter_context(ipc.written(path))
+                sink = stack.enter_context(ipc.output_file(path))
                 writer = stack.enter_context(_WRITERS[suffix](sink, table.schema))
             writer.write_table(table)
 
@@ -268,7 +268,7 @@ def _join(parts: Sequence[AnyPath], path: Path, suffix: str) -> None:
 def _tables(parts: Sequence[AnyPath]) -> Iterator[Any]:
     """A table of each row group."""
     for part in parts:
-        with opened(part) as file:
+        with parquet_file(part) as file:
             for group in range(file.num_row_groups):
                 yield plain(file.read_row_group(group))
 
@@ -356,7 +356,7 @@ def _content(made_from: dict[str, str]) -> bytes:
     return json.dumps(made_from, indent=1).encode()
 
 
-def marked(content: str) -> dict[bytes, bytes]:
+def part_metadata(content: str) -> dict[bytes, bytes]:
     """What the metadata of a part say before :func:`seal`: the digest of what it is made from."""
     return {_MADE_FROM: content.encode() + b" " + _ZEROS}
 
@@ -388,7 +388,7 @@ def read_footer(path: AnyPath, content: str) -> Any:
     Raises DataError (it is damaged, or made from something else than ``content`` says).
     """
     try:
-        with opened(path) as file:
+        with parquet_file(path) as file:
             found: Any = file.metadata
             mark = (found.metadata or {}).get(_MADE_FROM, b"")
             if is_whole := mark == content.encode():

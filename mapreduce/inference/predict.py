@@ -119,7 +119,7 @@ class Predict(ModelProgram, UnitFiles):
             table = self._table(arrays)
             with outputs.parquet_writer(sink, table.schema) as writer:
                 writer.write_table(table)
-                writer.add_key_value_metadata(outputs.marked(self.made_from))
+                writer.add_key_value_metadata(outputs.part_metadata(self.made_from))
             outputs.seal(sink)
             with contextlib.suppress(FileExistsError):
                 create(path, sink.getvalue(), sync=True)
@@ -208,7 +208,7 @@ def predict(request: Request) -> int:
     ``_SUCCESS`` is written last.
     """
     program, made_from = begin(request)
-    with outputs.begun(request.out, made_from, len(program.starts), request.tell) as parts:
+    with outputs.open_output(request.out, made_from, len(program.starts), request.tell) as parts:
         if parts is not None:
             program = replace(program, out=str(parts))
             reducers = min(request.execution.workers, len(program.starts))

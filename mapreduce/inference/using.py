@@ -45,7 +45,7 @@ def evaluate(request: Request, options: ReportOptions = PLAIN) -> Report:
         if grouped is not None:
             found = grouped.added(found, dataset)
         if options.importance:
-            found = importance.added(found, dataset, options.repeats, options.seed)
+            found = importance.add_importance(found, dataset, options.repeats, options.seed)
         return found
 
 

@@ -97,17 +97,17 @@ def _giver() -> Any:
 
 
 def _map_pairs(self: Any, pairs: Iterator[Pair], step_num: int = 0) -> Iterator[Pair]:
-    return _taken(_mapped(self, step_num, pairs))
+    return _check_pairs(_mapped(self, step_num, pairs))
 
 
 def _combine_or_reduce_pairs(
     self: Any, pairs: Iterator[Pair], mrc: str, step_num: int = 0
 ) -> Iterator[Pair]:
     groups = ((key, map(itemgetter(1), group)) for key, group in groupby(pairs, itemgetter(0)))
-    return _taken(call(self, mrc, step_num, groups))
+    return _check_pairs(call(self, mrc, step_num, groups))
 
 
-def _taken(pairs: Iterable[Any]) -> Iterator[Pair]:
+def _check_pairs(pairs: Iterable[Any]) -> Iterator[Pair]:
     for pair in pairs:
         yield pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
 
@@ -140,7 +140,7 @@ def _calls(
     return chain.from_iterable(_results(job, step, mrc, method, items))
 
 
-def _called(method: Callable[[], Any], kind: str) -> Any:
+def _call(method: Callable[[], Any], kind: str) -> Any:
     try:
         return method()
     except TypeError as error:
@@ -151,12 +151,12 @@ def _called(method: Callable[[], Any], kind: str) -> Any:
 def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[Any]]:
     global _given
     before, init, final = _given, step[f"{mrc}_init"], step[f"{mrc}_final"]
-    items = doubts.watched(job, mrc, method, (init, final), items)
+    items = doubts.watch(job, mrc, method, (init, final), items)
     finals = doubts.Finals(job, final) if final and mrc == "reducer" else None
     # Two loops share them, each of which would begin a list anew.
     items = iter(finals.groups(items) if finals else items)
     if init:
-        yield checked(_called(init, f"{mrc}_init"), init)
+        yield checked(_call(init, f"{mrc}_init"), init)
     for key, value in items:
         try:
             found = method(key, value)
@@ -174,7 +174,7 @@ def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator
         else:
             yield checked(found, method)
     if final:
-        found = checked(_called(final, f"{mrc}_final"), final)
+        found = checked(_call(final, f"{mrc}_final"), final)
         yield finals.pairs(found) if finals else found
     # A combiner runs while a mapper waits.
     _given = before

@@ -42,7 +42,7 @@ def _tell(job: Any, name: str, amount: int = 1) -> None:
     MRJob.increment_counter(job, GROUP, name, amount)
 
 
-def watched(job: Any, mrc: str, method: Any, others: Iterable[Any], items: Any) -> Any:
+def watch(job: Any, mrc: str, method: Any, others: Iterable[Any], items: Any) -> Any:
     """The items of a method, counted if neither it nor its init and final methods can yield.
 
     If it gathers, and has no final method, which is the last of ``others``, that is told with it.
@@ -50,10 +50,10 @@ def watched(job: Any, mrc: str, method: Any, others: Iterable[Any], items: Any) 
     if not all(map(_is_silent, [method, *others])):
         return items
     is_gathering = [*others][-1] is None and _gathers(method)
-    return _counted(job, f"{mrc}{'_final' * is_gathering} {place_of(method)}", items)
+    return _count_items(job, f"{mrc}{'_final' * is_gathering} {place_of(method)}", items)
 
 
-def _counted(job: Any, name: str, items: Iterable[Any]) -> Iterator[Any]:
+def _count_items(job: Any, name: str, items: Iterable[Any]) -> Iterator[Any]:
     number = 0
     for item in items:
         number += 1
@@ -68,10 +68,10 @@ def by_file(job: Any, method: Any, items: Any, calls: Any) -> Any:
     If the job asks for the name of its input file, it is told whether there were any pairs.
     """
     asks = _asks_for_file(getattr(sys.modules.get(type(job).__module__), "__file__", None))
-    return _told_by_file(job, method, items, calls) if asks else calls(items)
+    return _count_by_file(job, method, items, calls) if asks else calls(items)
 
 
-def _told_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any]:
+def _count_by_file(job: Any, method: Any, items: Any, calls: Any) -> Iterator[Any]:
     number, place = count(), place_of(method)
     # As map and zip do it: a generator of Python's would cost as much as a mapper.
     pairs = calls(map(itemgetter(0), zip(items, number, strict=False)))

@@ -47,7 +47,7 @@ def user_errors(place: str, what: str) -> Iterator[None]:
 def user_error(what: str, error: BaseException) -> GradreduceError:
     """An error whose message ends with the user's part of a traceback."""
     message = f"{what}: {type(error).__name__}: {error}"
-    return GradreduceError("\n".join(filter(None, [message, shown(error, told=True)])))
+    return GradreduceError("\n".join(filter(None, [message, exception_text(error, told=True)])))
 
 
 def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.FrameSummary]:
@@ -55,7 +55,7 @@ def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.
     return [*dropwhile(lambda frame: is_own(frame.filename), frames)]
 
 
-def shown(
+def exception_text(
     error: BaseException,
     part: Callable[[Sequence[Any]], Sequence[traceback.FrameSummary]] = user_frames,
     told: bool = False,

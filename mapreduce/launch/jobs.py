@@ -92,7 +92,7 @@ class SubmittedJob:
         if found.state not in ENDED:
             found.seconds = round(max(0.0, time.time() - found.started), 3)
             if not is_alive:
-                cause = f"{cause}{orphans.told(self.folder)}" if code == 137 else cause
+                cause = f"{cause}{orphans.leftover_advice(self.folder)}" if code == 137 else cause
                 found.state, found.exit_code, found.cause = "lost", code, cause
         return found
 

@@ -80,14 +80,15 @@ class Left:
         told = ""
         if names:
             name = names[0]
-            told = f"{name} has changed: {_told(self.files.get(name))}, now {_told(now.get(name))}"
+            before, after = _stamp_text(self.files.get(name)), _stamp_text(now.get(name))
+            told = f"{name} has changed: {before}, now {after}"
             told += f"; and {len(names) - 1:,} more files" if names[1:] else ""
         elif "-" in self.inputs or any(None in stamp for stamp in now.values()):
             told = "it has read standard input, or files whose time of change is not known"
         return told, "" if _digest(self.script) == self.code else f"{self.script} has changed"
 
 
-def _told(stamp: Sequence[int] | None) -> str:
+def _stamp_text(stamp: Sequence[int] | None) -> str:
     if stamp is None or stamp[1] is None:
         return "not there" if stamp is None else f"{stamp[0]:,} bytes"
     return f"{stamp[0]:,} bytes of {time.strftime('%F %T', time.localtime(stamp[1] / 1e9))}"
@@ -377,7 +378,7 @@ class _Kept(Keeper):
 
 
 @contextlib.contextmanager
-def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | _Here | None]:
+def record_job(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | _Here | None]:
     """Keep a record of a job while it runs, if it was submitted or its result could be adopted."""
     found, path = report.current() or (Report(report.new_id(), arguments[0]), None)
     if not traits.of(job.options.runner).can_adopt:
@@ -402,7 +403,7 @@ def kept(job: Any, arguments: Sequence[str]) -> Iterator[_Kept | _Here | None]:
         yield None
         return
     try:
-        with applications.told_to(found.id, note.submitted):
+        with applications.report_to(found.id, note.submitted):
             yield note
     except BaseException as error:
         ended = error
@@ -421,7 +422,7 @@ def left_behind() -> list[Path]:
     return sorted(path.parent for path in jobs().glob(f"*/{_LEFT}"))
 
 
-def told(folder: Path) -> str:
+def leftover_advice(folder: Path) -> str:
     """What a job whose driver was killed has left, and what can be done; "" if nothing."""
     if not (folder / _LEFT).exists():
         files = f" gradreduce jobs clean {folder.name} removes its temporary files"

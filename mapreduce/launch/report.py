@@ -99,7 +99,7 @@ def current() -> tuple[Report, Path | None] | None:
     return _current[-1] if _current else None
 
 
-def _changed() -> None:
+def _write_reports() -> None:
     for found, path in _current:
         if path is not None:
             found.write(path)
@@ -127,15 +127,15 @@ def begin(job: Any, *, prints: bool = False) -> contextlib.ExitStack:
         if traits.of(found.runner).names_applications:
             from mapreduce.runners import applications
 
-            stack.enter_context(applications.told_to(found.id, _submitted))
-        _changed()
+            stack.enter_context(applications.report_to(found.id, _submitted))
+        _write_reports()
     return stack
 
 
 def _submitted(application: str) -> None:
     for found, _ in _current:
         found.applications.append(application)
-    _changed()
+    _write_reports()
 
 
 def count(runner: Any) -> None:

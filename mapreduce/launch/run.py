@@ -218,7 +218,7 @@ def start(target: str, arguments: Sequence[str]) -> None:
         job.options.runner = next(filter(None, named))
         stack.enter_context(report.begin(job))
         with _output_folder(job):
-            return _checked(_made(partial(MRJob.make_runner, job), job, target), job)
+            return _checked(_make_runner(partial(MRJob.make_runner, job), job, target), job)
 
     stderr = sys.stderr
     with argv([target, *arguments]), keeping_stderr(), contextlib.ExitStack() as stack:
@@ -272,7 +272,7 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
                 _drive(job, place)
             return
         told = report.begin(job, prints=job._should_cat_output())
-        kept = orphans.kept(job, [place, *arguments])
+        kept = orphans.record_job(job, [place, *arguments])
         with told, _output_folder(job) as whole, kept as note, _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
                 if note is not None:
@@ -384,11 +384,11 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
 @contextlib.contextmanager
 def _runner(job: Any, place: str = "") -> Iterator[Any]:
     """The job's runner, made from its options after its inputs were checked; cleans up."""
-    with signals.closing(partial(_made, job.make_runner, job, place), job) as made:
+    with signals.closing(partial(_make_runner, job.make_runner, job, place), job) as made:
         yield _checked(made, job)
 
 
-def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
+def _make_runner(make: Callable[[], Any], job: Any, place: str) -> Any:
     try:
         return make()
     except TOLD:

@@ -119,7 +119,7 @@ def give_way() -> None:
     @wraps(names_for_help)
     def runner_opt_names_for_help(self: Any) -> set[str]:
         names: set[str] = names_for_help(self)
-        return names - _taken(self).keys()
+        return names - _own_flags(self).keys()
 
     @wraps(print_help)
     def print_all_help(self: Any, options: Any) -> None:
@@ -130,7 +130,7 @@ def give_way() -> None:
             print_help(self, options)
         finally:
             table.update(hidden)
-        for name, flag in _taken(self).items():
+        for name, flag in _own_flags(self).items():
             print(f"{flag} is the job's own; the runner's is {name} in mrjob.conf")
 
     _read_once()
@@ -163,7 +163,7 @@ def _switches() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield name, flag, settings
 
 
-def _taken(job: Any) -> dict[str, str]:
+def _own_flags(job: Any) -> dict[str, str]:
     """Our options whose flags are a job's own, by their names."""
     known = job.arg_parser._option_string_actions
     return {name: flag for name, flag, _ in _switches() if known[flag].dest != _OURS + name}

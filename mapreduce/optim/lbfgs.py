@@ -160,7 +160,7 @@ class LBFGS(GlobalTransformation):
             return base, state, after
         coefficients = _direction(_matrix(after, pairs), after, pairs) * after[_STEP]
         vectors = [*(state[name] for name in self._names), state["base_gradient"]]
-        return _moved(base, state["root"], coefficients, vectors), state, after
+        return _move(base, state["root"], coefficients, vectors), state, after
 
 
 def _candidates(gradient: Array, state: Arrays, params: Array) -> tuple[Array, Array, Array]:
@@ -337,7 +337,7 @@ def _direction(matrix: Scalars, scalars: Scalars, pairs: int) -> Scalars:
     return direction
 
 
-def _moved(base: Array, root: Array, coefficients: Scalars, vectors: list[Array]) -> Array:
+def _move(base: Array, root: Array, coefficients: Scalars, vectors: list[Array]) -> Array:
     """``base`` plus a linear combination of scaled vectors, page by page, to use the cache."""
     moved = np.empty_like(base)
     terms = [

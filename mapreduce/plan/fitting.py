@@ -76,8 +76,8 @@ def _other_features(
             (number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1]
         )
         return (
-            f"feature {number}: expected {_named(expected)}, as in the training data {place}, "
-            f"found {_named(found)} ({wrong}). {alike}"
+            f"feature {number}: expected {_in_words(expected)}, as in the training data {place}, "
+            f"found {_in_words(found)} ({wrong}). {alike}"
         )
     if digest(data.recipe) == recipe:
         return None
@@ -123,8 +123,8 @@ def _other_rows(data: Manifest, trained_on: TrainedOn) -> str | None:
         from mapreduce.data.classes import number_advice
 
         return (
-            f"expected classes of the training data {place}: {listed(map(repr, known))}; found "
-            f"others: {listed(map(repr, unseen))}. Leave their rows out, or train on data that "
+            f"expected classes of the training data {place}: {listing(map(repr, known))}; found "
+            f"others: {listing(map(repr, unseen))}. Leave their rows out, or train on data that "
             f"have them{number_advice([*known])}"
         )
     return None
@@ -156,7 +156,7 @@ def _recipe(folder: AnyPath, data: Manifest) -> "FittedRecipe | None":
     return fitted_of(folder, data)
 
 
-def _named(feature: str | None) -> str:
+def _in_words(feature: str | None) -> str:
     return "none" if feature is None else repr(feature)
 
 
@@ -165,7 +165,7 @@ def _image(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 
-def listed(labels: Iterable[str]) -> str:
+def listing(labels: Iterable[str]) -> str:
     """The first of some labels, for a message."""
     first = [*islice(labels, 6)]
     return ", ".join(first if len(first) < 6 else [*first[:5], "…"])

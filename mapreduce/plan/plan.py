@@ -301,12 +301,12 @@ class Plan(_Division):
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The strategy's arrays before the first round, in addition to the parameters.
 
-        Those that units own have names of :func:`mapreduce.plan.strategies.owned`.
+        Those that units own have names of :func:`mapreduce.plan.strategies.owned_name`.
         """
         kind = strategies.find(self.strategy)
         found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
         for name, array in kind.own_arrays(self, params).items():
-            found |= {strategies.owned(name, at): array for at in range(self.owners)}
+            found |= {strategies.owned_name(name, at): array for at in range(self.owners)}
         return found
 
     @cached_property

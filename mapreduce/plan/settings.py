@@ -16,7 +16,7 @@ from mapreduce.models.base import Model
 from mapreduce.models.specification import Specification, Trunk
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
-from mapreduce.plan.fitting import digest, listed
+from mapreduce.plan.fitting import digest, listing
 from mapreduce.plan.flags import CONVEX, PLAN
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan, Sizes, weighted
@@ -402,7 +402,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest) -> None:
     if kind.binary and len(classes) != 2:
         raise DataError(
             f"{name} is for two classes, but the training data have {len(classes)}: "
-            f"{listed(map(repr, classes))}. Train softmax"
+            f"{listing(map(repr, classes))}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:
         own = [name for name in models.MODELS if name not in models.MODELS.carriers]
@@ -448,7 +448,7 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
         if not separator or label not in weights:
             raise UsageError(
                 f"--class-weight: {part!r} is neither 'balanced' nor LABEL=WEIGHT with a label of "
-                f"the data: {listed(weights)}"
+                f"the data: {listing(weights)}"
             )
         try:
             weights[label] = float(number)

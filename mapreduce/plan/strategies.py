@@ -44,7 +44,7 @@ OPTIONAL = (*OPTIMIZING, *(row.name for row in STRATEGIES.options))
 _OWNER = "@"
 
 
-def owned(name: str, unit: int) -> str:
+def owned_name(name: str, unit: int) -> str:
     """The name, in the state of a training, of an array that a unit owns."""
     return f"{name}{_OWNER}{unit}"
 

@@ -101,7 +101,7 @@ def combine(left: VectorSum, right: VectorSum) -> VectorSum:
     )
 
 
-def joined(parts: Sequence[VectorSum]) -> VectorSum:
+def join_parts(parts: Sequence[VectorSum]) -> VectorSum:
     """The sum over the same rows whose vector and extras lie in parts, in their order."""
     vectors = [dense(part.vector) for part in parts if len(part.vector)]
     whole = vectors[0] if len(vectors) == 1 else np.concatenate([part.vector for part in parts])

@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from mapreduce.report.blocks import Picture, View
-from mapreduce.report.terms import TERMS, marked
+from mapreduce.report.terms import TERMS, mark_terms
 
 
 def page(view: View) -> str:
@@ -50,7 +50,7 @@ _PAGES = Environment(
 )
 _PAGES.globals |= {"asset": lambda name: Markup(_asset(name)), "terms": TERMS}  # noqa: S704
 _PAGES.filters |= {
-    "marked": marked,
+    "marked": mark_terms,
     "paths": _paths,
     "anchor": lambda term: f"term-{term.replace(' ', '-')}",
 }

@@ -30,7 +30,7 @@ TERMS = {
 _TERM = re.compile(rf"\b((?:{'|'.join(sorted(TERMS, key=len, reverse=True))})s?)\b")
 
 
-def marked(text: str) -> Iterator[tuple[str, str]]:
+def mark_terms(text: str) -> Iterator[tuple[str, str]]:
     """A text in parts, each with the term that it is, where that is first, or with ""."""
     seen = {""}
     for number, part in enumerate(_TERM.split(text)):

@@ -17,7 +17,7 @@ def mark(run: str) -> str:
 
 
 @contextlib.contextmanager
-def told_to(run: str, listener: Listener, waits: Listener | None = None) -> Iterator[None]:
+def report_to(run: str, listener: Listener, waits: Listener | None = None) -> Iterator[None]:
     """Give applications submitted meanwhile a run's mark, and report their names to a function.
 
     ``waits`` is told, from another thread, what they wait for.

@@ -21,7 +21,7 @@ def open_run(path: AnyPath) -> RunDir | FitDir:
     return FitDir(path) if is_fit(path) else RunDir(path)
 
 
-def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir | FitDir]:
+def find_runs(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir | FitDir]:
     """The runs in a folder and below; ``warn`` gets a message for each that is damaged.
 
     Raises
@@ -158,7 +158,7 @@ def remove(run: RunDir | FitDir, paths: list[AnyPath]) -> None:
     LeaseError
         A driver has begun to work on the run.
     """
-    with lease.held(run.path):
+    with lease.hold(run.path):
         for path in paths if paths != [run.path] else []:
             if isinstance(run, FitDir):
                 run.end()

@@ -364,7 +364,7 @@ class RunDir:
         """What all units own after a round, by the names of the state."""
         units = self.config.plan.owners
         return {
-            strategies.owned(name, unit): array
+            strategies.owned_name(name, unit): array
             for unit in range(units)
             for name, array in self.rounds.read(completed, unit, units, kind=UNIT).arrays.items()
         }

@@ -108,8 +108,8 @@ class FitDir:
 
     @contextmanager
     def hold(self, *, take_over: bool) -> Iterator[None]:
-        """Hold the lease of the run, and so that of its rounds; see :func:`lease.held`."""
-        with lease.held(self.path, take_over=take_over):
+        """Hold the lease of the run, and so that of its rounds; see :func:`lease.hold`."""
+        with lease.hold(self.path, take_over=take_over):
             (self.folder.rounds.folder / "lease.json").unlink(missing_ok=True)
             yield
 

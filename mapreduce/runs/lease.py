@@ -138,7 +138,7 @@ def is_visible(other: Holder) -> bool:
 
 
 @contextlib.contextmanager
-def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
+def hold(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
     """Hold the lease of a run's folder.
 
     Yields the driver that held the lease before and ended without giving it back, if one did. With

@@ -189,7 +189,7 @@ def _run(
     config = search.config
     how.check_places(search.path, config.data, config.evaluation)
     how = how.for_paths(search.path, path_of(config.data), path_of(config.evaluation))
-    with signals.interrupting(), lease.held(search.path, take_over=take_over):
+    with signals.interrupting(), lease.hold(search.path, take_over=take_over):
         if wanted < search.wanted:
             raise UsageError(
                 f"--trials {wanted}: {search.path} has {count(search.wanted, 'trial')} already, "

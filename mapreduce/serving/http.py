@@ -346,9 +346,11 @@ class Application:
                 f"body, found {head}",
             )
         if head is None or len(body) <= _LARGE:
-            asked = protocol.asked(model, body, head)
+            asked = protocol.parse_request(model, body, head)
         else:
-            asked = await self._beside(len(body), partial(protocol.asked, model, body, head))
+            asked = await self._beside(
+                len(body), partial(protocol.parse_request, model, body, head)
+            )
         rows, notes = asked.rows, list[str]()
         if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:
             make = partial(tables.features_of, model, rows.table)

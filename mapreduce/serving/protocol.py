@@ -111,7 +111,7 @@ def _name(dtype: str) -> str:
     return _NAMES[np.dtype(dtype)]
 
 
-def asked(model: ServedModel, body: bytes, head: int | None) -> Asked:
+def parse_request(model: ServedModel, body: bytes, head: int | None) -> Asked:
     """What a request asks for; its first ``head`` bytes, or all, are JSON.
 
     Raises Refused (something in it cannot be used).

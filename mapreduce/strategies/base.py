@@ -23,7 +23,7 @@ from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import RESERVED, Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.strategies import STRATEGIES
-from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
+from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, join_parts
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.events import Event
@@ -277,7 +277,7 @@ class Strategy(ABC):
                 found = pieces.setdefault(node, [])
                 found.append((start, len(found), partial))
         for node, found in pieces.items():
-            fold.receive(node, joined([partial for _, _, partial in sorted(found)]), 0)
+            fold.receive(node, join_parts([partial for _, _, partial in sorted(found)]), 0)
         return fold
 
     # For explain

@@ -24,7 +24,7 @@ from mapreduce.engine.program import (
     Round,
     Staged,
     StagedTask,
-    kept,
+    cache_program,
 )
 from mapreduce.engine.state import Array, State
 from mapreduce.errors import UsageError
@@ -62,8 +62,8 @@ class Training(InBlocks, Owning, EndsEarly, Concluding, Staged, Profiled):
 
     @classmethod
     def kept(cls, run: RunDir, driver: str = "") -> "Training":
-        """The one that this process keeps: see :func:`mapreduce.engine.program.kept`."""
-        found = kept(cls.of(run).describe(), driver).program
+        """The one that this process keeps: see :func:`mapreduce.engine.program.cache_program`."""
+        found = cache_program(cls.of(run).describe(), driver).program
         assert isinstance(found, Training)
         # It has read the same configuration.
         vars(found).setdefault("folder", run)

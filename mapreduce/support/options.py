@@ -139,7 +139,7 @@ def once(rows: Iterable[Option]) -> tuple[Option, ...]:
     return tuple({row.name: row for row in rows}.values())
 
 
-def picked(rows: tuple[Option, ...], *names: str, group: str = "") -> tuple[Option, ...]:
+def pick(rows: tuple[Option, ...], *names: str, group: str = "") -> tuple[Option, ...]:
     """Some options of a table, under another heading if one is named."""
     known = {row.name: row for row in rows}
     return tuple(replace(known[n], group=group or known[n].group) for n in names)
@@ -232,10 +232,10 @@ def spelled(kind: type[Any], text: str, member: str) -> str:
     parse(kind, text, member)
     found = values(kind, text, member)
     named = [one.name for one in fields(kind) if one.name in found]
-    return ",".join(f"{name}={_shown(found[name])}" for name in named)
+    return ",".join(f"{name}={_value_text(found[name])}" for name in named)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     # 1000.0 is written as 1000, and 1e-08 as 1e-8.
@@ -280,7 +280,7 @@ def _value(kind: type, text: str) -> Any:
     return text.lower() == "true"
 
 
-def described(kind: type[Any] | None) -> list[tuple[str, str]]:
+def describe(kind: type[Any] | None) -> list[tuple[str, str]]:
     """Each option with its default, and what it does; errors are those of a wrong declaration."""
     if kind is None:
         return []

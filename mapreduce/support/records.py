@@ -31,7 +31,7 @@ class Records:
         Raises OSError (the file cannot be read).
         """
         path = env.get("mapreduce_map_input_file", "").removeprefix("file://")
-        text = shown(self.last.rstrip(b"\r\n"))
+        text = record_text(self.last.rstrip(b"\r\n"))
         if env.get("mapreduce_task_ismap") != "true" or not path:
             return f"near the record {self.number:,} of the task: {text}"
         left, before = int(env.get("mapreduce_map_input_start") or 0), 0
@@ -42,7 +42,7 @@ class Records:
         return f"at {path}, line {before + self.number}: {text}"
 
 
-def shown(record: bytes) -> str:
+def record_text(record: bytes) -> str:
     """A record for messages: shortened, and without bytes that a terminal would obey."""
     text = repr(record[: _SHOWN + 1].decode("utf-8", "backslashreplace"))
     return text if len(record) <= _SHOWN else f"{text[:_SHOWN]}…' ({len(record)} bytes)"

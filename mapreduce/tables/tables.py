@@ -83,7 +83,7 @@ class Blocks:
 
 
 @contextlib.contextmanager
-def shown_as(files: Iterable[str], names: Iterable[str]) -> Iterator[None]:
+def name_files(files: Iterable[str], names: Iterable[str]) -> Iterator[None]:
     """Let errors call files as the user does: tasks work in folders of their own."""
     try:
         yield
@@ -126,8 +126,8 @@ class TableProgram(Program):
 
     @contextlib.contextmanager
     def as_shown(self) -> Iterator[None]:
-        """See :func:`shown_as`."""
-        with shown_as(self.files, self.shown):
+        """See :func:`name_files`."""
+        with name_files(self.files, self.shown):
             yield
 
     def check_unchanged(self, number: int) -> None:
@@ -135,10 +135,10 @@ class TableProgram(Program):
         shown = self.shown[number]
         with storage_errors("read", shown):
             if stamp_of(path_of(self.files[number])) != self.stamps[number]:
-                raise changed(shown, self.again)
+                raise change_error(shown, self.again)
 
 
-def changed(shown: str, again: str) -> DataError:
+def change_error(shown: str, again: str) -> DataError:
     """The error for a file that is not what it was at first."""
     return DataError(f"{shown} changed while it was read. {again}, once nobody writes to it")
 

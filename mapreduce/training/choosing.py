@@ -17,7 +17,7 @@ from mapreduce.plan import strategies
 from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.training.tuning import Tuner, Way, Work, shown, ways
+from mapreduce.training.tuning import Tuner, Way, Work, seconds_text, ways
 
 #: Of runners whose jobs take longer to start, in seconds, the first choice is told at once.
 _SOON = 1.0
@@ -93,7 +93,7 @@ class Chooser:
         if (seconds := self._tuner.alone(rounds)) is not None:
             self._given = replace(self._given, runner="inline", executor="here", auto=())
             self._ways = []
-            why = f"about {shown(seconds)} in all; no job would end sooner"
+            why = f"about {seconds_text(seconds)} in all; no job would end sooner"
             self._emit(ExecutionChosen(0, "this process", why))
 
     def _choose_from(self, can_gang: bool) -> None:

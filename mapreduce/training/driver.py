@@ -89,7 +89,7 @@ def train(
     if execution.stages > 1:
         Training.of(run).stages(execution.stages)
     with (
-        lease.held(run.path, take_over=take_over) as previous,
+        lease.hold(run.path, take_over=take_over) as previous,
         signals.interrupting(),
         contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
     ):
@@ -107,7 +107,7 @@ def train(
             events.emit(JobSubmitted(application))
 
         driver = Driver(run, execution, keep, events, job_class, until)
-        with applications.told_to(str(run.path), submitted, driver.teller.warn):
+        with applications.report_to(str(run.path), submitted, driver.teller.warn):
             return driver.run()
 
 

@@ -197,16 +197,18 @@ class Tuner:
     def why(self, way: Way, left: int) -> str:
         """What speaks for a way, in words."""
         if way not in self.measured:
-            total = f", {shown(left * self.seconds(way))} in all" if left else ""
-            return f"about {shown(self.seconds(way))} a round{total}, expected"
+            total = f", {seconds_text(left * self.seconds(way))} in all" if left else ""
+            return f"about {seconds_text(self.seconds(way))} a round{total}, expected"
         others = [
-            f"{other} {shown(seconds)}" for other, seconds in self.measured.items() if other != way
+            f"{other} {seconds_text(seconds)}"
+            for other, seconds in self.measured.items()
+            if other != way
         ]
         told = f"; tried: {', '.join(others)}" if others else ""
-        return f"{shown(self.measured[way])} a round{told}"
+        return f"{seconds_text(self.measured[way])} a round{told}"
 
 
-def shown(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Seconds for people."""
     if seconds < 1:
         return f"{seconds * 1e3:.3g} ms"

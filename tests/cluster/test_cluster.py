@@ -73,7 +73,7 @@ def test_files_survive_a_killed_name_node_and_down_and_up(cluster, tmp_path):
     assert hadoop.up() == cluster
     folder = str(cluster.folder)
     assert hadoop.down()
-    assert not processes._owned(cluster.folder), folder
+    assert not processes._cluster_pids(cluster.folder), folder
     assert hadoop.running() is None
     assert not hadoop.down()
     assert hadoop.up() == cluster

@@ -226,7 +226,7 @@ def test_a_port_that_was_asked_for_or_of_before_is_taken(place, listening):
 
 def test_a_new_cluster_takes_the_next_free_ports(place, monkeypatch):
     taken = iter([[1], [1], []])
-    monkeypatch.setattr(starting, "_taken", lambda _: next(taken))
+    monkeypatch.setattr(starting, "_busy_ports", lambda _: next(taken))
     assert starting.with_port(a_cluster(place), None, None).port == 19800 + 2000 + 200
 
 

@@ -13,7 +13,7 @@ from ladder import JOBS, ROOT
 from mapreduce.checking.laws import REFERENCE
 from mapreduce.checking.outcomes import Degree, Outcome, compare
 from mapreduce.exercises import answers
-from mapreduce.exercises.exercise import known, load
+from mapreduce.exercises.exercise import exercise_folders, load
 from mapreduce.exercises.verdicts import verdict
 from mapreduce.explaining.apart import run_apart
 from mapreduce.explaining.engine import tracing
@@ -24,7 +24,7 @@ OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 60, "total_limit": 300.0
 
 PAGE = JOBS / "exercises/README.md"
 
-NAMES = [*known()]
+NAMES = [*exercise_folders()]
 #: Those that stand in a lesson, by its number.
 LESSONS = {
     number: path
@@ -56,7 +56,7 @@ class Mistake:
 
     def solution(self) -> str:
         """The reference, changed."""
-        text = (known()[self.exercise] / "exercise.py").read_text()
+        text = (exercise_folders()[self.exercise] / "exercise.py").read_text()
         # The task may quote its solution.
         text = text.partition('"""\n')[2]
         for old, new in self.changes:
@@ -97,7 +97,7 @@ def test_each_lesson_has_its_exercises():
     found = Counter(int(re.match(r"\d+", name)[0]) for name in NAMES)
     assert found == {**dict.fromkeys(range(1, 9), 3), 9: 1, 11: 1, 12: 1, 16: 1}
     folders = {path.parent for path in (JOBS / "exercises").glob("*/exercise.py")}
-    assert {*known().values()} == folders
+    assert {*exercise_folders().values()} == folders
 
 
 def test_each_has_mistakes():
@@ -110,7 +110,7 @@ def test_each_has_mistakes():
 
 def test_the_page_has_all_of_them():
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)/exercise\.py\) \|", PAGE.read_text(), re.M)
-    assert rows == [(name, path.name) for name, path in known().items()]
+    assert rows == [(name, path.name) for name, path in exercise_folders().items()]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,7 +149,7 @@ def test_the_reference_does_not_depend_on_how_it_runs(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_is_right_and_obeys_the_laws(name):
-    found = [*checked(known()[name] / "exercise.py", name, seed=2)]
+    found = [*checked(exercise_folders()[name] / "exercise.py", name, seed=2)]
     assert verdict(found) == "The answer is right."
     assert found[-1].law.name == "cost"
 

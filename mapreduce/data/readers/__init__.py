@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from hdfs_utils import codecs
 from mapreduce.data.recipes.recipe import LISTS, RECIPE
 from mapreduce.support import options
-from mapreduce.support.options import option, picked
+from mapreduce.support.options import option, pick
 from mapreduce.support.registry import Registry
 
 #: Formats whose columns a recipe makes features of.
@@ -59,7 +59,7 @@ TABLE_OPTIONS = (_RECIPE_FILE, *(row for row in RECIPE if row.name not in CSV_OP
 IMPORT = (
     *TABLE_OPTIONS,
     _LIKE,
-    *picked(RECIPE, *CSV_OPTIONS),
+    *pick(RECIPE, *CSV_OPTIONS),
     *options.table(_Reading, "Other formats"),
 )
 

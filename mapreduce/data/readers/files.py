@@ -46,7 +46,7 @@ def open_source(path: AnyPath) -> Iterator[BinaryIO]:
     stream is damaged or ends early; or the file is compressed otherwise).
     """
     with _errors(path):
-        file, stack = _opened(path)
+        file, stack = _open_file(path)
         with stack:
             yield file
 
@@ -59,7 +59,7 @@ def open_stretch(path: AnyPath, at: int) -> Iterator[BinaryIO]:
     has stopped: so a file is unpacked once, and not for each stretch from its beginning.
     """
     with _errors(path):
-        file, stack = _going_on(path, at) or _opened(path)
+        file, stack = _going_on(path, at) or _open_file(path)
         with stack:
             file.seek(at)
             yield file
@@ -82,7 +82,7 @@ def _going_on(path: AnyPath, at: int) -> tuple[Any, ExitStack] | None:
     return None
 
 
-def _opened(path: AnyPath) -> tuple[Any, ExitStack]:
+def _open_file(path: AnyPath) -> tuple[Any, ExitStack]:
     with ExitStack() as stack:
         file: Any = stack.enter_context(path.open("rb"))
         if file.peek(2)[:2] == GZIP_MAGIC:

@@ -48,7 +48,7 @@ def source(paths: Sequence[AnyPath], labels: AnyPath | None) -> Source:
     rows = sum(dimensions[0] for _, dimensions in headers)
     if labels is not None:
         _check_labels(labels, rows)
-    stored = _stored(dtype)
+    stored = _storage_dtype(dtype)
     return Source(
         chunks=_chunks(paths, labels, stored),
         shape=tuple(shape) or (1,),
@@ -62,7 +62,7 @@ def source(paths: Sequence[AnyPath], labels: AnyPath | None) -> Source:
     )
 
 
-def _stored(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+def _storage_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     """The dtype in which elements of a file are kept."""
     if dtype == np.uint8:
         return np.dtype(np.uint8)

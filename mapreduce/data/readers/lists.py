@@ -115,7 +115,7 @@ def arrays(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: s
     bad |= np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
-        value = fields.shown(values[at].as_py(), dtype)
+        value = fields.field_text(values[at].as_py(), dtype)
         expected = f"expected finite numbers, found at place {at % length}: {value}"
         raise fields.bad_value(path, first, name, at // length, expected)
     return found.reshape(len(column), length)

@@ -106,7 +106,7 @@ class ParquetTable:
         paths = self.paths if stretch is None else [self.paths[stretch.file]]
         for path in paths:
             starts = stretch is None or not stretch.start
-            with opened(path) as file:
+            with parquet_file(path) as file:
                 groups, first = range(file.num_row_groups), 0
                 if stretch is not None:
                     before = groups[: stretch.start]
@@ -147,7 +147,7 @@ class ParquetTable:
     def records(self) -> Iterator[Any]:
         """All columns as they stand in the files, in the order of the first."""
         for path in self.paths:
-            with opened(path) as file:
+            with parquet_file(path) as file:
                 for batch in file.iter_batches():
                     columns = batch.select(self.schema.names).columns
                     yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -157,7 +157,7 @@ class ParquetTable:
             with storage_errors("read", path), path.open("rb") as file:
                 while part := file.read(_READ_BYTES):
                     digest.update(part)
-            with opened(path) as file:
+            with parquet_file(path) as file:
                 first = 0
                 for group in range(file.num_row_groups):
                     if name is None:
@@ -223,7 +223,7 @@ def _together(metadata: Any, groups: Iterable[int], rows: int) -> Iterator[list[
 
 
 @contextmanager
-def opened(path: AnyPath) -> Iterator[Any]:
+def parquet_file(path: AnyPath) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
@@ -250,7 +250,7 @@ class Footer(NamedTuple):
 
     @classmethod
     def of(cls, path: AnyPath) -> Self:
-        with opened(path) as file:
+        with parquet_file(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
             written, stored = schema, (metadata.metadata or {}).get(ARROW_SCHEMA)
             if stored is not None:

@@ -142,11 +142,11 @@ class Reader:
                 if is_sure:
                     row = int(bad.argmax())
                     field, signs = column[row].as_py(), (self.recipe.decimal, self.recipe.thousands)
-                    value = fields.shown(field, np.dtype(np.float64))
+                    value = fields.field_text(field, np.dtype(np.float64))
                     advice = kinds.number_advice([field], name, *signs) or "--number"
                     if kind.startswith("number") and "--number" not in advice:
                         value += f". Say {advice} if it is one"
-                    raise BadField(row, name, f"expected a {kinds.shown(kind)}, found {value}")
+                    raise BadField(row, name, f"expected a {kinds.kind_text(kind)}, found {value}")
                 found = self._joined(name, kind, plain)
                 if found != kind:
                     return values, found

@@ -399,7 +399,7 @@ class Reading:
         least = 0.0 if name == self.roles.weights else -np.inf
         if (bad := words | np.isnan(values) | (values < least)).any():
             (path, first, rows), at = place, int(bad.argmax())
-            value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
+            value = fields.field_text(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
             found = f"{' from 0 on' * bool(values[at] < least)}, found {value}"
             found = f"expected a finite number{found}" + advice * (not words[at])
             raise fields.bad_value(path, first, name, int(rows[at]), found)

@@ -32,10 +32,10 @@ def fit_names(table: Table, recipe: Recipe, like: "FittedRecipe | None" = None) 
     """
     if like is not None:
         features = [column.name for column in like.columns]
-        wanted = {*features, *like.left_out, *_named(like.recipe)}
+        wanted = {*features, *like.left_out, *_column_names(like.recipe)}
         if new := renamings({*table.names}, wanted):
             table.rename(new)
-    new = {name: own for own, name in renamings({*table.names}, {*_named(recipe)}).items()}
+    new = {name: own for own, name in renamings({*table.names}, {*_column_names(recipe)}).items()}
     if not new:
         return recipe
     label, weights, id = (
@@ -47,7 +47,7 @@ def fit_names(table: Table, recipe: Recipe, like: "FittedRecipe | None" = None) 
     return replace(found, drop=drop, only=only, columns=columns)
 
 
-def _named(recipe: Recipe) -> list[str]:
+def _column_names(recipe: Recipe) -> list[str]:
     """The names of columns in a recipe."""
     names = (recipe.label, recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns)
     return [name for name in names if name]

@@ -99,7 +99,7 @@ def combine(left: Survey, right: Survey) -> Survey:
         tallies=_together(left.tallies + right.tallies),
         weight=weight,
         remarks=left.remarks or right.remarks,
-        counts=_added(left.counts, right.counts),
+        counts=_add_counts(left.counts, right.counts),
     )
 
 
@@ -114,7 +114,7 @@ def _together(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
     return tuple((value, *sums) for value, sums in found.items())
 
 
-def _added(
+def _add_counts(
     left: Mapping[str, Mapping[str, int]], right: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     kinds = [*dict.fromkeys([*left, *right])]

@@ -25,11 +25,11 @@ def _of_columns(found: Fitted | None, expected: Fitted | None) -> str | None:
     if found is None or expected is None or found.name != expected.name:
         names = [repr(one.name) if one else "none" for one in (found, expected)]
         return f"column {names[0]}, expected {names[1]}"
-    told = _of_values(_shown(found), _shown(expected))
+    told = _of_values(_column_values(found), _column_values(expected))
     return told and f"column {found.name!r} has {told}"
 
 
-def _shown(column: Fitted) -> dict[str, Any]:
+def _column_values(column: Fitted) -> dict[str, Any]:
     """What people know best first: the mean rather than what stands for a missing field."""
     values = asdict(column)
     del values["note"]

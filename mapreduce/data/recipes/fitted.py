@@ -419,7 +419,7 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
         places = pc.fill_null(own, len(levels)).to_numpy(zero_copy_only=False) + start
         return np.append(places, -1)[codes], 1.0
     if column.kind == "hashed":
-        places, signs = hashing.places(_named(column.name, encoded.dictionary), column.bits)
+        places, signs = hashing.places(_hash_texts(column.name, encoded.dictionary), column.bits)
         return np.append(places + start, -1)[codes], np.append(signs, 0.0)[codes]
     owners, flat = kinds.words(encoded.dictionary)
     places, signs = hashing.places(flat, column.bits)
@@ -433,7 +433,7 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
     return (rows, places[at] + start), values[at]
 
 
-def _named(name: str, texts: Any) -> Any:
+def _hash_texts(name: str, texts: Any) -> Any:
     """What is hashed for each text of a column."""
     return pc.binary_join_element_wise(f"{name}=", texts, "")
 
@@ -668,7 +668,7 @@ def _fit_texts(
     way, names = "--category-bits", None
     if column.values is not None:
         way = f"--category {name}" if recipe.max_categories is None else "--max-categories"
-        names = _named(common["name"], pa.array([*column.values], pa.string()))
+        names = _hash_texts(common["name"], pa.array([*column.values], pa.string()))
     if sharing := _sharing(count, bits, names):
         note += f"{sharing} ({way} keeps {'more' if names is None else 'them'} apart)"
     return Fitted(kind="hashed", bits=bits, note=note, **given)

@@ -78,7 +78,7 @@ def _date(formats: Sequence[str], zone: str) -> str:
     return f"date:{'|'.join(formats)}" + f"@{zone}" * bool(zone)
 
 
-def shown(kind: str) -> str:
+def kind_text(kind: str) -> str:
     """What fields of a kind are, for a message."""
     what, _, zone = kind.rstrip("?").replace(":", " ").replace("|", " or ").partition("@")
     return what + " with an offset from UTC, such as +00:00" * bool(zone)
@@ -183,7 +183,7 @@ def dates(fields: Any, form: str, zone: str = "") -> Array:
     """
     pattern, order = _DATES[form]
     encoded = fields.dictionary_encode()
-    parts = pc.extract_regex(encoded.dictionary, "^" + _named(pattern, order) + "$")
+    parts = pc.extract_regex(encoded.dictionary, "^" + _name_groups(pattern, order) + "$")
     values = np.full(len(encoded.dictionary) + 1, np.nan)
     are = pc.is_valid(parts).to_numpy(zero_copy_only=False)
     if are.any():
@@ -201,7 +201,7 @@ def on_clock(times: Any, zone: str) -> Any:
         raise DataError(f"the time zone {zone!r} is unknown on this machine: {error}") from error
 
 
-def _named(pattern: str, order: str) -> str:
+def _name_groups(pattern: str, order: str) -> str:
     """The pattern with a name for each group, as Arrow wants it."""
     for name in (*order, "H", "M", "S"):
         pattern = pattern.replace("(\\d", f"(?P<{name}>\\d", 1)

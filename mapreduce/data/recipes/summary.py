@@ -179,7 +179,7 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
     return Texts(
         len(column) - column.null_count,
         column.null_count,
-        _counted(distinct, counts),
+        _value_counts(distinct, counts),
         _text_hashes(distinct),
         _text_hashes(words.unique()),
         int(counts[~others & ~absent].sum()),
@@ -191,7 +191,7 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
     )
 
 
-def _counted(values: Any, counts: Array) -> dict[str, int] | None:
+def _value_counts(values: Any, counts: Array) -> dict[str, int] | None:
     characters = pc.sum(pc.utf8_length(values), min_count=0).as_py()
     if len(values) > MOST_VALUES or characters > MOST_CHARACTERS:
         return None
@@ -234,7 +234,7 @@ def _join(left: Column, right: Column) -> Column:
         return Texts(
             left.rows + right.rows,
             left.missing + right.missing,
-            _added(left.values, right.values),
+            _add_counts(left.values, right.values),
             _hashes(np.concatenate([left.hashes, right.hashes])),
             _hashes(np.concatenate([left.vocabulary, right.vocabulary])),
             left.numeric + right.numeric,
@@ -263,7 +263,7 @@ def _sums(left: Sums, right: Sums) -> Sums:
     return weight, missing, first, -1 if min(left[3], right[3]) < 0 else second
 
 
-def _added(left: dict[str, int] | None, right: dict[str, int] | None) -> dict[str, int] | None:
+def _add_counts(left: dict[str, int] | None, right: dict[str, int] | None) -> dict[str, int] | None:
     if left is None or right is None:
         return None
     total = dict(left)

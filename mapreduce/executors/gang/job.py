@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
-from mapreduce.engine.program import Pair, Program, Stateful, kept, packed, unpacked
+from mapreduce.engine.program import Pair, Program, Stateful, cache_program, packed, unpacked
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import State
 from mapreduce.errors import GradreduceError, UsageError
@@ -73,7 +73,7 @@ class GangJob(Job):
     def take_part(self, _: None, line: str) -> Iterator[tuple[None, str]]:
         """Be the rank that the line names, to the end of the job."""
         role, rank = self._role, int(line.rpartition("\t")[2])
-        program = kept(self.options.program, self.options.driver or role.token).program
+        program = cache_program(self.options.program, self.options.driver or role.token).program
         Rank(program, role, rank, self.set_status).run()
         yield from ()
 

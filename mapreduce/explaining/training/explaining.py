@@ -53,7 +53,7 @@ def traced(
             f"{run.path}: an asynchronous training has no rounds that one could look into, since "
             f"each gradient is applied when it arrives. Explain one without --asynchronous"
         )
-    number = replay.chosen(run, number)
+    number = replay.choose_round(run, number)
     check_training_data(config)
     model, optimizer = plan.about, plan.transformation
     layout = _layout(run, maps, reducers, fan_in)
@@ -71,7 +71,9 @@ def traced(
         loss = float(loss / weight) if weight else 0.0
         checks = [replay.compare_loss(run, number, loss)]
         checks += replay.compare_states(run, scratch, after, layout.blocks, tell)
-        convolution = filters.noted(training.context, number - 1, before.params, after.params)
+        convolution = filters.convolution_note(
+            training.context, number - 1, before.params, after.params
+        )
     kind = strategies.find(plan.strategy)
     is_mean = kind.is_mean(plan)
     scale = tracing.scale_of(plan, before.scalars) * (weight or 1.0 if is_mean else 1.0)

@@ -20,7 +20,7 @@ from mapreduce.support.words import count
 _MOST = 8
 
 
-def noted(
+def convolution_note(
     context: TaskContext, completed: int, before: Array, after: Array
 ) -> ConvolutionNote | None:
     """The convolution that a network begins with; None if it begins with another layer.
@@ -89,12 +89,12 @@ def section(note: ConvolutionNote) -> Section:
     )
     found = f"Row {note.row:,} of shard {note.shard}, class {note.label}"
     blocks = [
-        Gallery(f"Filters before the round, white is {most:.3g}", _named(before, most)),
-        Gallery(f"The same after it, white is {most:.3g}", _named(after, most)),
-        Gallery(f"Their change, white is {moved:.3g}", _named(change, moved)),
+        Gallery(f"Filters before the round, white is {most:.3g}", _pictures(before, most)),
+        Gallery(f"The same after it, white is {most:.3g}", _pictures(after, most)),
+        Gallery(f"Their change, white is {moved:.3g}", _pictures(change, moved)),
         Gallery(
             f"{found}, as the network saw it, and what the filters before the round make of it",
-            [row, *_named(maps, _largest(maps))],
+            [row, *_pictures(maps, _largest(maps))],
         ),
     ]
     return Section("filters", "The first convolution", text, blocks)
@@ -104,7 +104,7 @@ def _largest(arrays: Iterable[Array]) -> float:
     return float(max(np.abs(array[np.isfinite(array)]).max(initial=0.0) for array in arrays))
 
 
-def _named(arrays: Iterable[Array], most: float) -> list[Picture]:
+def _pictures(arrays: Iterable[Array], most: float) -> list[Picture]:
     return [
         Picture(f"filter {number}", _pixels(array, -most, most))
         for number, array in enumerate(arrays)

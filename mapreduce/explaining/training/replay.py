@@ -35,7 +35,7 @@ class Start(NamedTuple):
     place: str
 
 
-def chosen(run: RunDir, number: int | None) -> int:
+def choose_round(run: RunDir, number: int | None) -> int:
     """The round to explain: the one asked for, or the last with as many slices as a round has.
 
     The last one of an epoch may have fewer.
@@ -59,7 +59,7 @@ def chosen(run: RunDir, number: int | None) -> int:
     return number
 
 
-def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
+def state_after(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
     """The state after some rounds, if the run has it, whole."""
     if completed in checkpoint.saved(run):
         try:
@@ -78,7 +78,7 @@ def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state kept after at most ``completed`` rounds."""
     known = {0, *checkpoint.saved(run), *run.rounds.complete()}
     places = sorted((one for one in known if one <= completed), reverse=True)
-    return next(found for at in places if (found := kept(run, at, tell)))
+    return next(found for at in places if (found := state_after(run, at, tell)))
 
 
 def advance(
@@ -117,7 +117,7 @@ def compare_states(
     """
     number = after.completed
     for at in sorted({*checkpoint.saved(run), *run.rounds.complete()}):
-        if number <= at <= number + _NEAR and (found := kept(run, at, tell)):
+        if number <= at <= number + _NEAR and (found := state_after(run, at, tell)):
             break
     else:
         saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"

@@ -140,7 +140,7 @@ def tree(trace: RoundTrace) -> Section:
     )
     mean = "mean " if trace.is_mean else ""
     note = f"Each part, the task that {verb} it, and the norm of its {mean}{trace.summed}"
-    blocks: list[Block] = [Note(note, code=drawn(trace))]
+    blocks: list[Block] = [Note(note, code=draw_tree(trace))]
     in_row = trace.in_row if trace.is_mean else None
     if in_row and in_row.differing:
         found = (
@@ -157,7 +157,7 @@ def tree(trace: RoundTrace) -> Section:
     return Section("tree", title, text, blocks, _ask_tree(trace), "reduce", last)
 
 
-def drawn(trace: RoundTrace) -> str:
+def draw_tree(trace: RoundTrace) -> str:
     """The upper levels of the tree, a sum on each line, below the one that it is a part of."""
     nodes = {(one.start, one.stop): one for one in trace.nodes}
     lines: list[str] = []

@@ -80,7 +80,7 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
 
     class Runner(_RoundRunner):
         def show(self, item: Any) -> Shown:
-            return _shown(item, strategy, leaves)
+            return _show_message(item, strategy, leaves)
 
     options = {
         "--program": Training.of(run).describe(),
@@ -129,7 +129,7 @@ def _pass(key: str, message: Message) -> Pairs:
     yield key, message
 
 
-def _shown(item: Any, strategy: type[Strategy], leaves: int) -> Shown:
+def _show_message(item: Any, strategy: type[Strategy], leaves: int) -> Shown:
     """A message in words; else an object as :func:`showing.show` does."""
     if not isinstance(item, Message):
         return showing.show(item)

@@ -88,7 +88,7 @@ def make(
                 f"{out} was removed while the swarm was at work. Run the command again: it begins "
                 f"anew"
             ) from error
-        if is_first and not outputs.has_work(out) and not leases.found(out):
+        if is_first and not outputs.has_work(out) and not leases.find_leases(out):
             # Nobody is at work there, and there is nothing to go on with.
             for name in (outputs.SWARM, PREDICTION):
                 (out / name).unlink(missing_ok=True)

@@ -51,7 +51,7 @@ class Leases:
     def take(self, parts: Iterable[int]) -> Lease | None:
         """Take one of some parts, in their order; None if others are at all of them."""
         latest: dict[int, Lease] = {}
-        for lease in found(self._folder):
+        for lease in find_leases(self._folder):
             latest[lease.part] = max(lease, latest.get(lease.part, lease))
         wanted = list(parts)
         for part in wanted:
@@ -114,7 +114,7 @@ class Leases:
                 path.unlink(missing_ok=True)
 
 
-def found(folder: AnyPath) -> list[Lease]:
+def find_leases(folder: AnyPath) -> list[Lease]:
     """The leases in a folder."""
     form = re.escape(LEASE) + r"(\d{5,9})-(\d{1,9})"
     names = (re.fullmatch(form, path.name) for path in folder.iterdir())
@@ -123,7 +123,7 @@ def found(folder: AnyPath) -> list[Lease]:
 
 def give_back(folder: AnyPath, worker: str) -> None:
     """Remove the leases of a worker that has ended."""
-    for lease in found(folder):
+    for lease in find_leases(folder):
         path = folder / lease.name
         with contextlib.suppress(OSError, StorageError):
             if path.read_bytes().startswith(f"{worker} ".encode()):

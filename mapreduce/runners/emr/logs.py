@@ -21,7 +21,7 @@ def failure_of(fs: Any, folder: str, step: str, said: str) -> Failure | None:
     for application in reversed(re.findall(r"Submitted application (application_\d+_\d+)", own)):
         for text in _texts(fs, f"{folder}containers/{application}/", "stderr"):
             if MARK in text:
-                attempt = failures.told_attempt(text) or application
+                attempt = failures.failed_attempt(text) or application
                 return failures.describe(attempt, "", said, text)
     if not own:
         return None

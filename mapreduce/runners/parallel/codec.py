@@ -43,7 +43,7 @@ _OBJECTS, _MARKED, _STRINGS = range(3)
 _UNESCAPED = bytes(set(range(0x20, 0x7F)) - {ord('"'), ord("\\")})
 
 
-def kept(value: Any) -> Any:
+def waiting_form(value: Any) -> Any:
     """A value as it waits; raises one of ``NOT_PLAIN`` if it would come back otherwise."""
     kind = type(value)
     value = PLAIN[kind](value)
@@ -92,7 +92,7 @@ def _waiting(value: Any) -> Any:
         return (to_json(value),)
 
 
-def _given_back(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     if type(value) is bytes:
         return marshal.loads(value)  # noqa: S302
     if type(value) is tuple and type(value[0]) is str:
@@ -100,12 +100,12 @@ def _given_back(value: Any) -> Any:
     return value
 
 
-def given_back(values: list[Any]) -> Iterable[Any]:
+def restore_values(values: list[Any]) -> Iterable[Any]:
     """The objects of values that wait, each made when it is asked for."""
     kinds = set(map(type, values))
     if kinds == {bytes}:
         return map(marshal.loads, values)
-    return map(_given_back, values) if kinds & {bytes, tuple} else values
+    return map(_restore, values) if kinds & {bytes, tuple} else values
 
 
 def quoted(keys: list[str]) -> list[str]:
@@ -161,4 +161,4 @@ def unpacked(kind: int, content: bytes) -> list[Any]:
         file = io.BytesIO(content[5:])
         number = int.from_bytes(content[1:5], "little")
         values = [marshal.load(file) for _ in range(number)]  # noqa: S302
-    return list(map(_given_back, values)) if kind == _MARKED else values
+    return list(map(_restore, values)) if kind == _MARKED else values

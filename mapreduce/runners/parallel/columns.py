@@ -26,9 +26,9 @@ from hdfs_utils.errors import StorageError
 from mapreduce.batches.pairs import Write
 from mapreduce.batches.snapshots import NOT_PLAIN
 from mapreduce.job.calls import Pair
-from mapreduce.runners.parallel.codec import kept, packed, unpacked, write_lines
+from mapreduce.runners.parallel.codec import packed, unpacked, waiting_form, write_lines
 from mapreduce.runners.parallel.comparator import codes_of
-from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, picked
+from mapreduce.runners.parallel.gathered import Gathered, GatheredLines, items_at
 from mapreduce.runners.parallel.partition import Partitioning, partition_numbers
 from mapreduce.runners.parallel.segments import Segment, SegmentFiles, SegmentWriter
 
@@ -136,7 +136,7 @@ class ColumnWriter:
             # Others could have been changed.
             if is_pair and pair[0] is key and (type(key) is str or type(key) is int):
                 try:
-                    values.append(kept(pair[1]))
+                    values.append(waiting_form(pair[1]))
                     continue
                 except NOT_PLAIN:
                     pass
@@ -180,7 +180,7 @@ class ColumnWriter:
             blocks = [
                 block
                 for near in each
-                for block in self._blocks(_block(picked(keys, near), picked(found, near), rows))
+                for block in self._blocks(_block(items_at(keys, near), items_at(found, near), rows))
             ]
             most = max((memory for memory, _ in blocks), default=0)
             self._output.append(number, [part for _, parts in blocks for part in parts], most)

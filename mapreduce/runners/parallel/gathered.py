@@ -264,7 +264,7 @@ class Gathered:
         """As :meth:`take`, in their order, and always with lists."""
         texts, values, rows = self.take()
         places = self.order(texts, values, rows)
-        texts, values = picked(texts, places), picked(values, places)
+        texts, values = items_at(texts, places), items_at(values, places)
         return grouped(texts, values) if rows else (texts, values)
 
 
@@ -422,7 +422,7 @@ class GatheredTexts(GatheredLines):
             self._add_rows(list(lines), [""] * len(keys))
 
 
-def picked(items: list[Any], places: list[int]) -> list[Any]:
+def items_at(items: list[Any], places: list[int]) -> list[Any]:
     """The items at some places."""
     return list(itemgetter(*places)(items)) if len(places) > 1 else [items[at] for at in places]
 

@@ -21,7 +21,7 @@ from mapreduce.runners.parallel.codec import decoded as decoded_json
 from mapreduce.runners.parallel.coders import fast_decoder, load, load_all
 from mapreduce.runners.parallel.gathered import cut, divided, grouped, key_of
 from mapreduce.runners.parallel.merge import Range
-from mapreduce.support.records import shown
+from mapreduce.support.records import record_text
 
 #: Characters of values that are decoded together.
 _TOGETHER = 1 << 16
@@ -49,9 +49,9 @@ class Groups:
     def where(self) -> str | None:
         """Which record or key was being worked on, for the message of an error."""
         if self._unread is not None:
-            return f"the record {shown(self._unread)}"
+            return f"the record {record_text(self._unread)}"
         text = self._text()
-        return None if text is None else f"the key {shown(text.encode('latin-1'))}"
+        return None if text is None else f"the key {record_text(text.encode('latin-1'))}"
 
     def _text(self) -> str | None:
         if self._left is None:

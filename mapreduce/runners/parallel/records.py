@@ -14,7 +14,7 @@ from hdfs_utils import codecs
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import RemotePath
 from mapreduce.support.reading import reading, reading_compressed, refuse_compressed
-from mapreduce.support.records import shown
+from mapreduce.support.records import record_text
 
 #: Bytes that are read at once; a line may be longer.
 BLOCK_BYTES = 1 << 20
@@ -171,7 +171,7 @@ class SplitReader:
         index = self._index()
         before = _count_lines(self._split.path, self._offset)
         line = self._block.split(b"\n")[index]
-        return f"{self._split.path}, line {before + index + 1}: {shown(line)}"
+        return f"{self._split.path}, line {before + index + 1}: {record_text(line)}"
 
 
 def _text(line: bytes) -> str:

@@ -176,7 +176,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         early = None
         if self._is_far and not self._is_warm:
             # Else each task would load it.
-            schemes, reached = filesystem.used()
+            schemes, reached = filesystem.known_places()
             used = (schemes if self._reads_far else []), reached
             early = {"parts": self._scripts, "used": used}
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths, early)

@@ -25,7 +25,7 @@ from mapreduce.batches.pairs import (
 )
 from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, call, is_overridden, mapped
-from mapreduce.runners.parallel.codec import decoded, given_back, write_lines
+from mapreduce.runners.parallel.codec import decoded, restore_values, write_lines
 from mapreduce.runners.parallel.coders import coder
 from mapreduce.runners.parallel.columns import ColumnWriter
 from mapreduce.runners.parallel.commands import block_of, piped
@@ -266,7 +266,7 @@ class Task:
                 continue
             keys = decoded(texts)
             kinds = set(map(type, chain.from_iterable(lists)))
-            give_back = given_back if kinds & {bytes, tuple} else None
+            give_back = restore_values if kinds & {bytes, tuple} else None
             found = [Range(texts, lists)]
             groups = self._groups.of(found, partial(_given, keys), give_back)
             combined = call(job, "combiner", self._step, groups)

@@ -30,7 +30,7 @@ from mapreduce import compat
 from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import DataError, GradreduceError, Interrupted
 from mapreduce.job import Job, calls
-from mapreduce.job.tracebacks import shown, text_of
+from mapreduce.job.tracebacks import exception_text, text_of
 from mapreduce.runners.parallel import tasks
 from mapreduce.support import forked, parents
 
@@ -264,7 +264,7 @@ def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str,
         "message": text_of(error),
         # Exceptions of other people's may have one too, which says nothing about this program.
         "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
-        "traceback": shown(error, _foreign, told=True),
+        "traceback": exception_text(error, _foreign, told=True),
         "where": where,
     }
 
@@ -292,12 +292,12 @@ def _take_log() -> dict[str, Any]:
     if os.fstat(err).st_size:
         with open(os.dup(err), "rb") as log:  # noqa: PTH123
             log.seek(0)
-            reply |= noted(log)
+            reply |= log_summary(log)
         os.ftruncate(err, 0)
     return reply
 
 
-def noted(log: BinaryIO) -> dict[str, Any]:
+def log_summary(log: BinaryIO) -> dict[str, Any]:
     """The counters, the status and the end of a standard error of any length."""
     counters: dict[str, dict[str, int]] = {}
     status: list[str] = []

@@ -150,7 +150,7 @@ def _reported(log: str) -> dict[str, Any]:
     return {}
 
 
-def told_attempt(log: str) -> str | None:
+def failed_attempt(log: str) -> str | None:
     """The attempt that wrote a log with an error of a task."""
     found = _reported(log).get("attempt")
     return str(found) if found else None

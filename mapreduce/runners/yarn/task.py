@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mapreduce import compat
-from mapreduce.support.records import Records, shown
+from mapreduce.support.records import Records, record_text
 
 #: Variable with the folder where failing tasks leave reports, one named by each attempt.
 REPORTS = "GRADREDUCE_REPORTS"
@@ -99,7 +99,7 @@ def code_quickly(job: Any) -> Callable[[], None]:
 
 
 def _reported(error: BaseException, records: Records, report: Callable[..., None]) -> int:
-    from mapreduce.job.tracebacks import shown as shown_error
+    from mapreduce.job.tracebacks import exception_text as shown_error
     from mapreduce.job.tracebacks import text_of, user_frames
 
     package = getattr(error, "name", None) if isinstance(error, ImportError) else None
@@ -150,7 +150,7 @@ def _is_ours(error: BaseException) -> bool:
 def _record(records: Records) -> dict[str, Any] | None:
     if not records.number:
         return None
-    return {"number": records.number, "shown": shown(records.last.rstrip(b"\r\n"))}
+    return {"number": records.number, "shown": record_text(records.last.rstrip(b"\r\n"))}
 
 
 def _place() -> dict[str, Any]:

@@ -82,7 +82,9 @@ def import_data(
         )
     if is_file:
         path = absolute_path(data)
-        return _made(path, opening.format_of([path]), place, like, {**given, "weights": weights})
+        return _import_file(
+            path, opening.format_of([path]), place, like, {**given, "weights": weights}
+        )
     rows = memory.table(data, None if is_table else weights)
     if not is_table:
         is_labelled = given.get("labelled") is not False
@@ -99,7 +101,7 @@ def import_data(
         like = None if like is None else like._replace(recipe=None)
         given["shape"] = memory.shape(data)[1:]
     with as_file(rows, "the table" if is_table else "the data") as file:
-        return _made(file, "parquet", place, like, {**given, "weights": weights})
+        return _import_file(file, "parquet", place, like, {**given, "weights": weights})
 
 
 def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath:
@@ -136,7 +138,7 @@ def is_table_file(data: Any) -> bool:
     return is_path and opening.is_table(absolute_path(data)) and absolute_path(data).is_file()
 
 
-def shown_as(data: Any) -> str:
+def data_name(data: Any) -> str:
     """What errors call data; not by the name of a folder that the user has never seen."""
     return str(data) if isinstance(data, PATHS) else "the data"
 
@@ -169,7 +171,7 @@ def _task(model: str) -> str | None:
     return "regression" if kind.regression else "classification"
 
 
-def _made(
+def _import_file(
     file: AnyPath, kind: str, place: AnyPath, like: Like | None, given: Mapping[str, Any]
 ) -> AnyPath:
     """Import a file; the folder is named by the digest of all that decides the dataset."""

@@ -285,7 +285,7 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable
     return Fit(place) if is_fit(place) else Run(place)
 
 
-def _opened(path: str | os.PathLike[str], trust: str | Iterable[str]) -> TrainedModel:
+def _open_model(path: str | os.PathLike[str], trust: str | Iterable[str]) -> TrainedModel:
     """The model in a file, or the run in a folder."""
     if is_file(model_path(absolute_path(path))):
         return load(path, trust=trust)
@@ -299,7 +299,7 @@ def evaluate(
 
     :func:`load` and :func:`open_run` open them.
     """
-    return _opened(run, trust).evaluate(data, **options)
+    return _open_model(run, trust).evaluate(data, **options)
 
 
 def predict(
@@ -309,7 +309,7 @@ def predict(
 
     :func:`load` and :func:`open_run` open them.
     """
-    return _opened(run, trust).predict(data, **options)
+    return _open_model(run, trust).predict(data, **options)
 
 
 def _table(found: Mapping[int, Mapping[str, Any]], *numbers: str) -> Any:

@@ -43,7 +43,7 @@ from mapreduce.training.api.calls import (
     take_reading,
     texts,
 )
-from mapreduce.training.api.data import Like, as_file, import_data, is_table_file, shown_as
+from mapreduce.training.api.data import Like, as_file, data_name, import_data, is_table_file
 from mapreduce.training.export import export
 from mapreduce.training.start import defaults
 
@@ -239,7 +239,7 @@ class TrainedModel:
                     predictor = self._near.predictor(fitted, _device(execution))
                     found, notes = files.predict_here(predictor, file)
                     _warn_of(notes)
-                    return _returned(found, array)
+                    return _result(found, array)
         if keep and (fitted.recipe is None or not (memory.is_table(data) or is_table_file(data))):
             raise UsageError("keep is for tables and their files, by a run that learned from one")
         reading = {"id": id, "keep": keep, **reading}
@@ -255,7 +255,7 @@ class TrainedModel:
                 using.predict(request)
                 parts = map(pq.read_table, ordered(request.out.glob("part-*.parquet")))
                 found = plain(pa.concat_tables(parts))
-        return _returned(found, array)
+        return _result(found, array)
 
 
 @naming_keywords
@@ -320,7 +320,7 @@ def _request(
         device = plan_settings.device_of(values.pop("device", flags.DEVICE.default))
         execution = flags.execution({**values, "executor": "here"} if here else values)
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
-        shown = shown_as(data)
+        shown = data_name(data)
         if fitted.recipe is not None and memory.is_table(data):
             data = stack.enter_context(as_file(memory.table(data), "the table"))
         elif fitted.recipe is None or not is_table_file(data):
@@ -349,7 +349,7 @@ def _warn_of(notes: list[str], level: int = 4) -> None:
         warnings.warn(in_python(note, KEYWORDS), stacklevel=level)
 
 
-def _returned(found: Any, column: str | list[str]) -> Any:
+def _result(found: Any, column: str | list[str]) -> Any:
     """A table of predictions, or an array of one of its columns, or of several."""
     if not column:
         return found

@@ -27,7 +27,7 @@ def test_a_class_with_lines(tmp_path, capsys):
 
     found = explain(Local, lines=["to be", "or not to be"], maps=2, reducers=3)
     (step,) = found.trace.steps
-    assert sum(summary.received(step)) == 6
+    assert sum(summary.reducer_records(step)) == 6
     assert len(step.reduces) == 3
     assert "Local" in found.page
     shown = found._repr_html_()

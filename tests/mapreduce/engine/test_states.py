@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import programs
 from mapreduce import testing
 from mapreduce.engine.executor import Hooks, Limit, Progress, publish_first, total
-from mapreduce.engine.program import InBlocks, Phase, kept
+from mapreduce.engine.program import InBlocks, Phase, cache_program
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, InMemory
@@ -165,7 +165,10 @@ def test_a_state_in_a_folder(program, expected, tmp_path, blocks):
 def ran_until(executor, program, files, place, stop):
     """Run the rounds up to one by an executor, in this process, whose tasks keep the program."""
     completed = files.latest_whole(1, program.owners())
-    state, near = InFolder(files, 1, program.owners()), kept(program.describe(), "driver").program
+    state, near = (
+        InFolder(files, 1, program.owners()),
+        cache_program(program.describe(), "driver").program,
+    )
     if executor == "a state":
         Here(state).advance(near, completed, stop)
     elif executor == "here":
@@ -286,7 +289,7 @@ def test_who_has_lost_the_lease_publishes_nothing_here(tmp_path, forgotten):
     state = InFolder(files, 1, program.owners())
     publish_first(program, state)
     executor = InProcess(HERE[0], place=files.folder, home=tmp_path)
-    with lease.held(tmp_path):
+    with lease.hold(tmp_path):
         (tmp_path / "lease.json").unlink()
         with pytest.raises(LeaseError, match=r"the lease of .* was removed"):
             executor.go_on(program, state, 0)
@@ -387,7 +390,7 @@ def test_it_goes_on_in_as_many_blocks_as_it_began_with(tmp_path, expected, progr
 
 
 def test_a_folder_is_used_by_one_driver(tmp_path, forgotten):
-    with lease.held(tmp_path), pytest.raises(LeaseError, match="is in use by process"):
+    with lease.hold(tmp_path), pytest.raises(LeaseError, match="is in use by process"):
         Chain(Execution("inline"), place=tmp_path).advance(Mixed())
 
 
@@ -401,7 +404,7 @@ def test_the_folder_of_a_program_is_taken_over_from_another_machine(
         chain.advance(program)
     name.unlink()
     assert joined(chain.advance(program)) == expected
-    with lease.held(tmp_path):
+    with lease.hold(tmp_path):
         name.unlink()
         with pytest.raises(LeaseError, match=r"works on it any more, start it again$"):
             lease.check(tmp_path)

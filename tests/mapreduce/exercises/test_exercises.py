@@ -8,8 +8,8 @@ import pytest
 from mapreduce.checking.outcomes import Outcome
 from mapreduce.errors import DataError, GradreduceError, MissingInputError, UsageError
 from mapreduce.exercises import answers
-from mapreduce.exercises.exercise import known, load
-from mapreduce.exercises.telling import beside, told
+from mapreduce.exercises.exercise import exercise_folders, load
+from mapreduce.exercises.telling import beside, describe_difference
 from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.explaining.showing import printf
 from mapreduce.report.blocks import Note
@@ -91,8 +91,8 @@ def test_what_a_folder_holds(own):
 
 
 def test_the_lessons_exercises():
-    assert "4" in known()
-    assert load("04").folder == load("4").folder == known()["4"]
+    assert "4" in exercise_folders()
+    assert load("04").folder == load("4").folder == exercise_folders()["4"]
     assert load("04").id == load("04_ranges").id == "4"
     # Lines of a paragraph are one, so that a terminal breaks them once.
     assert "; only the mapper changes.\n\nA word is made of" in load("1").text
@@ -298,7 +298,7 @@ def test_lines_in_another_order_and_floats_that_differ(tolerance, ordered, own):
     (['"a"\t1'], ["a: 1"], 'str and number, as "a"    1; found bare text, as a: 1'),
 )
 def test_a_difference_in_a_sentence(expected, found, said):
-    assert said in told(Outcome(expected), Outcome(found), 1e-9)
+    assert said in describe_difference(Outcome(expected), Outcome(found), 1e-9)
 
 
 def test_any_line_as_a_command():

@@ -116,7 +116,7 @@ def test_hot_keys_and_skew(write):
     (step,) = trace_of(taught.Count, path, Variation(maps=1, reducers=2)).steps
     keys = summary.keys_of(step)
     assert [(key.shown.text, key.records) for key in keys] == [("'a'", 6), ("'b'", 1), ("'c'", 1)]
-    counts = summary.received(step)
+    counts = summary.reducer_records(step)
     assert sum(counts) == 8
     assert summary.skew(step) == max(counts) / 4
 

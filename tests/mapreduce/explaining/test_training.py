@@ -22,7 +22,7 @@ from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.explaining import summary
 from mapreduce.explaining.training.explaining import traced
 from mapreduce.explaining.training.model import RoundTrace
-from mapreduce.explaining.training.sections import drawn, report, view
+from mapreduce.explaining.training.sections import draw_tree, report, view
 from mapreduce.plan.settings import Settings
 from mapreduce.report import terminal
 from mapreduce.report.page import page
@@ -238,13 +238,13 @@ class TestViews:
     def test_many_slices_of_a_large_model_are_sampled(self, folder):
         trace = traced(folder / "adam", 2, 4, 2, 0)
         many = grown(trace, 3000)
-        assert len(drawn(many).splitlines()) < 32
+        assert len(draw_tree(many).splitlines()) < 32
         content = page(view(many))
         assert len(content.encode()) < 500_000
         assert "24 of 3,000 slices" in content
 
     def test_the_tree_is_drawn_down_to_the_slices(self, simple):
-        lines = [line.partition(":")[0] for line in drawn(simple).splitlines()]
+        lines = [line.partition(":")[0] for line in draw_tree(simple).splitlines()]
         assert lines[:5] == [
             *("0–5, the reducer", "   0–3, the reducer", "      0–1, map task 0"),
             *("         slice 0, map task 0", "         slice 1, map task 0"),

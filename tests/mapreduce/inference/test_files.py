@@ -243,10 +243,10 @@ def test_two_commands_to_one_file(trained, tmp_path, source, small_parts):
     model = model_in(trained / "run")
     file = cutting.cut(Request(model, source, INLINE))
     made_from = outputs.made_from(Request(model, file.path, INLINE), file.sha256)
-    with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
+    with pytest.raises(Interrupted), outputs.open_output(out, made_from, 1) as parts:
         (parts / "part-00000.parquet").write_bytes(b"")
         with pytest.raises(LeaseError, match=r"parts is in use by process \d+ on this machine"):
-            outputs.begun(out, made_from, 0).__enter__()
+            outputs.open_output(out, made_from, 0).__enter__()
         assert predicted(trained / "run", other, out)[0] == 1500
         raise Interrupted(2)
     assert len(out.read_bytes().splitlines()) == 1501
@@ -317,7 +317,7 @@ def test_what_a_killed_command_of_another_machine_has_left_is_gone_on_with(
     model, out = model_in(trained / "run"), tmp_path / "out.csv"
     file = cutting.cut(Request(model, source, INLINE))
     made_from = outputs.made_from(Request(model, file.path, INLINE), file.sha256)
-    with pytest.raises(Interrupted), outputs.begun(out, made_from, 1) as parts:
+    with pytest.raises(Interrupted), outputs.open_output(out, made_from, 1) as parts:
         program = PredictFile.of(
             Request(model, source, INLINE, parts), file, outputs.digest_of(made_from)
         )
@@ -585,7 +585,9 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     place = kept.schema.get_field_index("prediction")
     mark = kept.schema.metadata[b"gradreduce.made_from"].split()[0].decode()
     kept = kept.set_column(place, "prediction", pa.array(["kept"] * len(kept)))
-    pq.write_table(kept.replace_schema_metadata(kept.schema.metadata | outputs.marked(mark)), part)
+    pq.write_table(
+        kept.replace_schema_metadata(kept.schema.metadata | outputs.part_metadata(mark)), part
+    )
     with part.open("r+b") as file:
         outputs.seal(file)
     process, most = programs.start(*command[:-1], 2), 0

@@ -207,7 +207,7 @@ def kills(seed, trained, work, out, folder, monkeypatch, patience=PATIENCE):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
                 break
-        for lease in leases.found(out):
+        for lease in leases.find_leases(out):
             if isinstance(out, os.PathLike):
                 wrong = chance.choice([-3600, 3600])
                 try:
@@ -326,7 +326,7 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
     assert [one.take([7]) for one in others] == [Lease(7, 2), None]
     with others[0].held(Lease(4, 2)):
         assert (tmp_path / Lease(4, 2).name).exists()
-    assert sorted(leases.found(tmp_path)) == [Lease(4, 1), Lease(7, 1), Lease(7, 2)]
+    assert sorted(leases.find_leases(tmp_path)) == [Lease(4, 1), Lease(7, 1), Lease(7, 2)]
     # What cannot be read for so long is nobody's, either.
     (tmp_path / Lease(9, 1).name).mkdir()
     assert others[1].take([9]) is None
@@ -335,7 +335,7 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
     for path in (tmp_path / Lease(9, 1).name).parent.glob(f"{leases.LEASE}00009-*"):
         path.rmdir() if path.is_dir() else path.unlink()
     leases.give_back(tmp_path, "a")
-    assert sorted(leases.found(tmp_path)) == [Lease(7, 1), Lease(7, 2)]
+    assert sorted(leases.find_leases(tmp_path)) == [Lease(7, 1), Lease(7, 2)]
     leases.give_back(tmp_path, "b")
     assert content(tmp_path) == {}
 
@@ -490,6 +490,6 @@ def test_a_command_that_is_stopped_leaves_what_it_has_done(
     programs.wait_until(lambda: not programs.processes_of(str(path)))
     if number == signal.SIGINT:
         assert "the same command goes on with the others" in err
-        assert leases.found(path_of(str(out))) == []
+        assert leases.find_leases(path_of(str(out))) == []
     succeed(*command)
     assert content(out) == expected

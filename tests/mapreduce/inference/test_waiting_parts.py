@@ -158,7 +158,9 @@ def test_parts_of_an_earlier_version_are_taken_if_their_pages_are_whole(
     command = commands[kind, "predict"]
     command(tmp_path / "new")
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(outputs, "marked", lambda content: {outputs._MADE_FROM: content.encode()})
+        patch.setattr(
+            outputs, "part_metadata", lambda content: {outputs._MADE_FROM: content.encode()}
+        )
         patch.setattr(outputs, "seal", lambda file: None)
         patch.setattr(outputs, "finish", stop)
         command(tmp_path / "old")

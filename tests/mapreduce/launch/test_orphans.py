@@ -102,7 +102,7 @@ def test_no_job_takes_negative_seconds(folder, monkeypatch, driver):
 
 def kept(*arguments):
     options = SimpleNamespace(runner="hadoop")
-    return orphans.kept(SimpleNamespace(options=options), ["job.py", *arguments])
+    return orphans.record_job(SimpleNamespace(options=options), ["job.py", *arguments])
 
 
 def taken(runner=None, *arguments):

@@ -156,7 +156,7 @@ def test_prune_leaves_runs_alone_that_can_go_on(folder):
     assert comparing.needless(run, failed=True) == []
     other = RunDir(folder / "runs/slow")
     assert comparing.needless(other, failed=False)
-    with lease.held(other.path):
+    with lease.hold(other.path):
         assert comparing.needless(other, failed=False) == []
     # Without its checkpoint, the result is made again from a round.
     shutil.rmtree(other.checkpoints)

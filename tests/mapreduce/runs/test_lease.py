@@ -28,7 +28,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from mapreduce.runs import lease
-with lease.held(Path(sys.argv[1])):
+with lease.hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(100)
 """
@@ -124,9 +124,9 @@ def test_without_locks_a_container_is_taken_over_by_hand_only(run, contained, mo
 def test_without_locks_a_driver_that_has_ended_is_replaced(run, monkeypatch):
     without_locks(monkeypatch)
     write(run, application="application_1")
-    with lease.held(run.path) as previous:
+    with lease.hold(run.path) as previous:
         assert previous.application == "application_1"
-        with pytest.raises(LeaseError, match="in use by process"), lease.held(run.path):
+        with pytest.raises(LeaseError, match="in use by process"), lease.hold(run.path):
             pass
     assert lease.holder(run.path) is None
 
@@ -170,7 +170,7 @@ def test_a_lease_that_cannot_be_read_is_taken_over_by_hand(run, content):
 
 
 def test_the_lock_outlives_neither_the_driver_nor_its_end(run):
-    with lease.held(run.path):
+    with lease.hold(run.path):
         other = subprocess.run(
             [sys.executable, "-c", HOLDER, run.path], capture_output=True, text=True, check=False
         )
@@ -179,7 +179,7 @@ def test_the_lock_outlives_neither_the_driver_nor_its_end(run):
         if not pid:
             signal.pause()
             os._exit(0)
-    with lease.held(run.path):
+    with lease.hold(run.path):
         pass
     os.kill(pid, 9)
     os.waitpid(pid, 0)

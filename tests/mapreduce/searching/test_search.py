@@ -53,7 +53,7 @@ def test_workers_that_are_killed_change_nothing(workers, search, tmp_path, monke
 
 
 def test_a_trial_that_kills_every_worker_is_named(search, tmp_path, monkeypatch):
-    held = lease.held
+    held = lease.hold
 
     def die(run, **options):
         context = held(run, **options)
@@ -62,7 +62,7 @@ def test_a_trial_that_kills_every_worker_is_named(search, tmp_path, monkeypatch)
             os.kill(os.getpid(), signal.SIGKILL)
         return context
 
-    monkeypatch.setattr(training.lease, "held", die)
+    monkeypatch.setattr(training.lease, "hold", die)
     error = search(*SPACE, "--trials", 4, "--workers", 2, code=1, executor="")
     assert "worker of trial 2 was killed" in error
     assert "gradreduce train" in error and "--run trial-00002" in error
@@ -217,7 +217,7 @@ def test_other_folders_and_other_searches(search, data, tmp_path, refused, monke
     assert "--keep is for trainings" in refused(2, "resume", folder, "--keep", 2)
     run = folder / "best"
     assert "--trials is for searches" in refused(2, "resume", run, "--trials", 2)
-    with lease.held(folder):
+    with lease.hold(folder):
         monkeypatch.setattr(lease, "_ENDING_SECONDS", 0)
         assert "is in use by process" in refused(75, "resume", folder)
     (folder / "search.json").write_text("{}")

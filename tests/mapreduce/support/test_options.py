@@ -14,7 +14,7 @@ import mapreduce
 import programs
 from mapreduce.errors import UsageError
 from mapreduce.plan.settings import Settings, make
-from mapreduce.support.options import POSITIVE, between, described, option, parse, spelled
+from mapreduce.support.options import POSITIVE, between, describe, option, parse, spelled
 from programs import fails, gradreduce, succeed
 from quick import cases
 
@@ -94,7 +94,7 @@ def test_an_option_without_a_default():
     with pytest.raises(UsageError, match="expected the option width=VALUE, which has no default"):
         parse(Needed, None, "--model own")
     assert parse(Needed, "width=3", "").width == 3
-    assert described(Needed) == [("width=VALUE", "")]
+    assert describe(Needed) == [("width=VALUE", "")]
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,14 @@ class Whole:
     (Own(), "expected a dataclass"),
 )
 def test_a_wrong_declaration_is_named(kind, message):
-    for look in (described, lambda one: parse(one, None, "--optimizer own")):
+    for look in (describe, lambda one: parse(one, None, "--optimizer own")):
         with pytest.raises(UsageError, match=message):
             look(kind)
 
 
 def test_what_is_said_of_them():
-    assert described(Own)[0] == ("share=0.5", "part of it (a number in [0, 1))")
-    assert described(None) == []
+    assert describe(Own)[0] == ("share=0.5", "part of it (a number in [0, 1))")
+    assert describe(None) == []
 
 
 OWN = """

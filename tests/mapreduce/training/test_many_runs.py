@@ -8,7 +8,7 @@ import pytest
 
 import datasets
 from builders import blobs_in
-from mapreduce.engine.program import _kept
+from mapreduce.engine.program import _cache
 from mapreduce.inference.request import Request
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
@@ -85,9 +85,9 @@ def test_an_evaluation_is_of_the_data_and_the_parameters_that_are_there(data, tm
     shutil.copytree(data / "test", copy)
     request = Request(fitted, copy, Execution("inline"))
     before = report(request)
-    misses = _kept.cache_info().misses
+    misses = _cache.cache_info().misses
     assert report(request) == before
-    assert _kept.cache_info().misses == misses
+    assert _cache.cache_info().misses == misses
     shutil.rmtree(copy)
     datasets.blobs(copy, (90,), seed=2)
     other = report(request)

@@ -163,23 +163,23 @@ def test_copying(data, root, tmp_path):
 def test_one_driver_at_a_time(root):
     root.mkdir(parents=True)
     other = lease.Holder("elsewhere", 17, 0)
-    with lease.held(root) as previous:
+    with lease.hold(root) as previous:
         assert previous is None
         assert lease.holder(root) == lease.myself()
-        with pytest.raises(LeaseError, match="in use by process"), lease.held(root):
+        with pytest.raises(LeaseError, match="in use by process"), lease.hold(root):
             pass
     assert lease.holder(root) is None
     replace(root / "lease.json", json.dumps(vars(other)).encode())
-    with pytest.raises(LeaseError, match="on elsewhere"), lease.held(root):
+    with pytest.raises(LeaseError, match="on elsewhere"), lease.hold(root):
         pass
-    with lease.held(root, take_over=True) as previous:
+    with lease.hold(root, take_over=True) as previous:
         assert previous == other
     assert lease.holder(root) is None
     ended = subprocess.Popen(["true"])
     ended.wait()
     dead = lease.Holder(socket.gethostname(), ended.pid, 1)
     replace(root / "lease.json", json.dumps(vars(dead)).encode())
-    with lease.held(root) as previous:
+    with lease.hold(root) as previous:
         assert previous == dead
     assert [path.name for path in root.iterdir()] == []
 
@@ -197,7 +197,7 @@ def test_a_lease_that_another_takes_first(root, monkeypatch):
         replace(root / "lease.json", json.dumps(vars(faster)).encode())
 
     monkeypatch.setattr(lease, "_check_free", lose)
-    with pytest.raises(LeaseError), lease.held(root):
+    with pytest.raises(LeaseError), lease.hold(root):
         pass
     assert lease.holder(root) == faster
 

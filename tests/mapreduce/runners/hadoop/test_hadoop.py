@@ -571,7 +571,7 @@ class TestWaiting:
         monkeypatch.setattr(Yarn, "_manager", away)
         monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
         queue = waiting.Queue(yarn, "step 1 of 1", 60)
-        with applications.told_to("run", told.append, told.append):
+        with applications.report_to("run", told.append, told.append):
             for application in (None, APPLICATION):
                 for _ in range(35):
                     assert queue.look(application) is None

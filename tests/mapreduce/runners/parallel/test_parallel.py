@@ -446,7 +446,7 @@ def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
         log.write(b"reporter:status:almost\n" + b"y" * (8 << 20) + b"\nreporter:status:done\n")
         log.seek(0)
         tracemalloc.start()
-        noted = worker.noted(log)
+        noted = worker.log_summary(log)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert noted["counters"] == {"loud": {"lines": 60_000}}

@@ -29,9 +29,9 @@ from mapreduce.runners.parallel import columns, gathered, groups as groups_modul
 from mapreduce.runners.parallel.codec import (
     MARSHAL,
     decoded,
-    kept,
     packed as packed_values,
     unpacked,
+    waiting_form,
     write_lines,
 )
 from mapreduce.runners.parallel.coders import (
@@ -746,7 +746,7 @@ def test_what_marshal_takes_by_itself_but_not_in_a_list():
             break
         deep = [deep]
     # It is as deep as it may be by itself.
-    values = [marshal.dumps(deep, MARSHAL), 3, kept([1])]
+    values = [marshal.dumps(deep, MARSHAL), 3, waiting_form([1])]
     kind, content = packed_values(values, {bytes, int})
     found, *others = unpacked(kind, b"".join(content))
     assert others == [3, [1]]
