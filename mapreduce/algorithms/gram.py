@@ -5,20 +5,23 @@ has the same bits for any workers, any order of the rows and any processor.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels import dispatch
-from mapreduce.algorithms.rows import LARGE, OverRows, Scale, scale_of
+from mapreduce.algorithms.rows import LARGE, OverRows, RowsProgram, Scale, scale_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.engine.program import InBlocks, Round
-from mapreduce.engine.sums import Arrays, bits_for
+from mapreduce.engine.sums import Arrays, Monoid, Sum, bits_for
 from mapreduce.errors import DataError
 from mapreduce.models.fitted import Estimator
 from mapreduce.reduction.message import Message
+from mapreduce.support import blas
 
 #: Bits of each of a number's two parts, at most.
 _PART_BITS = 20
@@ -33,22 +36,13 @@ _LEAST_SHARE = 2.0**-34
 
 
 @dataclass(frozen=True)
-class Gram(OverRows, InBlocks):
-    """The sum of the products of all pairs of columns, the last of which is 1 in each row.
+class _Columns(RowsProgram):
+    """Programs over columns of numbers, up to :data:`MOST_COLUMNS` of them.
 
     ``target``: Whether the labels are a column, behind the features.
     """
 
     target: bool = False
-
-    name = "gram"
-
-    def most_rounds(self) -> int:
-        return 2
-
-    def blocks_for(self, wanted: int) -> int:
-        # Bands of the matrix.
-        return min(wanted, 8)
 
     def matrix(self, batch: Batch) -> Array:
         features = super().matrix(batch)
@@ -59,6 +53,20 @@ class Gram(OverRows, InBlocks):
             kind = "none" if batch.labels is None else "classes"
             raise DataError(f"{self._place}: expected labels that are numbers, found {kind}")
         return np.column_stack([features, batch.labels])
+
+
+@dataclass(frozen=True)
+class Gram(_Columns, OverRows, InBlocks):
+    """The sum of the products of all pairs of columns, the last of which is 1 in each row."""
+
+    name = "gram"
+
+    def most_rounds(self) -> int:
+        return 2
+
+    def blocks_for(self, wanted: int) -> int:
+        # Bands of the matrix.
+        return min(wanted, 8)
 
     def contribution(self, now: Round, unit: int) -> Arrays:
         rows, weights = self.unit(unit)
@@ -149,6 +157,73 @@ def _centred(gram: Any, size: int, power: int = 0) -> tuple[int, Any, Array]:
     return weight, sums, exact
 
 
+def _merge(left: Arrays, right: Arrays) -> Arrays:
+    """The moments of both: the formula of :func:`mapreduce.reduction.moments.merge`, for pairs."""
+    weight = left["weight"] + right["weight"]
+    share = right["weight"] / weight if weight else 0.0
+    difference = right["mean"] - left["mean"]
+    pairs = difference[:, None] * (difference * (left["weight"] * share))
+    return {
+        "weight": np.asarray(weight),
+        "mean": left["mean"] + difference * share,
+        "products": left["products"] + right["products"] + pairs,
+        "rows": np.asarray(left["rows"] + right["rows"]),
+    }
+
+
+@dataclass(frozen=True)
+class FloatGram(_Columns, Sum):
+    """Moments as sums of floats along the canonical tree: faster, and rounded at each step.
+
+    Bits are the same for any workers. They are others for another order of the rows, and where BLAS
+    multiplies otherwise.
+    """
+
+    name = "float-gram"
+    unit_rows = 8192
+    MONOID = Monoid("moments", _merge, partial(Message, {}), attrgetter("arrays"))
+
+    def most_rounds(self) -> int:
+        return 1
+
+    def first(self, blocks: int) -> Iterable[Arrays]:
+        return [{}] * blocks
+
+    def lift(self, now: Round, unit: int) -> Arrays:
+        rows, weights = self.unit(unit)
+        self._check_weights(weights)
+        every = rows = rows.astype(np.float64, copy=False)
+        shares = np.ones(len(rows)) if weights is None else weights
+        if weights is not None:
+            # What weighs nothing need not be finite.
+            rows, shares = rows[weights > 0], weights[weights > 0]
+        weight = float(shares.sum())
+        with np.errstate(all="ignore"):
+            mean = shares @ rows / (weight or 1.0)
+            centred = rows - mean
+            products = (centred if weights is None else centred * shares[:, None]).T @ centred
+        if not np.isfinite(products.diagonal()).all():
+            if not np.isfinite(rows).all():
+                raise self._not_finite(unit, every)
+            raise DataError(
+                f"{self._place}: squares of its numbers are no float64. Scale the columns, or take "
+                f"their logarithms"
+            )
+        parts = {"weight": np.array(weight), "mean": mean, "products": products}
+        return {**parts, "rows": np.array(len(every), np.int64)}
+
+    def finish(self, now: Round, total: Arrays) -> Message:
+        if not total["weight"] > 0:
+            raise DataError(f"{self._place}: all weights are 0. Expected some that are not")
+        return Message({}, dict(total))
+
+
+def float_moments(blocks: Sequence[Message]) -> Moments:
+    """The moments of the block of :class:`FloatGram`."""
+    found = blocks[0].arrays
+    return Moments(found["mean"], found["products"], float(found["weight"]), int(found["rows"]))
+
+
 class ProductSums:
     """The same sums for rows that come in parts, of which nobody knows the largest number.
 
@@ -224,10 +299,15 @@ class Components(NamedTuple):
     rank: int
 
 
-def components(found: Moments) -> Components:
-    """All principal components, the largest variance first; the largest loading is positive."""
+def components(found: Moments, *, lapack: bool = False) -> Components:
+    """All principal components, the largest variance first; the largest loading is positive.
+
+    ``lapack``: Whether LAPACK may find them, which is faster, and differs by processor.
+    """
     freedom = max(found.rows - 1, 1)
-    values, vectors = dispatch.get("eigh")(found.products / freedom)
+    with blas.in_one_thread():
+        eigh: Any = np.linalg.eigh if lapack else dispatch.get("eigh")
+        values, vectors = eigh(found.products / freedom)
     values, vectors = values[::-1], np.ascontiguousarray(vectors.T[::-1])
     largest = abs(vectors).argmax(axis=1)
     vectors *= np.where(vectors[np.arange(len(vectors)), largest] < 0, -1.0, 1.0)[:, None]

@@ -79,9 +79,34 @@ class RowsProgram(Stateful):
     def units(self, completed: int) -> int:
         return len(self.slices)
 
+    def matrix(self, batch: Batch) -> Array:
+        """The columns (rows, columns) of a batch, by default its features."""
+        features = batch.features
+        if isinstance(features, Csr):
+            raise DataError(f"{self._place}: expected dense rows, found sparse ones")
+        return np.ascontiguousarray(features if batch.scale == 1.0 else features * batch.scale)
+
+    def unit(self, number: int) -> tuple[Array, Array | None]:
+        """The columns of a unit, and the weights of its rows if there are any."""
+        batch = self.slices[number]
+        return self.matrix(batch), batch.weights
+
     @property
     def _place(self) -> str:
         return self.data or "the data"
+
+    def _check_weights(self, weights: Array | None) -> None:
+        if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
+            raise DataError(f"{self._place}: expected finite weights of 0 or more")
+
+    def _not_finite(self, unit: int, rows: Array) -> DataError:
+        """The error that names the first number of a unit that is not finite."""
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        first = self.slices.place(unit)[1]
+        return DataError(
+            f"{self._place}, row {first + row}, column {column}: expected finite numbers, "
+            f"found {rows[row, column]}. Fill or drop what is missing or infinite (NaN)"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,33 +120,15 @@ class OverRows(RowsProgram, ExactSum):
     def first(self, blocks: int) -> Iterable[Arrays]:
         return [{}] * blocks
 
-    def matrix(self, batch: Batch) -> Array:
-        """The columns (rows, columns) of a batch, by default its features."""
-        features = batch.features
-        if isinstance(features, Csr):
-            raise DataError(f"{self._place}: expected dense rows, found sparse ones")
-        return np.ascontiguousarray(features if batch.scale == 1.0 else features * batch.scale)
-
-    def unit(self, number: int) -> tuple[Array, Array | None]:
-        """The columns of a unit, and the weights of its rows if there are any."""
-        batch = self.slices[number]
-        return self.matrix(batch), batch.weights
-
     def lift(self, now: Round, unit: int) -> Arrays:
         if now.completed:
             return self.contribution(now, unit)
         rows, weights = self.unit(unit)
-        if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
-            raise DataError(f"{self._place}: expected finite weights of 0 or more")
+        self._check_weights(weights)
         used = rows if weights is None else rows[weights > 0]
         low, high = dispatch.get("extremes")(used)
         if np.isnan(low).any():
-            row, column = np.argwhere(~np.isfinite(rows))[0]
-            first = self.slices.place(unit)[1]
-            raise DataError(
-                f"{self._place}, row {first + row}, column {column}: expected finite numbers, "
-                f"found {rows[row, column]}. Fill or drop what is missing or infinite (NaN)"
-            )
+            raise self._not_finite(unit, rows)
         most = 1.0 if weights is None else float(weights.max())
         return {
             "top": high,

@@ -38,6 +38,7 @@ PROGRAMS = Registry(
         "boosting": "mapreduce.algorithms.boosting:Boosting",
         "evaluate": "mapreduce.inference.evaluate:Evaluate",
         "find-blocks": "mapreduce.tables.tables:FindBlocks",
+        "float-gram": "mapreduce.algorithms.gram:FloatGram",
         "gram": "mapreduce.algorithms.gram:Gram",
         "importance": "mapreduce.inference.importance:Permute",
         "k-means": "mapreduce.algorithms.k_means:KMeans",

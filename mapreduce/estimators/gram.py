@@ -7,18 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from mapreduce.algorithms.gram import Gram, Moments, ProductSums, moments
+from mapreduce.algorithms.gram import FloatGram, Gram, Moments, ProductSums, float_moments, moments
 from mapreduce.data.batch import Batch
-from mapreduce.estimators.base import PATHS, Estimator, ParameterError, Rows, errors_of_fits
+from mapreduce.estimators.base import Estimator, ParameterError, Rows, errors_of_fits
+from mapreduce.training.api.calls import PATHS
 
 
 class GramEstimator(Estimator):
     """Fits a model by the moments of its rows."""
 
+    sums: Any
+    #: Those of :meth:`partial_fit`.
+    _sums: ProductSums
+
     def _moments(self, rows: Rows, *, target: bool = False) -> Moments:
         """Those of the rows of a whole fit."""
-        vars(self).pop("_sums", None)
-        return moments(self._advance(Gram, rows, target=target))
+        if self.sums not in ("exact", "float"):
+            raise ParameterError(f"sums: expected 'exact' or 'float', found {self.sums!r}")
+        if hasattr(self, "_sums"):
+            del self._sums
+        if self.sums == "exact":
+            return moments(self._advance(Gram, rows, target=target))
+        return float_moments(self._advance(FloatGram, rows, target=target))
 
     @contextlib.contextmanager
     def _adding(

@@ -23,6 +23,9 @@ class PCA(TransformerMixin, GramEstimator):
         How many; or the share of the variance that they are to explain; by default all.
     whiten : bool
         Whether scores have the variance 1.
+    sums : {"exact", "float"}
+        "float": as floats along one tree, which is faster; bits then depend on the order of the
+        rows and on the processor. Rows of :meth:`partial_fit` are added exactly in any case.
 
     Attributes
     ----------
@@ -47,17 +50,18 @@ class PCA(TransformerMixin, GramEstimator):
         n_components: float | None = None,
         *,
         whiten: bool = False,
+        sums: str = "exact",
         runner: str | None = None,
         workers: int | None = None,
         run: Any = None,
     ) -> None:
         self.n_components, self.whiten = n_components, whiten
-        self.runner, self.workers, self.run = runner, workers, run
+        self.sums, self.runner, self.workers, self.run = sums, runner, workers, run
 
     def fit(self, X: Any, y: Any = None) -> "PCA":
         """Find the components of arrays, of a table, or of the dataset in a folder."""
         with self._reading(X) as rows:
-            self._learn(rows, self._moments(rows))
+            self._learn(rows, self._moments(rows), lapack=self.sums == "float")
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> "PCA":
@@ -66,15 +70,15 @@ class PCA(TransformerMixin, GramEstimator):
         The components follow once there are more rows than components.
         """
         with self._adding(X) as (rows, found):
-            is_count = isinstance(self.n_components, int | np.integer)
-            if found.rows > (self.n_components if is_count else 1):
+            wanted = self.n_components
+            if found.rows > (wanted if isinstance(wanted, int | np.integer) else 1):
                 self._learn(rows, found)
         return self
 
-    def _learn(self, rows: Rows, found: Moments) -> None:
+    def _learn(self, rows: Rows, found: Moments, *, lapack: bool = False) -> None:
         if found.rows < 2:
             raise FitError("n_samples=1: expected at least 2 rows, found 1 sample")
-        every = components(found)
+        every = components(found, lapack=lapack)
         count = self._count(every.variances, every.rank, min(found.rows, len(found.mean)))
         variances = every.variances
         self.components_, self.mean_ = every.vectors[:count].copy(), every.mean

@@ -20,6 +20,9 @@ class Ridge(RegressorMixin, GramEstimator):
     alpha : float
         Factor of the sum of the squared coefficients; 0 for least squares alone.
     fit_intercept : bool
+    sums : {"exact", "float"}
+        "float": as floats along one tree, which is faster; bits then depend on the order of the
+        rows and on the processor. Rows of :meth:`partial_fit` are added exactly in any case.
 
     Attributes
     ----------
@@ -42,12 +45,13 @@ class Ridge(RegressorMixin, GramEstimator):
         alpha: float = 1.0,
         *,
         fit_intercept: bool = True,
+        sums: str = "exact",
         runner: str | None = None,
         workers: int | None = None,
         run: Any = None,
     ) -> None:
         self.alpha, self.fit_intercept = alpha, fit_intercept
-        self.runner, self.workers, self.run = runner, workers, run
+        self.sums, self.runner, self.workers, self.run = sums, runner, workers, run
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Ridge":
         """Find the coefficients for arrays ``X`` and ``y``, or for the dataset in a folder."""

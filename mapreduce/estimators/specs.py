@@ -10,6 +10,7 @@ from mapreduce.support.options import POSITIVE, Bound, between, option, up_to
 
 _FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
 _COUNT = up_to(1_000_000)
+_SUMS = "exact, or float: faster, but another order of the rows gives other bits"
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,10 @@ class PCA(Spec):
     needs_labels = False
     components: int | None = option(None, "number of components; None for all", up_to(1000))
     whiten: bool = option(False, "whether scores have the variance 1")
+    sums: str = option("exact", _SUMS, choices=("exact", "float"))
 
     def estimator(self, data: Manifest, seed: int) -> Any:
-        return estimators.PCA(self.components, whiten=self.whiten)
+        return estimators.PCA(self.components, whiten=self.whiten, sums=self.sums)
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ class Ridge(Spec):
     task = "regression"
     alpha: float = option(1.0, "factor of the sum of the squared coefficients", _FROM_0)
     intercept: bool = option(True, "whether there is an intercept")
+    sums: str = option("exact", _SUMS, choices=("exact", "float"))
 
     def estimator(self, data: Manifest, seed: int) -> Any:
-        return estimators.Ridge(self.alpha, fit_intercept=self.intercept)
+        return estimators.Ridge(self.alpha, fit_intercept=self.intercept, sums=self.sums)
 
 
 @dataclass(frozen=True)
