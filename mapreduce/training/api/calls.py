@@ -33,17 +33,8 @@ WANTED, REPORTED = options.names(Extras), options.names(ReportOptions)
 #: The options that messages name by keywords of this module.
 KEYWORDS = COLUMNS | PLANS
 KEYWORDS |= {*WANTED, *REPORTED, flags.DEVICE.name, "data", "date_format", "evaluation", "path"}
-KEYWORDS |= {
-    "keep",
-    "metric",
-    "remote_data",
-    "run",
-    "rungs",
-    "sampler",
-    "sampler_seed",
-    "take_over",
-}
-KEYWORDS |= {"trials", "trust"}
+KEYWORDS |= {"keep", "metric", "remote_data", "run", "sampler", "sampler_seed", "take_over"}
+KEYWORDS |= {"rungs", "trials", "trust"}
 naming_keywords = in_words_of_python(KEYWORDS)
 #: How the file of a table is read, where that of the training data was read otherwise.
 READING = ("drop", "na", *CSV_OPTIONS)
