@@ -18,6 +18,7 @@ from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.errors import Interrupted
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
+from mapreduce.searching.options import SEARCH, SearchOptions
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume as again
 from mapreduce.support.printable import echo
@@ -38,16 +39,6 @@ _TEXTS = tuple(
 _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers"
 
 
-def _numbers(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
-    parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise click.BadParameter(f"expected whole numbers such as 1,3,9, found {text!r:.60}")
-    return tuple(map(int, parts))
-
-
 @click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})
 @click.argument("data", type=LOCATION)
 @click.option("--run", "folder", type=LOCATION, required=True, help="Folder of the search.")
@@ -58,40 +49,7 @@ def _numbers(
     required=True,
     help="A dataset on which models are compared. Keep another one to test the best.",
 )
-@click.option(
-    "--trials",
-    type=click.IntRange(1, 100_000),
-    help="Number of trainings in all.  [default: 32; grid: all points]",
-)
-@click.option(
-    "--rungs",
-    callback=_numbers,
-    metavar="EPOCHS,...",
-    help="Epochs after which the best third of the trials goes on, and those of a whole training, "
-    "such as 1,3,9.",
-)
-@click.option(
-    "--sampler",
-    type=click.Choice(["random", "grid"]),
-    default="random",
-    show_default=True,
-    help="random draws each trial alone; grid takes all alternatives, in an order drawn by the "
-    "seed.",
-)
-@click.option(
-    "--sampler-seed",
-    type=click.IntRange(0, 2**63 - 1),
-    default=0,
-    show_default=True,
-    help="What the sampler draws from.",
-)
-@click.option(
-    "--metric",
-    type=click.Choice(["loss", "accuracy"]),
-    default="loss",
-    show_default=True,
-    help="What decides which trial is best.",
-)
+@add_options(SEARCH)
 @click.option(
     "--executor",
     type=click.Choice(["chain", "here"]),
@@ -123,15 +81,17 @@ def search(context: click.Context, /, **values: Any) -> None:
     from mapreduce.searching.directory import SearchDir
 
     texts = {row.name: values.pop(row.name) for row in _TEXTS}
-    names = "trials", "rungs", "sampler", "sampler_seed", "metric", "numeric_profile"
-    more = {name: values.pop(name) for name in names}
+    wanted = SearchOptions(**{row.name: values.pop(row.name) for row in SEARCH})
+    profile = {"numeric_profile": values.pop("numeric_profile")}
     options = {name: text for name, text in texts.items() if text is not None}
     folder, data, evaluation = (values.pop(name) for name in ("folder", "data", "evaluation"))
     output = {name: values.pop(name) for name in ("quiet", "as_json")}
     execution = {**values, "mrjob_arguments": context.obj}
     follow(
         SearchDir(folder.absolute()),
-        lambda say: driver.start(folder, data, evaluation, options, execution, say, **more),
+        lambda say: driver.start(
+            folder, data, evaluation, options, execution, say, wanted, **profile
+        ),
         **output,
     )
 

@@ -26,8 +26,10 @@ from mapreduce.errors import Interrupted, UsageError
 from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
+from mapreduce.searching.options import SEARCH
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume as again
+from mapreduce.support.options import picked
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -114,7 +116,7 @@ def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
 )
 @remote_data_option
 @trust_option
-@click.option("--trials", type=click.IntRange(1, 100_000), help="Of a search: trainings in all.")
+@add_options(picked(SEARCH, "trials"), defaults=False)
 @click.option(
     "--take-over",
     is_flag=True,

@@ -10,10 +10,12 @@ from pyarrow import csv
 from hdfs_utils.paths import RemotePath, path_of
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.runs import flags
-from mapreduce.searching import driver, samplers
-from mapreduce.searching.directory import LITERAL, METRICS, TABLE, SearchDir
+from mapreduce.searching import driver
+from mapreduce.searching.directory import LITERAL, TABLE, SearchDir
+from mapreduce.searching.options import SEARCH, SearchOptions
 from mapreduce.searching.space import Choice, Space
 from mapreduce.searching.trials import OPTIONS, settings_of
+from mapreduce.support.options import names
 from mapreduce.support.printable import echo
 from mapreduce.support.spelling import in_python
 from mapreduce.training.api.calls import (
@@ -98,10 +100,7 @@ def search(
     evaluation: Any = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
     trials: int | None = None,
-    rungs: Sequence[int] = (),
-    sampler: str = "random",
-    sampler_seed: int = 0,
-    metric: str = "loss",
+    rungs: str | Sequence[int] | None = None,
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
@@ -121,20 +120,15 @@ def search(
         a new one in ``runs``.
     trials : int, optional
         Trainings in all. Default: 32, and all points of a grid.
-    rungs : sequence of int
+    rungs : sequence of int or str, optional
         Epochs after which the best third of the trials goes on, and those of a whole training, such
         as ``(1, 3, 9)``.
-    sampler : {"random", "grid"}
-    sampler_seed : int
-        What the sampler draws from.
-    metric : {"loss", "accuracy"}
-        What decides which trial is best.
     progress : bool
         False shows warnings only.
     options
         The options of a training, as texts with ranges and alternatives, or as values:
         ``model="mlp:16..64|softmax"``, ``learning_rate="log:0.001..1"``, ``epochs=3``. And those of
-        ``gradreduce search``: ``workers``, ``runner``, ``executor``, ``numeric_profile``, ....
+        ``gradreduce search``: ``sampler``, ``metric``, ``workers``, ``runner``, ``executor``, ....
 
     Raises
     ------
@@ -163,16 +157,12 @@ def search(
         evaluation = options.pop("eval")
     if evaluation is None:
         raise UsageError("evaluation: expected data on which models are compared")
-    for name, value, known in (
-        ("sampler", sampler, samplers.SAMPLERS),
-        ("metric", metric, METRICS),
-    ):
-        if value not in known:
-            raise UsageError(f"{name}: expected one of {', '.join(known)}, found {value!r:.60}")
     texts = {name: str(options.pop(name)) for name in [*options] if name in OPTIONS}
     # For an unknown name, one of a training may be meant.
-    rows = _EXECUTION, (flags.PROFILE,), tuple(OPTIONS.values())
-    execution = checked_options(options, *rows)
+    rows = _EXECUTION, (flags.PROFILE,), SEARCH, tuple(OPTIONS.values())
+    epochs = rungs if rungs is None or isinstance(rungs, str) else ",".join(map(str, rungs))
+    execution = checked_options({**options, "trials": trials, "rungs": epochs}, *rows)
+    chosen = {name: execution.pop(name) for name in names(SearchOptions) if name in execution}
     profile = execution.pop("numeric_profile", flags.PROFILE.default)
     space = Space(texts, LITERAL)
     first = space.fill(lambda each: 0 if isinstance(each, Choice) else each.low)
@@ -194,11 +184,7 @@ def search(
                 texts,
                 execution,
                 say,
-                trials=trials,
-                rungs=tuple(rungs),
-                sampler=sampler,
-                sampler_seed=sampler_seed,
-                metric=metric,
+                SearchOptions(**chosen),
                 numeric_profile=profile,
             )
         except Interrupted as error:

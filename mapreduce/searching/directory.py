@@ -17,7 +17,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,7 +33,6 @@ from mapreduce.support.commands import command
 from mapreduce.support.jsonfiles import build
 
 TABLE = "trials.csv"
-METRICS = ("loss", "accuracy")
 FOLDERS = ("asked", "trials", "results")
 _FORMAT, _FORMAT_VERSION = "gradreduce-search", 1
 #: Options that are paths, and hold no ranges.
@@ -59,6 +58,7 @@ class SearchConfig:
     sampler: str
     sampler_version: str
     sampler_seed: int
+    width: int
     metric: str
     numeric_profile: str
 
@@ -82,12 +82,14 @@ class Asked:
     """A trial before its training.
 
     ``options``: The texts of its command. ``plan_sha256``: Digest of its plan; None if the options
-    do not fit together, for a ``reason``. ``stops``: Rounds at the end of each rung.
+    do not fit together, for a ``reason``. ``stops``: Rounds at the end of each rung. ``chosen``:
+    What a sampler that learns is told later.
     """
 
     options: dict[str, str]
     plan_sha256: str | None = None
     stops: tuple[int, ...] = ()
+    chosen: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
 
 
@@ -208,8 +210,8 @@ class SearchDir:
         content = {**execution, "trials": trials}
         self._folder.write_json("execution.json", content, once=False)
 
-    def standing(self, trials: int) -> "Standing":
-        """How the first trials stand, as far as they were asked.
+    def standing(self, trials: int, rungs: int = 0) -> "Standing":
+        """How the first trials stand, as far as they were asked, up to the last of some rungs.
 
         It follows from results alone, and of those that a search of so many trials has.
         """
@@ -223,7 +225,7 @@ class SearchDir:
             rows[number] = Trial(number, asked, failed, None if same == number else same)
         going = [n for n, row in rows.items() if row.same_as is None and row.result is None]
         waiting, rung = [*going], 0
-        for rung in range(max(len(self.config.rungs), 1)):
+        for rung in range(rungs or max(len(self.config.rungs), 1)):
             found = {n: self._read(Result, self.result_path(n, rung)) for n in going}
             rows |= {n: replace(rows[n], result=each) for n, each in found.items() if each}
             waiting = [number for number, each in found.items() if each is None]

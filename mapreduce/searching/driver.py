@@ -24,6 +24,8 @@ from mapreduce.runs.directory import SEARCH, RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.searching import samplers
 from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Standing, Trial
+from mapreduce.searching.options import SEARCH as OPTIONS_OF_SEARCH
+from mapreduce.searching.options import SearchOptions
 from mapreduce.searching.space import Choice
 from mapreduce.searching.trials import OPTIONS, Trials, asked_of, plan_of, settings_of
 from mapreduce.support import signals
@@ -48,12 +50,8 @@ def start(
     options: Mapping[str, str],
     execution: Mapping[str, Any],
     say: Say,
+    wanted: SearchOptions,
     *,
-    trials: int | None = None,
-    rungs: Sequence[int] = (),
-    sampler: str = "random",
-    sampler_seed: int = 0,
-    metric: str = "loss",
     numeric_profile: str = "native",
 ) -> SearchDir:
     """Search, or go on with a search of the same configuration in the folder.
@@ -72,22 +70,27 @@ def start(
     how, search = flags.execution(execution), SearchDir(folder.absolute())
     data, evaluation = data.absolute(), evaluation.absolute()
     manifests = [Dataset(path).check_sizes() for path in (data, evaluation)]
+    for row in OPTIONS_OF_SEARCH:
+        row.check(getattr(wanted, row.name))
+    rungs = _rungs(wanted.rungs, options)
     if rungs:
-        options = {**options, "epochs": _epochs(options, rungs)}
+        options = {**options, "epochs": str(rungs[-1])}
     config = SearchConfig(
         options=dict(sorted(options.items())),
-        rungs=tuple(rungs),
+        rungs=rungs,
         data=str(data),
         data_sha256=manifests[0].sha256,
         evaluation=str(evaluation),
         eval_sha256=manifests[1].sha256,
-        sampler=sampler,
-        sampler_version="1",
-        sampler_seed=sampler_seed,
-        metric=metric,
+        sampler=wanted.sampler,
+        sampler_version=samplers.version(wanted.sampler),
+        sampler_seed=wanted.sampler_seed,
+        # Other samplers choose each trial alone.
+        width=0 if wanted.sampler in samplers.BLIND else wanted.width,
+        metric=wanted.metric,
         numeric_profile=numeric_profile,
     )
-    most = samplers.size(sampler, config.space)
+    most = samplers.size(config.sampler, config.space)
     is_new = not (search.path / SEARCH).exists()
     if is_new:
         _check(config)
@@ -95,7 +98,7 @@ def start(
         say(f"note: {note}")
     _begin(search, config)
     try:
-        _run(search, how, trials or max(most or TRIALS, search.wanted), say)
+        _run(search, how, wanted.trials or max(most or TRIALS, search.wanted), say)
     except UsageError:
         if is_new:
             # With other options it is another search.
@@ -120,15 +123,18 @@ def resume(search: SearchDir, given: Mapping[str, Any], say: Say, warn: Say) -> 
     _run(search, how, trials, say, take_over=bool(given.get("take_over")))
 
 
-def _epochs(options: Mapping[str, str], rungs: Sequence[int]) -> str:
-    """The epochs of a training that goes up to the last of some rungs."""
-    shown = ",".join(map(str, rungs))
+def _rungs(text: str | None, options: Mapping[str, str]) -> tuple[int, ...]:
+    """The epochs of rungs; none without any."""
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    rungs = tuple(int(part) if part.isdecimal() else 0 for part in parts)
     grows = all(low < high for low, high in pairwise((0, *rungs)))
-    expect(grows, "--rungs", "numbers of epochs that grow, such as 1,3,9", shown)
+    expect(grows, "--rungs", "numbers of epochs that grow, such as 1,3,9", text)
     for name in ("epochs", "rounds"):
-        if options.get(name, str(rungs[-1])) != str(rungs[-1]):
-            raise UsageError(f"--{name} is for searches without --rungs {shown}. Leave it out")
-    return str(rungs[-1])
+        if options.get(name, parts[-1]) != parts[-1]:
+            raise UsageError(f"--{name} is for searches without --rungs {text}. Leave it out")
+    return rungs
 
 
 def _check(config: SearchConfig) -> None:
@@ -203,13 +209,16 @@ def _run(
         check_data(config.data, config.data_sha256)
         check_data(config.evaluation, config.eval_sha256, "--eval")
         search.want(wanted, how.to_dict())
-        _ask(search, range(wanted))
-        trials = search.standing(wanted).trials
-        if all(trial.asked.plan_sha256 is None for trial in trials):
-            raise UsageError(_all_failed(search, trials))
         workers = f"{count(how.workers, 'worker')} of runner {how.runner}"
         where = "in this process" if how.kind.is_alone else workers
         say(f"{count(wanted, 'trial')} by {config.sampler}: {where}")
+        step = config.width or wanted
+        for start in range(0, wanted, step):
+            _ask(search, range(start, start + step))
+            standing = search.standing(min(start + step, wanted), 1)
+            if all(trial.asked.plan_sha256 is None for trial in standing.trials):
+                raise UsageError(_all_failed(search, standing.trials))
+            _train(search, how, standing, say)
         while (standing := search.standing(wanted)).waiting:
             _train(search, how, standing, say)
         search.write_table(standing.trials)
@@ -219,20 +228,26 @@ def _run(
 
 
 def _ask(search: SearchDir, numbers: range) -> None:
-    """Publish the options of trials, before any of them is trained."""
+    """Publish the options of a generation, all of it, before any of it is trained.
+
+    It follows from the results of all trials before it, in the order of their numbers.
+    """
     config = search.config
-    new = [number for number in numbers if search.asked(number) is None]
-    if not new:
+    if all(search.asked(number) is not None for number in numbers):
         return
-    numbers = range(new[0], numbers.stop)
-    chosen = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers)
-    for number, options in zip(numbers, chosen, strict=True):
-        search.ask(number, asked_of(options, config))
+    before = search.standing(numbers.start, 1).trials
+    told = [samplers.Told(trial.asked.chosen, search.score(trial)) for trial in before]
+    draws = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers, told)
+    for number, draw in zip(numbers, draws, strict=True):
+        if search.asked(number) is None:
+            search.ask(number, asked_of(draw, config))
 
 
 def _train(search: SearchDir, how: Execution, standing: Standing, say: Say) -> None:
     """Have the trials that wait trained up to their rung, in one job."""
     trials, rung, numbers = standing
+    if not numbers:
+        return
     program = Trials(str(search.results), search.config.sha256, tuple(numbers), rung)
     began, first = time.monotonic(), len(program.missing())
 

@@ -59,8 +59,6 @@ class Choice:
 #: A text with what is to be chosen in it.
 Text = tuple[str | Range | Choice, ...]
 Dimension = Range | Choice
-#: What is chosen: a number of a range, or the number of an alternative, by the labels.
-Chosen = Mapping[str, float | int]
 
 
 class Space:
@@ -91,10 +89,6 @@ class Space:
     def fill(self, choose: Callable[[Dimension], float | int]) -> dict[str, str]:
         """The texts of all options; ``choose`` is asked for what these hold alone."""
         return {name: _filled(text, choose) for name, text in self.texts.items()}
-
-    def of(self, chosen: Chosen) -> dict[str, str]:
-        """The texts of all options, by what is chosen."""
-        return self.fill(lambda each: chosen[each.label])
 
     def holding(self, wanted: Dimension, value: float | int) -> dict[str, str]:
         """Texts in which a dimension has a value; others are in the middle, or the first."""

@@ -21,6 +21,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.searching.directory import Asked, Result, SearchConfig, SearchDir, encoded
+from mapreduce.searching.samplers import Draw
 from mapreduce.support.words import count
 from mapreduce.training import creating, driver
 from mapreduce.training import start as starting
@@ -56,11 +57,12 @@ def plan_of(options: Mapping[str, str], config: SearchConfig) -> Plan:
     return creating.plan(settings, path_of(config.data), path_of(config.evaluation))
 
 
-def asked_of(options: dict[str, str], config: SearchConfig) -> Asked:
-    """A trial of some options, and what suits a training by one worker that nobody watches.
+def asked_of(draw: Draw, config: SearchConfig) -> Asked:
+    """A trial as it was drawn, and what suits a training by one worker that nobody watches.
 
     A batch is one slice, and the model is evaluated at the end, unless the options say otherwise.
     """
+    options, chosen = draw.options, dict(draw.chosen)
     try:
         plan = plan_of(options, config)
         is_one = plan.replicas == 1 and plan.batch_size < plan.rows and not plan.held_out
@@ -83,8 +85,8 @@ def asked_of(options: dict[str, str], config: SearchConfig) -> Asked:
                 f"an evaluation at the end of each of the rungs"
             )
     except (UsageError, DataError, MemberError) as error:
-        return Asked(options, reason=str(error))
-    return Asked(options, plan.sha256, stops)
+        return Asked(options, chosen=chosen, reason=str(error))
+    return Asked(options, plan.sha256, stops, chosen)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def test_tables_and_models_of_rounds(search, rows):
     "options, message",
     ({"learning_rte": "0.1|0.2"}, "there is no keyword 'learning_rte'. Did you mean learning_rate"),
     ({"learning_rate": "1..0.1"}, 'learning_rate="1..0.1": expected LOW below HIGH'),
-    ({"sampler": "best"}, "sampler: expected one of random, grid, found 'best'"),
+    ({"sampler": 3}, "sampler: expected str, found 3"),
     ({"metric": "f1"}, "metric: expected one of loss, accuracy"),
     ({"eval": None}, "evaluation: expected data on which models are compared"),
     ({"evaluation": 1}, "eval and evaluation are one keyword"),

@@ -102,7 +102,7 @@ def test_a_stopped_rung_goes_on(search, answer, tmp_path, monkeypatch):
     ("--rungs 3,1", "--rungs: expected numbers of epochs that grow, such as 1,3,9, found 3,1"),
     ("--rungs 0,1", "expected numbers of epochs that grow"),
     ("--rungs 1,1", "expected numbers of epochs that grow"),
-    ("--rungs 1,x", "expected whole numbers such as 1,3,9, found '1,x'"),
+    ("--rungs 1,x", "expected numbers of epochs that grow, such as 1,3,9, found 1,x"),
     ("--rungs 1,2 --epochs 3", "--epochs is for searches without --rungs 1,2"),
     ("--rungs 1,2 --rounds 5|6", "--rounds is for searches without --rungs 1,2"),
     ("--rungs 1,2 --eval-every 3", "--eval-every 3: expected a divisor of 5"),

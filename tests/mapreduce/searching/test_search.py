@@ -195,8 +195,8 @@ def test_equal_plans_are_trained_once(search, monkeypatch):
     ("--learning-rate 0.1|0.2 --sampler grid --trials 3", "at most 2, the points of the grid"),
     ("--momentum 0.1|0.2 --optimizer sgd", "all 32 trials failed: 32 × --momentum: sgd has no"),
     ("--asynchronous", "No such option"),
-    ("--trials 0", "0 is not in the range"),
-    ("--sampler best", "'best' is not one of"),
+    ("--trials 0", "--trials: expected a positive number up to 100,000, found 0"),
+    ("--width 0", "--width: expected a positive number up to 1,024, found 0"),
 )
 def test_bad_options_begin_nothing(options, message, search, tmp_path):
     assert message in search(*options.split(), code=2)
