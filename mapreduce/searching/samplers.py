@@ -3,6 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,16 +151,18 @@ def _asked(sampler: Any, space: Space, count: int, told: Sequence[Told]) -> list
             distributions={label: known[label] for label in each.chosen},
         )
         study.add_trial(trial)
-    draws = []
-    for _ in range(count):
-        suggest = study.ask()._suggest
-        draws.append(_draw(space, lambda each, suggest=suggest: _value(each, suggest, known)))
-    return draws
+    return [_draw(space, partial(_suggested, study.ask())) for _ in range(count)]
 
 
-def _value(each: Dimension, suggest: Any, known: Mapping[str, Any]) -> float | int:
-    value = suggest(each.label, known[each.label])
-    return value if isinstance(each, Choice) else each.rounded(value)
+def _suggested(trial: Any, each: Dimension) -> float | int:
+    if isinstance(each, Choice):
+        number: int = trial.suggest_categorical(each.label, [*range(len(each.alternatives))])
+        return number
+    if each.is_whole:
+        return each.rounded(
+            trial.suggest_int(each.label, int(each.low), int(each.high), log=each.is_log)
+        )
+    return each.rounded(trial.suggest_float(each.label, each.low, each.high, log=each.is_log))
 
 
 def _distribution(each: Dimension) -> Any:
