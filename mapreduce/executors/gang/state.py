@@ -14,6 +14,9 @@ from mapreduce.executors.gang.shared import LEAST_BYTES, padded
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.reduction.message import Message
 
+#: Bytes of what a rank sends that it has in shared memory, if maps read no vectors.
+_OWN_BYTES = 8 << 20
+
 
 class GangState(InFolder):
     """The state of a program, as one rank has it.
@@ -62,8 +65,12 @@ class GangState(InFolder):
         """Have all ranks share the memory of the vectors, and each have some for what it sends.
 
         The vectors must have been read, as they are after ``completed`` rounds. ``kept`` is how
-        many arrays of the first one's size a rank has memory for.
+        many arrays of the first one's size a rank has memory for; without vectors it has
+        :data:`_OWN_BYTES`.
         """
+        if not self._mapped and self._mesh.ranks > 1:
+            self._mesh.share(0, _OWN_BYTES)
+            return
         vectors = {name: self.vector(completed, name) for name in self._mapped}
         sizes = {name: padded(vector.nbytes) for name, vector in vectors.items()}
         first = next(iter(sizes.values()), 0)
