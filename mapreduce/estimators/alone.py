@@ -31,6 +31,10 @@ class ConvergenceWarning(UserWarning):
     pass
 
 
+class ClassNamePrefixFeaturesOutMixin:
+    pass
+
+
 class TransformerMixin:
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         return self.fit(X).transform(X)  # type: ignore[attr-defined]

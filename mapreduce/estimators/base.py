@@ -31,6 +31,7 @@ from mapreduce.training.api.data import import_data
 try:
     from sklearn.base import BaseEstimator
     from sklearn.base import ClassifierMixin as ClassifierMixin
+    from sklearn.base import ClassNamePrefixFeaturesOutMixin as ClassNamePrefixFeaturesOutMixin
     from sklearn.base import ClusterMixin as ClusterMixin
     from sklearn.base import RegressorMixin as RegressorMixin
     from sklearn.base import TransformerMixin as TransformerMixin
@@ -46,6 +47,9 @@ except ImportError:
         validate_data,
     )
     from mapreduce.estimators.alone import ClassifierMixin as ClassifierMixin
+    from mapreduce.estimators.alone import (
+        ClassNamePrefixFeaturesOutMixin as ClassNamePrefixFeaturesOutMixin,
+    )
     from mapreduce.estimators.alone import ClusterMixin as ClusterMixin
     from mapreduce.estimators.alone import ConvergenceWarning as ConvergenceWarning
     from mapreduce.estimators.alone import RegressorMixin as RegressorMixin
@@ -249,7 +253,9 @@ class Estimator(BaseEstimator):
         dtype: str = "",
     ) -> FittedModel:
         """Note the model."""
-        data = TrainedOn("in memory", None, self.n_features_in_, (self.n_features_in_,), classes)
+        size, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
+        columns = None if names is None else tuple(map(str, names))
+        data = TrainedOn("in memory", None, size, (size,), classes, columns=columns)
         if rows.features is None:
             data = _trained_on(rows.source, classes)
         scale = rows.source.manifest.scale if isinstance(rows.source, Dataset) else 1.0
@@ -286,15 +292,8 @@ def _matrix(data: Any) -> Any:
     """The columns of a table of Arrow or Polars as an array; other data as they are."""
     if hasattr(data, "iloc") or not memory.is_table(data):
         return data
-    table = memory.table(data)
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = str(column.type)
-        if not kind.startswith(("int", "uint", "float", "double", "bool", "halffloat")):
-            raise FitError(
-                f"column {name!r}: expected numbers, found {kind}. Import the table with "
-                f"'gradreduce data import', and fit the folder of the dataset"
-            )
-    return np.column_stack([column.to_numpy() for column in table.columns])
+    with errors_of_fits():
+        return memory.numbers(memory.table(data))
 
 
 @contextlib.contextmanager

@@ -7,10 +7,16 @@ import numpy as np
 from mapreduce.algorithms import k_means
 from mapreduce.algorithms.k_means import Clusters
 from mapreduce.data.batch import Array
-from mapreduce.estimators.base import ClusterMixin, Estimator, ParameterError, TransformerMixin
+from mapreduce.estimators.base import (
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    Estimator,
+    ParameterError,
+    TransformerMixin,
+)
 
 
-class KMeans(TransformerMixin, ClusterMixin, Estimator):
+class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Estimator):
     """Clusters of rows around the means of each, as :class:`sklearn.cluster.KMeans`.
 
     The first centres are drawn by k-means||, by hashes of the rows' content. For ``runner``,
@@ -92,6 +98,10 @@ class KMeans(TransformerMixin, ClusterMixin, Estimator):
         """The cluster (rows,) of each row."""
         rows: Any = self._batch(X).features
         return self._clusters.labels(rows)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
 
     def transform(self, X: Any) -> Array:
         """Distances (rows, n_clusters) from the centres."""

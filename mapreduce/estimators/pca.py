@@ -7,11 +7,17 @@ import numpy as np
 
 from mapreduce.algorithms.gram import Moments, PrincipalComponents, components
 from mapreduce.data.batch import Array
-from mapreduce.estimators.base import FitError, ParameterError, Rows, TransformerMixin
+from mapreduce.estimators.base import (
+    ClassNamePrefixFeaturesOutMixin,
+    FitError,
+    ParameterError,
+    Rows,
+    TransformerMixin,
+)
 from mapreduce.estimators.gram import GramEstimator
 
 
-class PCA(TransformerMixin, GramEstimator):
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GramEstimator):
     """Principal components, as :class:`sklearn.decomposition.PCA`, up to 1,000 columns.
 
     The largest loading of each is positive. For ``runner``, ``workers`` and ``run`` see
@@ -112,6 +118,10 @@ class PCA(TransformerMixin, GramEstimator):
                 f"{rank}, or None"
             )
         return int(wanted)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
 
     def transform(self, X: Any) -> Array:
         """Scores (rows, components) along the components."""

@@ -138,6 +138,21 @@ def _plain(column: Any) -> Any:
     return pa.chunked_array([without_views(part) for part in column.chunks], kind)
 
 
+def numbers(table: Any) -> Array:
+    """The columns (rows, columns) of a ``pyarrow.Table``, missing numbers as NaN.
+
+    Raises DataError (a column has no numbers).
+    """
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = str(column.type)
+        if not kind.startswith(("int", "uint", "float", "double", "bool", "halffloat")):
+            raise DataError(
+                f"column {name!r}: expected numbers, found {kind}. Import the table with "
+                f"'gradreduce data import', and fit the folder of the dataset"
+            )
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
 def is_unlabelled(data: Any) -> bool:
     """Whether arrays that :func:`table` takes are ``X`` alone."""
     return _parts(data)[1] is None

@@ -16,7 +16,7 @@ from hdfs_utils.paths import RemotePath, ordered
 from mapreduce.data.batch import Array
 from mapreduce.data.readers import memory
 from mapreduce.data.recipes.fitted import FittedRecipe
-from mapreduce.errors import UsageError
+from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import cutting, files, near, using
 from mapreduce.inference.flags import EXTRAS, report_options
 from mapreduce.inference.metrics import Report
@@ -137,6 +137,8 @@ class TrainedModel:
         """
         reading = {"label": label, "weights": weights, **take_reading(options, "missing_label")}
         wanted = report_options(take(options, REPORTED))
+        if memory.is_table(data) and wanted.by is None and not wanted.importance:
+            data, reading = _rows_of(self._fitted, data, reading)
         if (by := wanted.by) is not None and not (memory.is_table(data) or isinstance(data, PATHS)):
             raise UsageError(f"by={by!r}: expected a table, or the file of one")
         with _request(self._fitted, data, reading, options) as request:
@@ -199,6 +201,8 @@ class TrainedModel:
         is_array = not (isinstance(data, PATHS) or memory.is_table(data))
         named = defaults(EXTRAS) | take(options, WANTED)
         fitted, reading, execution = self._fitted, take_reading(options), options
+        if memory.is_table(data) and not named["keep"] and named["id"] is None:
+            data, reading = _rows_of(fitted, data, reading)
         id, layer, of = named["id"], named["layer"], named["probability_of"]
         if probabilities and not fitted.data.classes:
             raise UsageError(f"probabilities: {fitted.name} predicts numbers")
@@ -341,6 +345,28 @@ def _request(
         )
     # Behind this function, its context, the method and what names keywords in its errors.
     _warn_of(notes, 6)
+
+
+def _rows_of(fitted: FittedModel, data: Any, reading: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A table as the arrays that a model of a data frame takes, and how other tables are read.
+
+    Raises DataError (a column is missing, or has no numbers).
+    """
+    columns = fitted.data.columns
+    if fitted.recipe is not None or columns is None:
+        return data, reading
+    table = memory.table(data)
+    names = {"label": reading.get("label"), "weights": reading.get("weights")}
+    if "label" in reading:
+        names["label"] = names["label"] or "label"
+    known = {*table.column_names}
+    if lost := [name for name in (*columns, *filter(None, names.values())) if name not in known]:
+        raise DataError(f"the table has no column {lost[0]!r}: expected {', '.join(columns)}")
+    rows: Any = memory.numbers(table.select(columns))
+    label, weights = (name and table[name].to_numpy() for name in names.values())
+    reading = {key: value for key, value in reading.items() if key not in names}
+    more = {} if weights is None else {"weights": weights}
+    return rows if label is None else (rows, label), reading | more
 
 
 def _warn_of(notes: list[str], level: int = 4) -> None:

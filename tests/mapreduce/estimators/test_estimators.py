@@ -380,6 +380,41 @@ def test_columns_in_another_order_are_refused():
         model.predict(table.select([*"dcba"]))
 
 
+def test_the_file_of_a_model_of_a_frame_takes_frames_and_arrays(tmp_path):
+    x, y, _ = sample(100)
+    frame = pa.table(dict(zip("abcd", x.T, strict=True)))
+    model = Ridge().fit(frame, y)
+    model.save(tmp_path / "ridge.safetensors")
+    loaded = mapreduce.load(tmp_path / "ridge.safetensors")
+    expected = model.predict(frame)
+    assert loaded.predict(x).tolist() == expected.tolist()
+    # Columns are found by their names, others are left alone.
+    other = frame.select([*"dcba"]).append_column("y", [y]).append_column("t", [["x"] * 100])
+    assert loaded.predict(other)["prediction"].to_pylist() == expected.tolist()
+    row = {name: frame[name][7].as_py() for name in "abcd"}
+    assert loaded.predict(row)["prediction"].to_pylist() == [expected[7]]
+    report = loaded.evaluate(other, label="y")
+    assert report.r2 == pytest.approx(model.score(frame, y))
+    assert report.to_dict() == loaded.evaluate((x, y)).to_dict()
+    with pytest.raises(DataError, match="the table has no column 'b': expected a, b, c, d"):
+        loaded.predict(frame.drop_columns(["b"]))
+    with pytest.raises(DataError, match="the table has no column 'label'"):
+        loaded.evaluate(frame)
+    with pytest.raises(DataError, match="column 'a': expected numbers, found string"):
+        loaded.predict(frame.set_column(0, "a", [["x"] * 100]))
+
+
+@cases("model, names", (PCA(2), ["pca0", "pca1"]), (KMeans(3), ["kmeans0", "kmeans1", "kmeans2"]))
+def test_names_of_what_is_transformed(model, names):
+    x, _, _ = sample(50)
+    assert model.fit(x).get_feature_names_out().tolist() == names
+    polars = pytest.importorskip("polars")
+    found = model.set_output(transform="polars").fit(x).transform(x)
+    assert isinstance(found, polars.DataFrame) and found.columns == names
+    model.set_output(transform="default")
+    np.testing.assert_array_equal(found.to_numpy(), model.transform(x))
+
+
 @pytest.mark.parametrize("far", [1e3, 1e6])
 def test_the_inertia_beside_an_outlier(far):
     random = np.random.default_rng(0)
