@@ -155,7 +155,7 @@ def compare(
         )
         _require(path, config)
         path.mkdir(parents=True, exist_ok=True)
-        with lease.held(path):
+        with lease.hold(path):
             _require(path, config)
             content = json.dumps(asdict(config), indent=1, sort_keys=True) + "\n"
             put_if_absent(path / CONFIG, content.encode(), sync=True)
