@@ -15,8 +15,10 @@ from mapreduce.engine.state import State
 from mapreduce.engine.sums import Monoid, Sum
 from mapreduce.errors import NonFiniteError
 from mapreduce.inference.base import Inference
+from mapreduce.models.fitted import FittedModel
 from mapreduce.models.gradient import GradientModel
 from mapreduce.models.layers.stages import Stage
+from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -66,6 +68,21 @@ def score_of(inference: Inference, batch: Batch) -> Score:
     return Score(batch.rows, correct, batch.weight, loss)
 
 
+class _HeldOut(Inference):
+    """A model, and the rows of the training data that its plan holds out."""
+
+    def __init__(self, fitted: FittedModel, data: AnyPath, plan: Plan) -> None:
+        super().__init__(fitted, data)
+        self._held_out = plan.held_out_for(0, plan.held_out_slices)
+
+    @property
+    def leaves(self) -> int:
+        return len(self._held_out)
+
+    def leaf(self, number: int) -> Batch:
+        return self.batch(*self._held_out[number])
+
+
 @dataclass(frozen=True)
 class Evaluate(Sum):
     """Scores the parameters of a training's state, to the bits of its checkpoint's score."""
@@ -80,8 +97,11 @@ class Evaluate(Sum):
     def inference(self) -> Inference:
         """The data, and the model or what this task has of it."""
         run = RunDir(path_of(self.run))
-        assert run.config.evaluation is not None
-        return Inference(checkpoint.untrained(run), path_of(run.config.evaluation))
+        config, fitted = run.config, checkpoint.untrained(run)
+        if config.plan.evaluates_held_out:
+            return _HeldOut(fitted, path_of(config.data), config.plan)
+        assert config.evaluation is not None
+        return Inference(fitted, path_of(config.evaluation))
 
     @property
     def network(self) -> GradientModel:

@@ -361,6 +361,16 @@ class Plan(_Division):
     def _augmentation(self) -> augmentation.Augmentation | None:
         return None if self.augment is None else augmentation.parse(self.augment)
 
+    @cached_property
+    def is_evaluated(self) -> bool:
+        """Whether the model is evaluated: on data of their own, or on rows that are held out."""
+        return self.eval_sha256 is not None or self.evaluates_held_out
+
+    @cached_property
+    def evaluates_held_out(self) -> bool:
+        """Whether the model is evaluated on the rows that are held out."""
+        return self.held_out > 0 and strategies.find(self.strategy).evaluates_held_out
+
     def is_checkpoint(self, completed: int) -> bool:
         """Whether a checkpoint is saved after this number of rounds."""
         return completed == self.rounds or (
@@ -370,12 +380,12 @@ class Plan(_Division):
     def is_evaluation(self, completed: int) -> bool:
         """Whether the model is evaluated after this number of rounds."""
         is_due = completed == self.rounds or (completed > 0 and completed % self.eval_every == 0)
-        return is_due and self.eval_sha256 is not None
+        return is_due and self.is_evaluated
 
     def next_stop(self, completed: int) -> int:
         """The next number of completed rounds at which a checkpoint or an evaluation is due."""
         stops = [self.rounds, (completed // self.checkpoint_every + 1) * self.checkpoint_every]
-        if self.eval_sha256 is not None:
+        if self.is_evaluated:
             stops.append((completed // self.eval_every + 1) * self.eval_every)
         return min(stops)
 

@@ -86,7 +86,8 @@ def make(
         batch_invariant=True,
         trunk=trunk,
     )
-    sizes = _sizes(settings, reference, optimizer, strategy.takes, data, specification)
+    competes = "held_out" in strategy.takes and not strategy.evaluates_held_out
+    sizes = _sizes(settings, reference, optimizer, competes, data, specification)
     least = min(MOST_EPOCHS, -(-LEAST_UPDATES // sizes.rounds_per_epoch))
     epochs = settings.epochs or optimizer.defaults.epochs or least
     rounds = settings.rounds or epochs * sizes.rounds_per_epoch
@@ -117,9 +118,14 @@ def make(
             "trunk": trunk,
         }
     )
-    if plan.patience and (evaluation is None or plan.eval_every >= plan.rounds):
-        found = "nothing" if evaluation is None else f"only the last of {plan.rounds} rounds"
-        advice = "--eval DATA" if evaluation is None else "--eval-every"
+    if evaluation is not None and plan.held_out and strategy.evaluates_held_out:
+        raise UsageError(
+            f"--held-out {plan.held_out}: the model is evaluated on the data of --eval. Leave out "
+            f"one of them"
+        )
+    if plan.patience and (not plan.is_evaluated or plan.eval_every >= plan.rounds):
+        found = f"only the last of {plan.rounds} rounds" if plan.is_evaluated else "nothing"
+        advice = "--eval-every" if plan.is_evaluated else "--eval DATA"
         raise UsageError(
             f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
         )
@@ -134,11 +140,14 @@ def _sizes(
     settings: Settings,
     reference: DataReference,
     optimizer: Transformation | GlobalTransformation,
-    takes: Collection[str],
+    competes: bool,
     data: Manifest,
     specification: Specification,
 ) -> Sizes:
-    """The rows of a round and of a slice, and those that a strategy of such settings holds out."""
+    """The rows of a round and of a slice, and those that are held out.
+
+    ``competes``: Whether replicas compete on some of them.
+    """
     rows, batch_size = sum(reference.shard_rows), settings.batch_size
     if batch_size is None:
         batch_size = optimizer.defaults.batch_size and default_batch_size(rows)
@@ -159,7 +168,7 @@ def _sizes(
         )
     if settings.held_out is not None:
         held_out = settings.held_out
-    elif "held_out" in takes:
+    elif competes:
         held_out = max(1, round(HELD_OUT * rows / slice_rows)) * slice_rows
     sizes = Sizes(reference, batch_size, slice_rows, settings.local_steps, held_out)
     _check_held_out(sizes, settings.replicas)

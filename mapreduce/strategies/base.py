@@ -80,6 +80,8 @@ class Strategy(ABC):
     #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
     #: refused, unless they have their defaults.
     takes: ClassVar[tuple[str, ...]] = ()
+    #: Whether the model is evaluated on the rows that are held out, where no other data are named.
+    evaluates_held_out: ClassVar[bool] = False
     #: A frozen dataclass of :func:`mapreduce.support.options.option`, if it has options of its own.
     Options: ClassVar[type[Any] | None] = None
 

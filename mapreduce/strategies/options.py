@@ -69,8 +69,8 @@ class TournamentOptions(LocalOptions):
 
     held_out: int | None = option(
         None,
-        "number of rows that are never trained on, on which replicas compete (default for "
-        "tournament: 5 % of the rows)",
+        "number of rows that are never trained on, on which the model is evaluated, or the "
+        "replicas of a tournament compete (default for tournament: 5 % of the rows)",
         Bound("a number of rows", is_count),
     )
     spread: float = option(

@@ -133,7 +133,7 @@ class Training(InBlocks, Owning, EndsEarly, Concluding, Staged, Profiled):
 
     def beside(self, completed: int, arrays: Mapping[str, Array]) -> Program | None:
         is_done = self.context.optimizer.is_done(arrays["memory"])
-        if self.context.config.evaluation is None:
+        if self.context.config.evaluation is None and not self.plan.evaluates_held_out:
             return None
         return self._evaluation if is_done or self.plan.is_evaluation(completed) else None
 

@@ -38,7 +38,8 @@ from mapreduce.strategies.task_context import TaskContext
 class Sync(Strategy):
     """Synchronous training, whose units are the slices of a round."""
 
-    takes = OPTIMIZING
+    takes = (*OPTIMIZING, "held_out")
+    evaluates_held_out = True
     travels = "sums of gradients to the owners of the blocks, and the new parameters back"
     waits = "all wait for the last slice of each batch"
     use = "the default, and the only one that takes L-BFGS and mixed precision"
