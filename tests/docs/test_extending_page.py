@@ -61,6 +61,10 @@ def test_blocks_in_order(tmp_path):
     (told,) = [text for block, text in found.items() if "from k_means" in block]
     (here,) = {*told.splitlines()}
     assert here.startswith("18 rounds, ")
+    (told,) = [text for block, text in found.items() if "from fisher" in block]
+    # Any executor, and any order of the rows.
+    scores = [line for line in told.splitlines() if re.fullmatch(r"\d+ \w{16}", line)]
+    assert len(scores) == 4 and len({*scores}) == 1
     (told,) = [text for block, text in found.items() if "from threads" in block]
     assert {one for one in told.splitlines() if len(one) == 64} == {
         results["by-chain"].model_sha256
