@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce.engine.rounds import BLOCK, UNIT, Block, RoundFiles
-from mapreduce.errors import MissingInputError
+from mapreduce.errors import DataError, MissingInputError
 from mapreduce.reduction.message import Message
 
 Array = npt.NDArray[Any]
@@ -168,8 +168,8 @@ class InFolder(State):
         after, needed = Block.of(completed, arrays, known.block), {known.completed, completed}
         files.publish(completed, number, count, after, kind)
         left = known.left
-        # A repeated task may come when the round before is gone.
-        with contextlib.suppress(MissingInputError):
+        # A repeated task may come when the round before is gone, and nobody needs the others.
+        with contextlib.suppress(MissingInputError, DataError):
             before = known.block and known.block.rounds()
             needed |= after.rounds() | (before or files.needed(known.completed, *place))
             if left is None:

@@ -105,6 +105,17 @@ def test_rounds_that_need_a_file_that_was_removed_are_not_whole(tmp_path, kind):
         InFolder(files, 1, 1).own(3, 0) if kind == UNIT else InFolder(files, 1).block(3, 0)
 
 
+@cases("kind", BLOCK, UNIT)
+def test_a_damaged_file_that_nobody_needs_stops_nobody(tmp_path, kind):
+    files = RoundFiles(tmp_path)
+    for completed in range(3):
+        put(InFolder(files, 1, 1), kind, completed, {"a": np.full(2, completed)})
+    files.path(1, 0, 1, kind).write_bytes(b"GRW1")
+    state = InFolder(files, 1, 1)
+    put(state, kind, 3, get(state, kind, 2))
+    assert files.read(3, 0, 1, kind=kind).origins == {"a": 2}
+
+
 def test_files_that_the_last_round_needs_are_kept(tmp_path, forgotten):
     files, blocks = RoundFiles(tmp_path), 2
     state = InFolder(files, blocks, 5)
