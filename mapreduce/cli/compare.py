@@ -19,7 +19,7 @@ from mapreduce.data.readers import CSV_OPTIONS, TABLE_OPTIONS
 from mapreduce.data.recipes.recipe import RECIPE
 from mapreduce.runs import flags
 from mapreduce.support import numeric, unfinished
-from mapreduce.support.options import picked
+from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
@@ -47,7 +47,7 @@ _COMMON = "models folds group seed label id task drop missing runner workers"
     show_default=True,
     help="Of the folds, and of models that draw.",
 )
-@add_options((*TABLE_OPTIONS, *picked(RECIPE, *CSV_OPTIONS)), defaults=False)
+@add_options((*TABLE_OPTIONS, *pick(RECIPE, *CSV_OPTIONS)), defaults=False)
 @runner_options(defaults=False)
 @add_options(tuple(row for row in flags.EXECUTION if row.name != "keep"), defaults=False)
 @add_options((flags.PROFILE,))

@@ -46,8 +46,8 @@ _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers
     "--eval",
     "evaluation",
     type=LOCATION,
-    required=True,
-    help="A dataset on which models are compared. Keep another one to test the best.",
+    help="A dataset on which models are compared; keep another one to test the best. Without it a "
+    "fifth of the rows is held out, and the best is trained again on all.",
 )
 @add_options(SEARCH)
 @click.option(
@@ -98,6 +98,8 @@ def search(context: click.Context, /, **values: Any) -> None:
 
 def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:
     """Call ``run`` with what prints its progress, and print its result."""
+    from mapreduce.runs.directory import RunDir
+
     quiet_mrjob()
     started = time.monotonic()
     try:
@@ -117,4 +119,7 @@ def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:
     )
     echo(summary["command"])
     echo(f"model_sha256 {summary['model_sha256']}")
+    digest = RunDir(search.best).summary()["model_sha256"]
+    if digest != summary["model_sha256"]:
+        echo(f"trained again on all rows, model_sha256 {digest}: {search.best}")
     echo(f"table_sha256 {summary['table_sha256']}: {summary['table']}")

@@ -29,7 +29,7 @@ from mapreduce.runs import flags as options
 from mapreduce.searching.options import SEARCH
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume as again
-from mapreduce.support.options import picked
+from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
@@ -116,7 +116,7 @@ def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
 )
 @remote_data_option
 @trust_option
-@add_options(picked(SEARCH, "trials"), defaults=False)
+@add_options(pick(SEARCH, "trials"), defaults=False)
 @click.option(
     "--take-over",
     is_flag=True,

@@ -13,7 +13,7 @@ from mapreduce.runs import flags
 from mapreduce.searching import driver
 from mapreduce.searching.directory import LITERAL, TABLE, SearchDir
 from mapreduce.searching.options import SEARCH, SearchOptions
-from mapreduce.searching.space import Choice, Space
+from mapreduce.searching.space import Space
 from mapreduce.searching.trials import OPTIONS, settings_of
 from mapreduce.support.options import names
 from mapreduce.support.printable import echo
@@ -114,7 +114,8 @@ def search(
     Parameters
     ----------
     data, evaluation, label, id, weights, task, recipe
-        As :func:`mapreduce.train` takes them; ``eval`` is ``evaluation``.
+        As :func:`mapreduce.train` takes them; ``eval`` is ``evaluation``. Without it a fifth of the
+        rows is held out, and the best trial is trained again on all.
     run : path, optional
         Folder of the search. A search of the same data and options that is there goes on. Default:
         a new one in ``runs``.
@@ -155,8 +156,6 @@ def search(
         if evaluation is not None:
             raise UsageError("eval and evaluation are one keyword: expected one of them")
         evaluation = options.pop("eval")
-    if evaluation is None:
-        raise UsageError("evaluation: expected data on which models are compared")
     texts = {name: str(options.pop(name)) for name in [*options] if name in OPTIONS}
     # For an unknown name, one of a training may be meant.
     rows = _EXECUTION, (flags.PROFILE,), SEARCH, tuple(OPTIONS.values())
@@ -164,9 +163,7 @@ def search(
     execution = checked_options({**options, "trials": trials, "rungs": epochs}, *rows)
     chosen = {name: execution.pop(name) for name in names(SearchOptions) if name in execution}
     profile = execution.pop("numeric_profile", flags.PROFILE.default)
-    space = Space(texts, LITERAL)
-    first = space.fill(lambda each: 0 if isinstance(each, Choice) else each.low)
-    settings = settings_of(first, "evaluation")
+    settings = settings_of(Space(texts, LITERAL).first())
     path = new_folder("search") if run is None else absolute_path(run)
     named: dict[str, Any] = {"label": label, "id": id, "task": task, "weights": weights}
     is_file = recipe is not None and not isinstance(recipe, Mapping)
@@ -175,7 +172,6 @@ def search(
     with quiet_mrjob(profile):
         place = path.parent / IMPORTED
         trained_on, evaluated_on = import_both(data, evaluation, place, settings, **named)
-        assert evaluated_on is not None, "there are data to evaluate on"
         try:
             driver.start(
                 path,

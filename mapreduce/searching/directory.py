@@ -47,14 +47,15 @@ class SearchConfig:
 
     ``options``: The texts of options of ``gradreduce train``, with ranges and alternatives.
     ``rungs``: Epochs after which the best third goes on, and those of a whole training; or none.
+    ``evaluation``: The path of data to evaluate on; None if trials hold rows out for that.
     """
 
     options: dict[str, str]
     rungs: tuple[int, ...]
     data: str
     data_sha256: str
-    evaluation: str
-    eval_sha256: str
+    evaluation: str | None
+    eval_sha256: str | None
     sampler: str
     sampler_version: str
     sampler_seed: int
@@ -247,7 +248,9 @@ class SearchDir:
             words += [f"--{name.replace('_', '-')}", text]
         if config.numeric_profile != "native":
             words += ["--numeric-profile", config.numeric_profile]
-        where = ["--eval", config.evaluation, "--run", f"trial-{trial.number:05d}"]
+        where = ["--run", f"trial-{trial.number:05d}"]
+        if config.evaluation is not None:
+            where = ["--eval", config.evaluation, *where]
         return command("gradreduce", "train", config.data, *where, *words)
 
     def table(self, trials: Iterable[Trial]) -> str:

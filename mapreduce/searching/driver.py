@@ -21,17 +21,20 @@ from mapreduce.executors.here import InProcess
 from mapreduce.inference import unit_files
 from mapreduce.runs import flags, lease
 from mapreduce.runs.directory import SEARCH, RunDir
+from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.searching import samplers
 from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Standing, Trial
 from mapreduce.searching.options import SEARCH as OPTIONS_OF_SEARCH
 from mapreduce.searching.options import SearchOptions
 from mapreduce.searching.space import Choice
-from mapreduce.searching.trials import OPTIONS, Trials, asked_of, plan_of, settings_of
+from mapreduce.searching.trials import HERE, OPTIONS, Trials, asked_of, plan_of, settings_of
 from mapreduce.support import signals
 from mapreduce.support.options import expect
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.words import count
+from mapreduce.training import creating
+from mapreduce.training import driver as training
 from mapreduce.training import start as starting
 from mapreduce.training.creating import check_data
 
@@ -46,7 +49,7 @@ Say = Callable[[str], None]
 def start(
     folder: AnyPath,
     data: AnyPath,
-    evaluation: AnyPath,
+    evaluation: AnyPath | None,
     options: Mapping[str, str],
     execution: Mapping[str, Any],
     say: Say,
@@ -68,8 +71,9 @@ def start(
                 f"there is no option {name!r} to search by.{did_you_mean(name, OPTIONS)}"
             )
     how, search = flags.execution(execution), SearchDir(folder.absolute())
-    data, evaluation = data.absolute(), evaluation.absolute()
-    manifests = [Dataset(path).check_sizes() for path in (data, evaluation)]
+    places = [path.absolute() for path in (data, evaluation) if path is not None]
+    names = [str(path) for path in places]
+    digests = [Dataset(path).check_sizes().sha256 for path in places]
     for row in OPTIONS_OF_SEARCH:
         row.check(getattr(wanted, row.name))
     rungs = _rungs(wanted.rungs, options)
@@ -78,10 +82,10 @@ def start(
     config = SearchConfig(
         options=dict(sorted(options.items())),
         rungs=rungs,
-        data=str(data),
-        data_sha256=manifests[0].sha256,
-        evaluation=str(evaluation),
-        eval_sha256=manifests[1].sha256,
+        data=names[0],
+        data_sha256=digests[0],
+        evaluation=names[1] if evaluation is not None else None,
+        eval_sha256=digests[1] if evaluation is not None else None,
         sampler=wanted.sampler,
         sampler_version=samplers.version(wanted.sampler),
         sampler_seed=wanted.sampler_seed,
@@ -116,7 +120,7 @@ def resume(search: SearchDir, given: Mapping[str, Any], say: Say, warn: Say) -> 
     for name, flag in {"data": "--data", "evaluation": "--eval", "keep": "--keep"}.items():
         if given.get(name) is not None:
             raise UsageError(f"{flag} is for trainings, and {search.path} is a search")
-    places = config.data, config.evaluation
+    places = filter(None, (config.data, config.evaluation))
     starting.require_named_places(search.path, places, given.get("remote_data", ()))
     how, _ = starting.execution_again(RunDir(search.path), given, warn)
     trials = given.get("trials") or search.wanted
@@ -139,16 +143,16 @@ def _rungs(text: str | None, options: Mapping[str, str]) -> tuple[int, ...]:
 
 def _check(config: SearchConfig) -> None:
     """Refuse values that no trial can have: alternatives that are no values, and ends of ranges."""
-    space, evaluation = config.space, config.evaluation
-    settings_of(space.fill(lambda each: 0 if isinstance(each, Choice) else each.low), evaluation)
+    space = config.space
+    settings_of(space.first())
     for each in space.dimensions():
         if isinstance(each, Choice):
             for number in range(len(each.alternatives)):
-                settings_of(space.holding(each, number), evaluation)
+                settings_of(space.holding(each, number))
             continue
         for end in (each.low, each.high):
             texts = space.holding(each, each.rounded(end))
-            settings_of(texts, evaluation)
+            settings_of(texts)
             middle = space.holding(each, each.at(0.5))
             # Where other options do not fit to this one, its value does not matter.
             if (reason := _unfit(texts, config)) and not _unfit(middle, config):
@@ -194,7 +198,8 @@ def _run(
 ) -> None:
     config = search.config
     how.check_places(search.path, config.data, config.evaluation)
-    how = how.for_paths(search.path, path_of(config.data), path_of(config.evaluation))
+    places = filter(None, (config.data, config.evaluation))
+    how = how.for_paths(search.path, *map(path_of, places))
     with signals.interrupting(), lease.hold(search.path, take_over=take_over):
         if wanted < search.wanted:
             raise UsageError(
@@ -207,7 +212,8 @@ def _run(
                 f"--trials {wanted}: expected at most {most:,}, the points of the grid"
             )
         check_data(config.data, config.data_sha256)
-        check_data(config.evaluation, config.eval_sha256, "--eval")
+        if config.evaluation is not None and config.eval_sha256 is not None:
+            check_data(config.evaluation, config.eval_sha256, "--eval")
         search.want(wanted, how.to_dict())
         workers = f"{count(how.workers, 'worker')} of runner {how.runner}"
         where = "in this process" if how.kind.is_alone else workers
@@ -291,11 +297,24 @@ def _all_failed(search: SearchDir, trials: Sequence[Trial]) -> str:
 
 
 def _publish_best(search: SearchDir, trial: Trial) -> None:
-    """Copy the run of the best trial, unless that was done."""
-    number = trial.number if trial.same_as is None else trial.same_as
-    source, best = search.run(number).path, RunDir(search.best)
+    """Copy the run of the best trial; or train it again on all rows, if it has held some out.
+
+    What is there is taken as it is. With patience, rows that are held out say when a training ends.
+    """
+    config, options, best = search.config, trial.asked.options, RunDir(search.best)
+    if config.evaluation is None and "patience" not in options:
+        left_out = ("held_out", "eval_every")
+        settings = settings_of({n: text for n, text in options.items() if n not in left_out})
+        wanted = creating.plan(settings, path_of(config.data), None).sha256
+        if best.path.exists() and best.config.plan.sha256 != wanted:
+            remove_folder(best.path, "run.json")
+        if not best.path.exists():
+            creating.create(best.path, settings, path_of(config.data), None, config.numeric_profile)
+        training.train(best, HERE, 1, Events())
+        return
+    source = search.run(trial.number if trial.same_as is None else trial.same_as).path
     if best.path.exists():
-        if best.read_json("trial.json") == {"trial": number}:
+        if best.config.plan.sha256 == trial.asked.plan_sha256 and best.result() is not None:
             return
         remove_folder(best.path, "run.json")
     skipped = {"lease.json", "lease.lock"}
@@ -304,4 +323,3 @@ def _publish_best(search: SearchDir, trial: Trial) -> None:
         target = best.path / str(path).removeprefix(f"{source}/")
         target.parent.mkdir(parents=True, exist_ok=True)
         publish(target, path.read_bytes())
-    publish(best.path / "trial.json", f'{{"trial": {number}}}\n'.encode())

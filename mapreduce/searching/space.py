@@ -90,6 +90,10 @@ class Space:
         """The texts of all options; ``choose`` is asked for what these hold alone."""
         return {name: _filled(text, choose) for name, text in self.texts.items()}
 
+    def first(self) -> dict[str, str]:
+        """The texts of the first alternatives and the lower ends."""
+        return self.fill(lambda each: 0 if isinstance(each, Choice) else each.low)
+
     def holding(self, wanted: Dimension, value: float | int) -> dict[str, str]:
         """Texts in which a dimension has a value; others are in the middle, or the first."""
 

@@ -28,16 +28,19 @@ from mapreduce.training import start as starting
 
 #: The options of a trial, by their names. A trial has one worker, and its result no clock.
 OPTIONS = {row.name: row for row in plan_flags.PLAN if row.name != "asynchronous"}
+#: Share of the rows that is held out, and slices of a batch of all rows then, at least.
+HELD_OUT, _SLICES = 0.2, 20
 #: How a trial is trained: as by ``gradreduce train --executor here``.
-_HERE = Execution("inline", executor="here")
+HERE = Execution("inline", executor="here")
 
 
-def settings_of(options: Mapping[str, str], evaluation: str) -> plan_flags.Settings:
+def settings_of(options: Mapping[str, str]) -> plan_flags.Settings:
     """The settings of a training, from the texts of its options.
 
     Raises UsageError (a text is no value of its option).
     """
-    values: dict[str, Any] = {**starting.defaults(plan_flags.PLAN), "evaluation": evaluation}
+    # Where there are no data to evaluate on, rows are held out.
+    values: dict[str, Any] = {**starting.defaults(plan_flags.PLAN), "evaluation": ""}
     for name, text in options.items():
         option = OPTIONS[name]
         try:
@@ -53,17 +56,25 @@ def settings_of(options: Mapping[str, str], evaluation: str) -> plan_flags.Setti
 
 def plan_of(options: Mapping[str, str], config: SearchConfig) -> Plan:
     """The plan of a training; errors are those of :func:`mapreduce.training.creating.plan`."""
-    settings = settings_of(options, config.evaluation)
-    return creating.plan(settings, path_of(config.data), path_of(config.evaluation))
+    return creating.plan(settings_of(options), *places_of(config))
+
+
+def places_of(config: SearchConfig) -> tuple[AnyPath, AnyPath | None]:
+    """The data of a search, and those to evaluate on, if there are any."""
+    evaluation = config.evaluation
+    return path_of(config.data), None if evaluation is None else path_of(evaluation)
 
 
 def asked_of(draw: Draw, config: SearchConfig) -> Asked:
     """A trial as it was drawn, and what suits a training by one worker that nobody watches.
 
-    A batch is one slice, and the model is evaluated at the end, unless the options say otherwise.
+    A batch is one slice, and the model is evaluated at the end, unless the options say otherwise;
+    a fifth of the rows is held out, if there are no other data to evaluate on.
     """
     options, chosen = draw.options, dict(draw.chosen)
     try:
+        if config.evaluation is None:
+            options = _holding_out(options, config)
         plan = plan_of(options, config)
         is_one = plan.replicas == 1 and plan.batch_size < plan.rows and not plan.held_out
         if is_one and "slice_rows" not in options and plan.slice_rows < plan.batch_size:
@@ -71,6 +82,8 @@ def asked_of(draw: Draw, config: SearchConfig) -> Asked:
             # Layers may take too much memory for it.
             with contextlib.suppress(UsageError):
                 options, plan = whole, plan_of(whole, config)
+        if not plan.is_evaluated:
+            raise UsageError(f"--strategy {plan.strategy}: nothing is evaluated. Add --eval DATA")
         each, rungs = plan.rounds_per_epoch, config.rungs
         stops = tuple(rung * each for rung in rungs) or (plan.rounds,)
         every = each * math.gcd(*rungs) if rungs else plan.rounds
@@ -87,6 +100,24 @@ def asked_of(draw: Draw, config: SearchConfig) -> Asked:
     except (UsageError, DataError, MemberError) as error:
         return Asked(options, chosen=chosen, reason=str(error))
     return Asked(options, plan.sha256, stops, chosen)
+
+
+def _holding_out(options: dict[str, str], config: SearchConfig) -> dict[str, str]:
+    """The options with those by which a fifth of the rows is held out, in whole slices."""
+    # Neither goes without an evaluation.
+    bare = {name: text for name, text in options.items() if name not in ("patience", "eval_every")}
+    plan, more = plan_of(bare, config), {}
+    if plan.held_out or "held_out" in options:
+        return options
+    rows, slice_rows = plan.rows, plan.batch_size
+    if "slice_rows" in options or plan.replicas > 1:
+        slice_rows = plan.slice_rows
+    elif plan.batch_size >= plan.rows:
+        slice_rows = min(plan.slice_rows, -(-rows // _SLICES))
+    if slice_rows != plan.slice_rows:
+        more = {"slice_rows": str(slice_rows)}
+    slices = max(1, round(HELD_OUT * rows / slice_rows))
+    return {**options, **more, "held_out": str(slices * slice_rows)}
 
 
 @dataclass(frozen=True)
@@ -144,8 +175,7 @@ class Trials(UnitFiles):
         if asked is None:
             raise DataError(f"{self.search.path}: expected the options of trial {number}")
         if not (run.path / "run.json").exists():
-            settings = settings_of(asked.options, config.evaluation)
-            places = path_of(config.data), path_of(config.evaluation)
+            settings, places = settings_of(asked.options), places_of(config)
             creating.create(run.path, settings, *places, config.numeric_profile)
         if run.config.plan.sha256 != asked.plan_sha256:
             raise DataError(
@@ -156,7 +186,7 @@ class Trials(UnitFiles):
         try:
             # An earlier attempt, which may have been elsewhere, has ended.
             until = asked.stops[self.rung]
-            ended = driver.train(run, _HERE, 1, Events(), take_over=True, until=until)
+            ended = driver.train(run, HERE, 1, Events(), take_over=True, until=until)
         except UntrustedError:
             raise
         except (NonFiniteError, MemberError) as error:

@@ -23,9 +23,10 @@ def search(data, tmp_path, answer):
     what the command says of an error.
     """
 
-    def run(*options, name="search", code=0, executor="here"):
+    def run(*options, name="search", code=0, executor="here", evaluated=True):
         how = ["--executor", executor] if executor else []
-        places = data / "train", "--eval", data / "test", "--run", tmp_path / name
+        how += ["--eval", data / "test"] if evaluated else []
+        places = data / "train", "--run", tmp_path / name
         printed = answer(code, "search", *places, *how, *options, "--json", "-q")
         if code:
             return printed.err

@@ -86,7 +86,6 @@ def test_tables_and_models_of_rounds(search, rows):
     ({"learning_rate": "1..0.1"}, 'learning_rate="1..0.1": expected LOW below HIGH'),
     ({"sampler": 3}, "sampler: expected str, found 3"),
     ({"metric": "f1"}, "metric: expected one of loss, accuracy"),
-    ({"eval": None}, "evaluation: expected data on which models are compared"),
     ({"evaluation": 1}, "eval and evaluation are one keyword"),
     ({"learning_rate": "0.1..0.2", "sampler": "grid"}, 'sampler="grid": expected alternatives'),
     ({"trials": 3, "sampler": "grid"}, "trials=3: expected at most 1, the points of the grid"),
