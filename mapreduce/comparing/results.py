@@ -42,9 +42,9 @@ class Score:
     error: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Scores of several models on one table.
+    """Scores of several models on one table, which is printed as one.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Comparison:
         sign = -1 if names[0] == "accuracy" else 1
         return sorted(rows, key=lambda row: (row["error"] is not None, sign * (row[names[0]] or 0)))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         names = METRICS[self.task]
         lines = [["model", *names, "seconds", "bytes", "runs"]]
         failed = []

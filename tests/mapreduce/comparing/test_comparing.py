@@ -1,6 +1,7 @@
 """``gradreduce compare`` and ``mapreduce.compare``: scores by an oracle, and equal to the bit."""
 
 import csv
+import gzip
 import json
 import random
 import re
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mapreduce
+from hdfs_utils.paths import path_of
 from mapreduce.comparing import driver, models
 from mapreduce.data.manifest import load
 from mapreduce.errors import DataError, Interrupted, UsageError
@@ -192,6 +194,16 @@ def test_a_model_that_fails_is_a_row(penguins, tmp_path, answer):
         *("--folds", 2, "--models", chosen),
     ).out
     assert "ridge failed, fold 1: " in text
+
+
+def test_a_comparison_on_another_filesystem(s3, penguins, tmp_path, answer):
+    root = path_of(f"{s3}/compared")
+    packed = tmp_path / "penguins.csv.gz"
+    packed.write_bytes(gzip.compress(penguins.read_bytes()))
+    for table, run in ((packed, root / "run"), (penguins, tmp_path / "run")):
+        options = "--label", "year", "--task", "regression", "--folds", 2, "--models", "ridge,pca"
+        answer(0, "compare", table, *options, "--run", run)
+    assert (root / "run/scores.csv").read_bytes() == (tmp_path / "run/scores.csv").read_bytes()
 
 
 def test_numbers_are_predicted(penguins, tmp_path):
