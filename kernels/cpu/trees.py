@@ -484,7 +484,7 @@ def _best_subset(pages, feature, codes, least_rows, l2, gradient, hessian, best,
         if sums[group, 2]:
             score[group] = sums[group, 0] * gradient / (sums[group, 1] * hessian + _SMOOTH)
     order = np.argsort(score, kind="mergesort")
-    used = np.sum(sums[:, 2] > 0)
+    used = int(np.count_nonzero(sums[:, 2]))
     last, l2 = -1, l2 + _CATEGORY_L2
     left_g, left_h, left_n = 0, 0, 0
     for k in range(used):

@@ -69,12 +69,12 @@ SPLIT, LEAF = len(Split._fields) - 1, len(Leaf._fields) - 1
 
 def splits_of(rows: Array) -> list[Split]:
     """The splits of an array (n, 6 + words), int64."""
-    return [Split(*row[:SPLIT], tuple(row[SPLIT:])) for row in rows.tolist()]
+    return [Split._make([*row[:SPLIT], tuple(row[SPLIT:])]) for row in rows.tolist()]
 
 
 def leaves_of(rows: Array) -> list[Leaf]:
     """The leaves of an array (n, 10 + words), int64."""
-    return [Leaf(*row[:LEAF], tuple(row[LEAF:])) for row in rows.tolist()]
+    return [Leaf._make([*row[:LEAF], tuple(row[LEAF:])]) for row in rows.tolist()]
 
 
 class Growth:

@@ -34,7 +34,7 @@ class Scratch:
 
         What is there already, as of an earlier attempt, is overwritten.
         """
-        left = memoryview(np.ascontiguousarray(array).reshape(-1))
+        left = memoryview(np.ascontiguousarray(array).reshape(-1).data)
         with storage_errors("write to a file in", self._folder):
             while left:
                 left = left[os.pwrite(self._file.fileno(), left, place + array.size - len(left)) :]
