@@ -15,7 +15,7 @@ from mrjob.protocol import TextValueProtocol
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError
 from mapreduce.runners.parallel import records
-from mapreduce.runners.parallel.records import Split, SplitReader, shown, splits
+from mapreduce.runners.parallel.records import Split, SplitReader, record_text, splits
 
 lines = st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"")), max_size=30)
 
@@ -126,9 +126,9 @@ def test_the_reader_knows_where_it_is(tmp_path, monkeypatch, suffix, block_bytes
 
 
 def test_records_are_shown_short_and_harmless():
-    assert shown(b"a\tb") == "'a\\tb'"
-    assert shown(b"\x1b[2J\xff") == "'\\x1b[2J\\\\xff'"
-    long = shown(b"x" * 10_000)
+    assert record_text(b"a\tb") == "'a\\tb'"
+    assert record_text(b"\x1b[2J\xff") == "'\\x1b[2J\\\\xff'"
+    long = record_text(b"x" * 10_000)
     assert len(long) < 300
     assert long.endswith("(10000 bytes)")
 
