@@ -159,9 +159,9 @@ def test_margins_are_written_once_a_tree(tmp_path, monkeypatch, name):
     chain = Resumable.of(execution, place=tmp_path / "rounds")
     files, written, plain = RoundFiles(tmp_path / "rounds"), {}, chain.go_on
 
-    def go_on(program, state, completed, *more):
+    def go_on(program, state, completed, **more):
         written[completed] = {*read_message(files.path(completed, 0, 2, UNIT)).arrays}
-        return plain(program, state, completed, *more)
+        return plain(program, state, completed, **more)
 
     monkeypatch.setattr(chain, "go_on", go_on)
     trees = trees_of(chain.advance(program).blocks[0].arrays)
