@@ -22,6 +22,7 @@ from mapreduce.cli.common import (
     trust_option,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.data.readers import FILE_OPTIONS
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
@@ -54,11 +55,15 @@ _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy 
 @runner_options()
 @add_options(options.EXECUTION)
 @add_options((options.PROFILE,))
+@add_options(FILE_OPTIONS, defaults=False)
 @click.option("--dry-run", is_flag=True, help="Show the plan without training.")
 @output_options
 @click.pass_context
 def train(context: click.Context, /, **values: Any) -> None:
     """Train a model on the dataset DATA.
+
+    For a model that is fitted without gradients, such as boosting, DATA may be the CSV or Parquet
+    file of a table, which is imported beside the run.
 
     Arguments after -- are passed to mrjob for every job of the training.
 
@@ -69,14 +74,27 @@ def train(context: click.Context, /, **values: Any) -> None:
     values["mrjob_arguments"] = context.obj
     if values["model"].partition(":")[0] in FITS:
         numeric.pin(values["numeric_profile"])
+        from mapreduce.runs.events import Warned
         from mapreduce.training import fitting
+        from mapreduce.training.api.data import import_for_fit
 
         for each in context.command.params:
             is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
             if is_given and each.name in fitting.OTHERS:
                 fitting.refuse(each.opts[0], values["model"])
-        _fit(values, lambda events: fitting.start(values, events))
+
+        def start(events: "Events") -> "FitDir":
+            data = import_for_fit(values, lambda note: events.emit(Warned(note)))
+            return fitting.start({**values, "data": data}, events)
+
+        _fit(values, start)
         return
+    for row in FILE_OPTIONS:
+        if values.pop(row.name) is not None:
+            raise UsageError(
+                f"{row.flag} is for the file of a table, which only models that are fitted without "
+                f"gradients take. Import the file: gradreduce data import"
+            )
     from mapreduce.training import console
 
     console.start(values)

@@ -76,6 +76,7 @@ class Finished:
     ``columns``: The features, if they have names.
     ``row_bytes``: Estimate of the size of a row's features, the same for the same recipe.
     ``features``: Makes features (rows, width) of a block.
+    ``is_for_trees``: Whether these are for trees alone; see :class:`.Recipe`.
     """
 
     recipe: bytes
@@ -83,6 +84,7 @@ class Finished:
     row_bytes: int
     columns: Columns | None
     features: Callable[[Block], Array | Csr]
+    is_for_trees: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,9 @@ def described(
     """The manifest of a dataset; ``entries`` are the stored ones of sparse rows."""
     shape = source.shape if finished is None else (finished.width,)
     names, ranks = classes.sorted()
+    more = {"split_by": split_by} if split_by else {}
+    if finished is not None and finished.is_for_trees:
+        more["for"] = "trees"
     return Manifest(
         rows=rows,
         features=math.prod(shape),
@@ -249,7 +254,7 @@ def described(
         scale=source.scale,
         classes=names,
         seed=seed,
-        source={**source.description, **({"split_by": split_by} if split_by else {})},
+        source={**source.description, **more},
         shards=shards,
         layout="dense" if entries is None else "sparse",
         nonzeros=rows * math.prod(shape) if entries is None else entries,

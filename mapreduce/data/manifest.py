@@ -190,6 +190,11 @@ class Manifest:
         found = (self.standardised, self.recipe, self.ids)
         return tuple(file for file in found if file is not None)
 
+    @property
+    def is_for_trees(self) -> bool:
+        """Whether numbers may be missing, and categories are codes, which only trees take."""
+        return self.source.get("for") == "trees"
+
     @cached_property
     def sha256(self) -> str:
         """Digest of the dataset: of all else in the manifest, which has the shards' digests.

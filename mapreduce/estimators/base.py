@@ -7,19 +7,23 @@ import contextlib
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
 
 from mapreduce.algorithms.rows import RowsProgram
-from mapreduce.data.batch import Array, Batch
+from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.readers import memory, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
+from mapreduce.inference import cutting
+from mapreduce.inference.predictor import NOTHING
 from mapreduce.models.fitted import FittedModel, TrainedOn
 from mapreduce.plan.fitting import digest
 from mapreduce.reduction.message import Message
@@ -83,11 +87,12 @@ class Estimator(BaseEstimator):
     """
 
     #: What fitted models call it, what it says of the arrays that it takes, the dtype in which the
-    #: model takes features, and whether labels are classes.
+    #: model takes features, whether labels are classes, and whether a category may be its codes.
     kind: ClassVar[str]
     arrays: ClassVar[dict[str, Any]] = {"dtype": (np.float64, np.float32)}
     computes_in: ClassVar[str] = "float64"
     has_classes: ClassVar[bool] = False
+    takes_codes: ClassVar[bool] = False
     classes_: Array
     runner: Any
     workers: Any
@@ -133,8 +138,21 @@ class Estimator(BaseEstimator):
                 if y is not None or weights is not None:
                     raise ParameterError("y, sample_weight: the dataset has its own")
                 dataset = Dataset(absolute_path(X))
+                if dataset.manifest.is_for_trees and not self.takes_codes:
+                    raise FitError(
+                        f"{X} was imported with --trees: numbers may be missing there, and "
+                        f"categories are codes. Import the table without it"
+                    )
                 self.n_features_in_ = dataset.manifest.features
                 yield Rows(dataset)
+                return
+            if (
+                self.takes_codes
+                and memory.is_table(X)
+                and self._has_words(table := memory.table(X))
+            ):
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
+                yield Rows(self._imported(table, y, weights, place))
                 return
             features, y, weights = self._arrays(X, y, weights, labelled)
             batch = Batch(features, y, weights=weights)
@@ -148,6 +166,33 @@ class Estimator(BaseEstimator):
             dtype = features.dtype.name
             found = import_data(data, place, "auto", dtype, weights=weights, **options)
             yield Rows(Dataset(found), features)
+
+    def _has_words(self, table: Any) -> bool:
+        """Whether columns of a table are others than numbers."""
+        return not all(map(memory.is_number, table.columns))
+
+    def _imported(self, table: Any, y: Any, weights: Any, place: Path) -> Dataset:
+        """The dataset that a table becomes by a recipe, in a folder ``place``."""
+        names, y = table.column_names, np.asarray(y)
+        task = "classification" if self.has_classes else "regression"
+        recipe = {"columns": {name: {"kind": "category"} for name in self._named_categories(names)}}
+        given: dict[str, Any] = {"task": task, "recipe": recipe, "trees": True}
+        more = {"label": y} if weights is None else {"label": y, "weights": np.asarray(weights)}
+        for role, values in more.items():
+            given[role] = name = role if role not in names else role + "_" * max(map(len, names))
+            if values.shape != (len(table),):
+                raise FitError(
+                    f"{role}: expected {len(table)} values, as X has rows, found {values.shape}"
+                )
+            table = table.append_column(name, pa.array(values))
+        if self.has_classes:
+            self.classes_ = np.unique(y)
+        self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, object)
+        return Dataset(import_data(table, place, "auto", "float32", **given))
+
+    def _named_categories(self, names: Sequence[str]) -> list[str]:
+        """The columns of a table that are categories, whatever they have."""
+        return []
 
     def _arrays(
         self, X: Any, y: Any, weights: Any, labelled: bool, *, reset: bool = True
@@ -191,11 +236,14 @@ class Estimator(BaseEstimator):
         fitted, names = self.fitted_, _names(X)
         if isinstance(X, PATHS):
             raise ParameterError("X: expected rows, found a path. Predict by the saved model")
-        if fitted.data.folder and (
+        if fitted.data.recipe_sha256 and memory.is_table(X):
+            with errors_of_fits():
+                return Batch(_features_of(fitted, memory.table(X)), None)
+        if (fitted.data.folder or fitted.data.recipe_sha256) and (
             fitted.data.recipe_sha256 or fitted.data.standardised or fitted.scale not in (None, 1.0)
         ):
             raise FitError(
-                f"the model was fitted to {fitted.data.folder}, whose import has converted what "
+                f"the model was fitted to {fitted.data.place}, whose import has converted what "
                 f"was read: rows in memory are not like them. Save the model, and predict by "
                 f"mapreduce.load(FILE).predict(DATA), which converts them in the same way"
             )
@@ -256,8 +304,12 @@ class Estimator(BaseEstimator):
         size, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
         data = TrainedOn("in memory", None, size, (size,), classes, columns=columns)
-        if rows.features is None:
+        if isinstance(rows.source, Dataset) and rows.features is None:
             data = _trained_on(rows.source, classes)
+            if hasattr(self, "feature_names_in_"):
+                # The recipe's folder is a temporary one.
+                recipe = data.recipe()
+                data = replace(data, place="a table", folder=None, recipe=lambda: recipe)
         scale = rows.source.manifest.scale if isinstance(rows.source, Dataset) else 1.0
         dtype = dtype or self.computes_in
         self.fitted_ = FittedModel(self.kind, dict(options), arrays, data, dtype, scale=scale)
@@ -294,6 +346,18 @@ def _matrix(data: Any) -> Any:
         return data
     with errors_of_fits():
         return memory.numbers(memory.table(data))
+
+
+def _features_of(fitted: FittedModel, table: Any) -> Array:
+    """The features that the recipe of a model makes of a table."""
+    file = cutting.in_memory(fitted, table, {"id": ""}, NOTHING, "X")
+    assert file is not None, "a model with a recipe"
+    finished, rows = file.reading.finish(), file.reading.part(file.parts[0], 0, 0)
+    parts: list[Any] = [finished.features(cast(Block, each.features)) for each in rows]
+    for note in file.notes():
+        warnings.warn(note, stacklevel=5)
+    found: Array = np.concatenate(parts)
+    return found
 
 
 @contextlib.contextmanager

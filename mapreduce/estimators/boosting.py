@@ -1,13 +1,16 @@
 """Gradient boosting in scikit-learn's shape."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from mapreduce.algorithms import lanes
 from mapreduce.algorithms.boosting import Boosting, trees_of
 from mapreduce.algorithms.trees import Trees, arrays_of
 from mapreduce.data.batch import Array, Batch
+from mapreduce.data.readers import opening
 from mapreduce.data.shards import Dataset
 from mapreduce.estimators.base import (
     ClassifierMixin,
@@ -28,6 +31,7 @@ class _Boosting(Estimator):
     kind = "trees"
     # As the cuts.
     computes_in = "float32"
+    takes_codes = True
     # NaN stands for a missing number.
     arrays: ClassVar = {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
 
@@ -39,6 +43,7 @@ class _Boosting(Estimator):
         max_leaf_nodes: int = 31,
         min_samples_leaf: int = 20,
         l2_regularization: float = 0.0,
+        categorical_features: Any = "from_dtype",
         early_stopping: Any = "auto",
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -51,6 +56,7 @@ class _Boosting(Estimator):
         self.learning_rate, self.max_iter = learning_rate, max_iter
         self.max_leaf_nodes, self.min_samples_leaf = max_leaf_nodes, min_samples_leaf
         self.l2_regularization, self.early_stopping = l2_regularization, early_stopping
+        self.categorical_features = categorical_features
         self.validation_fraction, self.n_iter_no_change = validation_fraction, n_iter_no_change
         self.tol, self.random_state = tol, random_state
         self.runner, self.workers, self.run = runner, workers, run
@@ -70,7 +76,7 @@ class _Boosting(Estimator):
             blocks = self._advance(
                 Boosting,
                 rows,
-                features=self.n_features_in_,
+                features=_width(source),
                 classes=len(classes),
                 trees=int(self.max_iter),
                 leaves=int(self.max_leaf_nodes),
@@ -81,6 +87,7 @@ class _Boosting(Estimator):
                 tolerance=float(self.tol),
                 held_out=float(self.validation_fraction),
                 seed=int(self.random_state or 0),
+                categories=self._categories(rows),
             )
             first = blocks[0].arrays
             trees, base = trees_of(first), first["base"]
@@ -90,6 +97,56 @@ class _Boosting(Estimator):
 
     def _classes(self, rows: Rows) -> tuple[int | str, ...]:
         return ()
+
+    def _categories(self, rows: Rows) -> tuple[tuple[int, int], ...]:
+        """The features that are codes, and how many codes they have."""
+        if rows.features is None:
+            assert isinstance(rows.source, Dataset)
+            folder, manifest = rows.source.folder, rows.source.manifest
+            recipe = opening.fitted_of(folder, manifest) if manifest.is_for_trees else None
+            return recipe.categories if recipe else ()
+        found = []
+        for feature in self._categorical(getattr(self, "feature_names_in_", None)):
+            column = rows.features[:, feature]
+            most = np.nanmax(column, initial=0.0)
+            codes = lanes.codes_of(column, lanes.MOST_CODES)
+            if (odd := (codes < 0) & (column >= 0)).any():
+                raise FitError(
+                    f"column {feature}: expected codes of a category, whole numbers below "
+                    f"{lanes.MOST_CODES}, found {column[odd.argmax()]}. Pass a table instead, "
+                    f"whose categories have no such limit"
+                )
+            found.append((feature, int(most) + 1))
+        return tuple(found)
+
+    def _has_words(self, table: Any) -> bool:
+        names_categories = not isinstance(self.categorical_features, str | None)
+        return names_categories or super()._has_words(table)
+
+    def _named_categories(self, names: Sequence[str]) -> list[str]:
+        self.n_features_in_ = len(names)
+        return [names[number] for number in self._categorical(names)]
+
+    def _categorical(self, names: Any) -> list[int]:
+        """The numbers of the columns that ``categorical_features`` names."""
+        wanted, count = self.categorical_features, self.n_features_in_
+        if wanted is None or (isinstance(wanted, str) and wanted == "from_dtype"):
+            return []
+        found = np.asarray(wanted)
+        if found.dtype.kind == "b" and found.shape == (count,):
+            return np.flatnonzero(found).tolist()
+        if found.dtype.kind in "OU" and found.ndim == 1 and names is not None:
+            if unknown := sorted({*found.tolist()} - {*names}):
+                raise ParameterError(f"categorical_features: X has no column {unknown[0]!r}")
+            return sorted([*names].index(name) for name in found.tolist())
+        if found.dtype.kind in "iu" and found.ndim == 1 and (abs(found + 0.5) < count).all():
+            return sorted({*(found % count).tolist()})
+        if not found.size:
+            return []
+        raise ParameterError(
+            f"categorical_features: expected 'from_dtype', None, a mask of {count} columns, "
+            f"numbers of columns, or names of those of a table, found {wanted!r:.80}"
+        )
 
     def _raw(self, X: Any) -> Array:
         """The raw scores (rows, columns) of rows."""
@@ -122,6 +179,11 @@ class _Boosting(Estimator):
             raise ParameterError(
                 f"early_stopping: expected 'auto', True or False, found {self.early_stopping!r}"
             )
+
+
+def _width(source: Dataset | Batch) -> int:
+    """How many features rows have."""
+    return source.manifest.features if isinstance(source, Dataset) else source.features.shape[1]
 
 
 def _check_numbers(rows: Rows) -> None:
@@ -163,6 +225,10 @@ class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
     min_samples_leaf : int
         Rows of a leaf, at least.
     l2_regularization : float
+    categorical_features : "from_dtype", array or None
+        Columns that are categories: a mask, numbers, or names of columns of a table. "from_dtype":
+        those that a table declares, and its columns of texts. In arrays they have codes, whole
+        numbers below 4,096.
     early_stopping : "auto" or bool
         Whether trees are grown only as long as they help with rows that are held out; "auto": if
         there are more than 10,000 rows.
@@ -228,6 +294,10 @@ class HistGradientBoostingRegressor(RegressorMixin, _Boosting):
     min_samples_leaf : int
         Rows of a leaf, at least.
     l2_regularization : float
+    categorical_features : "from_dtype", array or None
+        Columns that are categories: a mask, numbers, or names of columns of a table. "from_dtype":
+        those that a table declares, and its columns of texts. In arrays they have codes, whole
+        numbers below 4,096.
     early_stopping : "auto" or bool
         Whether trees are grown only as long as they help with rows that are held out; "auto": if
         there are more than 10,000 rows.

@@ -19,13 +19,15 @@ class Spec:
 
     ``has_seed``: Whether a seed changes what is fitted. ``needs_labels``: Whether it learns from
     labels, and ``task`` what these are for; None if they are classes or numbers, as they look.
-    ``dtype``: In which it computes with features.
+    ``dtype``: In which it computes with features. ``takes_codes``: Whether categories may be codes,
+    and numbers missing.
     """
 
     has_seed: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = True
     task: ClassVar[str | None] = None
     dtype: ClassVar[str] = "float64"
+    takes_codes: ClassVar[bool] = False
 
     def estimator(self, data: Manifest, seed: int) -> Any:
         """The estimator that these options make for data."""
@@ -78,7 +80,7 @@ class Ridge(Spec):
 class Boosting(Spec):
     """Boosted trees, for labels that are classes or numbers."""
 
-    has_seed = True
+    has_seed = takes_codes = True
     dtype = "float32"
     trees: int = option(100, "largest number of trees of a class", _COUNT)
     leaves: int = option(

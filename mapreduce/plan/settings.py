@@ -394,6 +394,12 @@ def _check_inputs(settings: Settings, kind: type[Model], data: Manifest) -> None
 
 def _check_kind(kind: type[Model], name: str, data: Manifest) -> None:
     """Refuse data that a kind of model cannot be trained on."""
+    if data.is_for_trees:
+        raise DataError(
+            f"{name}: expected data without missing numbers, and categories as features of 0 and "
+            f"1; these were imported with --trees. Import the table without it, or train "
+            f"--model boosting"
+        )
     if data.target is None:
         raise DataError("the training data have no labels. Import them with --labels or --label")
     wanted = "number" if kind.regression else "class"

@@ -48,12 +48,13 @@ def test_blocks_in_order(tmp_path, monkeypatch, capsys):
     assert "'layers.0.weight': (64, 32)" in said[5]
     assert said[5].splitlines()[1] == "1.0"
     assert said[6] == f"{training.args[1][-3:]}\n"
-    centres, share, same = said[-3].splitlines()
+    centres, share, same = said[-4].splitlines()
     assert centres.startswith("(10, 64) ")
     assert (share, same) == ("0.67", "True")
     assert (tmp_path / "clusters.safetensors").exists()
-    (score, rounds), (same,) = map(str.split, said[-2].splitlines())
+    (score, rounds), (same,) = map(str.split, said[-3].splitlines())
     assert float(score) > 0.9 and (rounds, same) == ("40", "True")
+    assert said[-2] == "['far' 'near' 'near']\n"
     assert said[-1].splitlines()[1].endswith("[(64, 64), (64, 10)]")
     assert (tmp_path / "trees.safetensors").exists()
     names = [name for name, _, _ in writer.found]

@@ -24,7 +24,7 @@ BEFORE = TEXT[: TEXT.index("## Split")]
 @pytest.mark.filterwarnings("ignore:column town.* count as other")
 def test_commands_in_order(tmp_path, monkeypatch, capsys):
     write_generated(tmp_path / "table.csv", 3000)
-    five, evaluated, recipe, by_job, described = blocks("sh", BEFORE)
+    five, evaluated, trees, recipe, by_job, described = blocks("sh", BEFORE)
     assert "when nearly all" not in shell(five, tmp_path)
     found = pq.read_table(tmp_path / "predictions.parquet")
     lines = (tmp_path / "parts" / "test.csv").read_text().splitlines()[1:]
@@ -32,6 +32,9 @@ def test_commands_in_order(tmp_path, monkeypatch, capsys):
     assert found["row"].to_pylist() == [*range(750)]
     accuracy = float(shell(evaluated, tmp_path).split()[1].rstrip(","))
     assert accuracy > 0.7
+    shell(trees, tmp_path)
+    by_trees = pq.read_table(tmp_path / "by-trees.parquet")
+    assert by_trees["id"].to_pylist() == found["id"].to_pylist()
     (toml,) = blocks("toml", BEFORE)
     (tmp_path / "recipe.toml").write_text(toml)
     shell(recipe, tmp_path)

@@ -138,16 +138,21 @@ def _plain(column: Any) -> Any:
     return pa.chunked_array([without_views(part) for part in column.chunks], kind)
 
 
+def is_number(column: Any) -> bool:
+    """Whether a column of Arrow has numbers."""
+    kinds = ("int", "uint", "float", "double", "bool", "halffloat")
+    return str(column.type).startswith(kinds)
+
+
 def numbers(table: Any) -> Array:
     """The columns (rows, columns) of a ``pyarrow.Table``, missing numbers as NaN.
 
     Raises DataError (a column has no numbers).
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = str(column.type)
-        if not kind.startswith(("int", "uint", "float", "double", "bool", "halffloat")):
+        if not is_number(column):
             raise DataError(
-                f"column {name!r}: expected numbers, found {kind}. Import the table with "
+                f"column {name!r}: expected numbers, found {column.type}. Import the table with "
                 f"'gradreduce data import', and fit the folder of the dataset"
             )
     return np.column_stack([column.to_numpy() for column in table.columns])

@@ -417,7 +417,12 @@ class Reading:
     def _about_float32(self, numbers: Array, is_whole: Array) -> list[str]:
         """Remarks on numbers that differ, and do not as they are stored."""
         recipe = self._recipe
-        if recipe.standardise or recipe.dtype != "float32" or recipe.hash_bits is not None:
+        if (
+            recipe.standardise
+            or recipe.trees
+            or recipe.dtype != "float32"
+            or recipe.hash_bits is not None
+        ):
             return []
         remarks = []
         for name, column, whole in zip(self._read_as_numbers, numbers.T, is_whole, strict=True):
@@ -450,7 +455,7 @@ class Reading:
         found = [*self._ids]
         found += [
             f"column {name}: {count:,} of the fields are none of the names in the training data, "
-            f"and count as other"
+            f"and count as {'missing' if self._recipe.trees else 'other'}"
             for name, count in self.counts["unknown"].items()
         ]
         found += [
@@ -503,7 +508,8 @@ class Reading:
         row_bytes = fitted.width * size
         if fitted.layout == "sparse":
             row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
-        return Finished(fitted.to_bytes(), fitted.width, row_bytes, fitted.features, features)
+        content, is_for_trees = fitted.to_bytes(), fitted.recipe.trees
+        return Finished(content, fitted.width, row_bytes, fitted.features, features, is_for_trees)
 
 
 def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:

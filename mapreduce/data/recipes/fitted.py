@@ -34,6 +34,10 @@ ID_SHARE, ID_ROWS = 0.9, 20
 _MOST_LEVELS = 100
 #: Data of not more bytes than this are dense, which all models take.
 DENSE_BYTES = 256 << 20
+#: Most codes of a category for trees, if up to so many texts have a code each, or only those that
+#: come in so many rows; and most bits of hashed texts, and of hashed words.
+MOST_CODES, FEW_CODES, CODE_ROWS = 4096, 254, 10
+_CODE_BITS, _WORD_BITS = 12, 6
 #: More features than these have no names in a dataset.
 MOST_NAMES = 1 << 16
 _CHUNK_ROWS = 2048
@@ -49,10 +53,12 @@ class Fitted:
     ``indicator``: Whether a feature says that the field is missing.
     ``mean``, ``scale``: Subtracted from numbers, and dates in days since 1970, and what they are
       divided by.
-    ``levels``: Of a category, in sorted order.
+    ``levels``: Of a category, in sorted order; for trees in the order of their codes.
     ``with_time``: Whether dates have times of day.
     ``bits``: There are ``2**bits`` features of hashed texts.
     ``note``: For people: what was found.
+    ``codes``: For trees: how many codes the texts have, of which the rare ones share the last; 1
+      for others. 0 if it is not for trees.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Fitted:
     with_time: bool = False
     bits: int = 0
     note: str = ""
+    codes: int = 0
 
     @property
     def is_text(self) -> bool:
@@ -75,9 +82,13 @@ class Fitted:
     def width(self) -> int:
         """The number of features."""
         count = 1
-        if self.kind == "category":
+        if self.kind == "text":
+            count = 1 << self.bits
+        elif self.codes:
+            count = (3 + self.with_time) if self.kind.startswith("date:") else 1
+        elif self.kind == "category":
             count = len(self.levels) + 1
-        elif self.kind in ("hashed", "text"):
+        elif self.kind == "hashed":
             count = 1 << self.bits
         elif self.kind.startswith("date:"):
             count = 20 + 24 * self.with_time
@@ -87,7 +98,12 @@ class Fitted:
     def features(self) -> tuple[str, ...]:
         """Names of the features."""
         names: list[str]
-        if self.kind == "category":
+        if self.codes and self.kind.startswith("date:"):
+            parts = ("days", "month", "weekday", *(["hour"] if self.with_time else []))
+            names = [f"{self.name} ({part})" for part in parts]
+        elif self.codes and self.kind != "text":
+            names = [self.name]
+        elif self.kind == "category":
             names = [f"{self.name}={level}" for level in self.levels] + [f"{self.name} (other)"]
         elif self.kind in ("hashed", "text"):
             names = [f"{self.name} #{i}" for i in range(1 << self.bits)]
@@ -188,7 +204,7 @@ class FittedRecipe:
     def _bytes(self) -> bytes:
         content = {
             "recipe": self.recipe.to_json(),
-            "columns": [asdict(column) for column in self.columns],
+            "columns": [_content(column) for column in self.columns],
             "left_out": self.left_out,
             "layout": self.layout,
         }
@@ -241,6 +257,8 @@ class FittedRecipe:
             if not np.isfinite(hashed.values).all():
                 raise FloatingPointError("numbers that meet in one feature")
             return hashed
+        if self.recipe.trees:
+            return self._coded(block, dtype)
         if self.layout == "sparse":
             return self._sparse(block, dtype)
         rows = len(block.numbers)
@@ -259,6 +277,36 @@ class FittedRecipe:
                 used = where >= 0
                 out[at[used], where[used]] = values if isinstance(values, float) else values[used]
         return out
+
+    def _coded(self, block: Block, dtype: np.dtype[Any]) -> Array:
+        """The features for trees."""
+        out = np.zeros((len(block.numbers), self.width), dtype)
+        numbers = iter(block.numbers.T)
+        for start, column in zip(self._starts, self.columns, strict=False):
+            if column.is_text:
+                texts = block.texts[column.name]
+                if isinstance(column.fill, str) and not isinstance(texts, np.ndarray):
+                    texts = pc.fill_null(texts, column.fill)
+                where, values = _text_entries(column, texts, start)
+                if column.kind == "text":
+                    np.add.at(out, where, values)
+                else:
+                    out[:, start] = np.where(where < start, np.nan, where - start)
+                continue
+            found = next(numbers)
+            if column.fill is not None:
+                found = np.where(np.isnan(found), float(column.fill), found)
+            is_date = column.kind.startswith("date:")
+            out[:, start] = found / DAY if is_date else found
+            for place, part in enumerate(_calendar(column, found) if is_date else (), start + 1):
+                out[:, place] = np.where(part < 0, np.nan, part)
+        return out
+
+    @property
+    def categories(self) -> tuple[tuple[int, int], ...]:
+        """The features that are codes, and how many codes each has."""
+        pairs = zip(self._starts, self.columns, strict=False)
+        return tuple((s, c.codes) for s, c in pairs if c.codes and c.kind in ("category", "hashed"))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -306,7 +354,9 @@ class FittedRecipe:
                 values = block.numbers[:, numbers]
                 numbers += 1
                 if column.kind.startswith("date:"):
-                    yield from ((place, 1.0) for place in _calendar(column, values, start))
+                    firsts = (start, start + 13, start + 20)
+                    for first, part in zip(firsts, _calendar(column, values), strict=False):
+                        yield np.where(part < 0, -1, first + part), 1.0
                 missing = np.isnan(values) if column.indicator else None
             if missing is not None:
                 yield np.where(missing, start + column.width - 1, -1), 1.0
@@ -372,7 +422,7 @@ class FittedRecipe:
         """How many fields are missing in columns that had all fields in the training data."""
         found = {}
         for column in self.columns:
-            if column.missing == "indicator" and not column.indicator:
+            if column.missing == "indicator" and not column.indicator and not column.codes:
                 missing = (
                     block.texts[column.name].null_count
                     if column.is_text
@@ -394,6 +444,14 @@ class FittedRecipe:
         return found
 
 
+def _content(column: Fitted) -> dict[str, Any]:
+    content = asdict(column)
+    if not column.codes:
+        # As earlier versions wrote it.
+        del content["codes"]
+    return content
+
+
 def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
     """Whether features can be made of a column, as a file describes it."""
     kind, _, form = column.kind.partition("@")[0].partition(":")
@@ -402,6 +460,7 @@ def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
         kind in (*kinds.KINDS, "hashed")
         and form in (kinds.DATE_FORMATS if kind == "date" else ("",))
         and (not has_bits or 1 <= column.bits <= MOST_BITS)
+        and (0 < column.codes <= MOST_CODES) == recipe.trees
         and bool(np.isfinite([column.mean, column.scale]).all() and column.scale > 0)
         and (column.is_text or column.fill is None or bool(np.isfinite(float(column.fill))))
     )
@@ -410,13 +469,17 @@ def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
 def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
     if isinstance(texts, np.ndarray):
         # Places of categories: none is missing.
-        return texts + start, 1.0
+        return _codes(column, texts) + start, 1.0
     encoded = texts.dictionary_encode()
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
     if column.kind == "category":
         levels = pa.array(column.levels, pa.string())
         own = pc.index_in(encoded.dictionary, levels)
         places = pc.fill_null(own, len(levels)).to_numpy(zero_copy_only=False) + start
+        if column.codes:
+            places = np.where(
+                places < start + len(levels), _codes(column, places - start) + start, -1
+            )
         return np.append(places, -1)[codes], 1.0
     if column.kind == "hashed":
         places, signs = hashing.places(_hash_texts(column.name, encoded.dictionary), column.bits)
@@ -433,20 +496,26 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
     return (rows, places[at] + start), values[at]
 
 
+def _codes(column: Fitted, places: Array) -> Array:
+    """Codes of levels: for trees, those after the last code share it."""
+    found: Array = np.minimum(places, column.codes - 1) if column.codes else places
+    return found
+
+
 def _hash_texts(name: str, texts: Any) -> Any:
     """What is hashed for each text of a column."""
     return pc.binary_join_element_wise(f"{name}=", texts, "")
 
 
-def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
-    """Features of month, weekday and hour, -1 where the date is missing."""
+def _calendar(column: Fitted, seconds: Array) -> Iterator[Array]:
+    """Month from 1 on, weekday and hour, -1 where the date is missing."""
     missing = np.isnan(seconds)
     whole = np.where(missing, 0, seconds).astype(np.int64)
     days = whole // 86400
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
-    parts = [start + 1 + months, start + 13 + (days + 3) % 7]
+    parts = [1 + months, (days + 3) % 7]
     if column.with_time:
-        parts.append(start + 20 + whole % 86400 // 3600)
+        parts.append(whole % 86400 // 3600)
     for part in parts:
         yield np.where(missing, -1, part)
 
@@ -480,6 +549,8 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
 def _layout(fitted: FittedRecipe, rows: int) -> str:
     if fitted.recipe.hash_bits is not None:
         return "sparse"
+    if fitted.recipe.trees:
+        return "dense"
     if rows * fitted.width * np.dtype(fitted.recipe.dtype).itemsize <= DENSE_BYTES:
         return "dense"
     return "sparse" if fitted.width > 4 * fitted.row_entries else "dense"
@@ -504,7 +575,8 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
     common: dict[str, Any] = {
         "name": name,
         "missing": missing,
-        "indicator": bool(column.missing) and missing == "indicator",
+        "indicator": bool(column.missing) and missing == "indicator" and not recipe.trees,
+        "codes": int(recipe.trees),
     }
     if isinstance(column, Numbers):
         return _fit_numbers(recipe, kind, column, rule, common)
@@ -528,7 +600,7 @@ def _fit_numbers(
     if recipe.hash_bits is not None:
         return Fitted(kind=what, note="hashed with all others", **common)
     unit = DAY if kind.startswith("date:") else 1.0
-    is_scaled = recipe.standardise and not kind.startswith("boolean")
+    is_scaled = recipe.standardise and not kind.startswith("boolean") and not recipe.trees
     if (is_scaled or missing == "mean") and not np.isfinite(column.squares):
         raise DataError(
             f"its numbers are too large for their variance: {column.least:.6g} to "
@@ -536,6 +608,7 @@ def _fit_numbers(
         )
     weight, mean, squares = column.weight, column.mean, column.squares
     fill = mean if np.isfinite(mean) else 0.0
+    stays = recipe.trees and missing == "indicator"
     if column.missing and missing in ("median", "indicator"):
         assert column.sketch is not None, "columns with missing numbers have a sketch"
         fill = column.sketch.median() if weight else 0.0
@@ -554,10 +627,10 @@ def _fit_numbers(
         note += f", {column.missing:,} missing"
         shown = str(np.datetime64(int(fill), "s")) if unit == DAY else f"{fill:.6g}"
         by = {"indicator": "median ", "constant": ""}.get(missing, f"{missing} ")
-        note += ": rows left out" if missing == "drop" else f": {by}{shown}"
+        note += ": rows left out" if missing == "drop" else f": {by}{shown}" * (not stays)
     return Fitted(
         kind=what,
-        fill=fill,
+        fill=None if stays else fill,
         mean=mean / unit if is_scaled else 0.0,
         scale=float(np.sqrt(variance)) / unit if is_scaled and not constant else 1.0,
         with_time=kind.startswith("date:") and not column.whole,
@@ -633,7 +706,7 @@ def _fit_texts(
     note = about + f", {column.missing:,} missing" * bool(column.missing)
     fill = str(rule.constant) if missing == "constant" else None
     given = {**common, "fill": fill}
-    if missing not in ("drop", "constant"):
+    if missing not in ("drop", "constant") and not recipe.trees:
         given["indicator"] = bool(column.missing)
     most = recipe.max_categories or max(_MOST_LEVELS, (1 << recipe.category_bits) - 1)
     if recipe.max_categories is None and rule.kind == "category":
@@ -655,6 +728,8 @@ def _fit_texts(
                 f"--{'text' if is_prose else 'category'} {name} to use it"
             )
     bits = recipe.category_bits
+    if recipe.trees:
+        bits = min(bits, _WORD_BITS if rule.kind != "text" and is_prose else _CODE_BITS)
     if rule.kind == "text" or is_prose:
         vocabulary, shown = _estimate(column.vocabulary, column.word_count)
         note += f"; {shown} different words" * bool(vocabulary) + _sharing(vocabulary, bits)
@@ -664,6 +739,8 @@ def _fit_texts(
         levels = tuple(sorted(column.values or ()))
         if len(levels) == 1 and not column.missing:
             return f"it is the same in all rows: {levels[0]!r}"
+        if recipe.trees:
+            return _coded_levels(column.values or {}, note, given)
         return Fitted(kind="category", levels=levels, note=note, **given)
     way, names = "--category-bits", None
     if column.values is not None:
@@ -671,7 +748,21 @@ def _fit_texts(
         names = _hash_texts(common["name"], pa.array([*column.values], pa.string()))
     if sharing := _sharing(count, bits, names):
         note += f"{sharing} ({way} keeps {'more' if names is None else 'them'} apart)"
+    if recipe.trees:
+        given["codes"] = 1 << bits
     return Fitted(kind="hashed", bits=bits, note=note, **given)
+
+
+def _coded_levels(values: Mapping[str, int], note: str, given: Mapping[str, Any]) -> Fitted:
+    """A category for trees: the most frequent texts first, and the rare ones together."""
+    levels = sorted(values, key=lambda text: (-values[text], text))
+    codes = len(levels)
+    if codes > FEW_CODES:
+        own = sum(values[text] >= CODE_ROWS for text in levels[: MOST_CODES - 1])
+        own = max(own, FEW_CODES - 1)
+        note += f"; {codes - own:,} rare ones share a code"
+        codes = own + 1
+    return Fitted(kind="category", levels=tuple(levels), note=note, **{**given, "codes": codes})
 
 
 def _is_prose(column: Texts, times: float) -> bool:

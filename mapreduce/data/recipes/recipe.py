@@ -74,6 +74,11 @@ class Recipe:
     ``category_bits``: A hashed column becomes ``2**category_bits`` features.
     ``hash_bits``: All columns together are hashed to ``2**hash_bits`` features; see
       :mod:`mapreduce.data.hashing`.
+    ``trees``: For boosted trees. Missing numbers and dates stay missing, as NaN, where the rule is
+      ``indicator``; nothing is standardised; a category is a feature of whole numbers, its codes,
+      and a missing one, or one that the training data did not have, is NaN. The most frequent text
+      has the code 0, and rare ones have one code together; see
+      :data:`mapreduce.data.recipes.fitted.MOST_CODES`.
     ``standardise``: Subtract its mean from each number and date, and divide it by its standard
       deviation.
     ``layout``: {"dense", "sparse"} or None. None: sparse if that takes less space.
@@ -130,6 +135,12 @@ class Recipe:
         _up_to(MOST_BITS),
         metavar="BITS",
     )
+    trees: bool = option(
+        False,
+        "for boosted trees: keep missing numbers missing and categories as codes, do not "
+        "standardise (default: no-trees)",
+        flag="--trees/--no-trees",
+    )
     standardise: bool = option(
         True,
         "whether to subtract its mean from each number, and divide it by its standard deviation "
@@ -185,6 +196,8 @@ class Recipe:
             )
         if not self.labelled and (self.label is not None or self.task is not None):
             raise UsageError("a label or a task, and no labels, contradict each other")
+        if self.trees and (self.layout == "sparse" or self.hash_bits is not None):
+            raise UsageError("trees contradicts layout sparse and hash_bits: trees need dense rows")
         if self.drop and self.only:
             raise UsageError("drop and only contradict each other: name the columns once")
         if self.columns:
@@ -205,7 +218,11 @@ class Recipe:
         return self.columns.get(name, Rule()).missing or self.missing
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        content = asdict(self)
+        if not self.trees:
+            # As earlier versions wrote it.
+            del content["trees"]
+        return content
 
     @staticmethod
     def parse(content: Mapping[str, Any]) -> "Recipe":

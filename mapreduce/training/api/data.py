@@ -4,8 +4,8 @@ import contextlib
 import hashlib
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +17,12 @@ from hdfs_utils.paths import AnyPath
 from mapreduce import models
 from mapreduce.data import copying, importer
 from mapreduce.data.manifest import load as read_manifest
-from mapreduce.data.readers import labels, memory, opening
+from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
 from mapreduce.support.spelling import in_python
 from mapreduce.training import fitting
 from mapreduce.training.api.calls import (
@@ -82,9 +83,8 @@ def import_data(
         )
     if is_file:
         path = absolute_path(data)
-        return _import_file(
-            path, opening.format_of([path]), place, like, {**given, "weights": weights}
-        )
+        kind = opening.format_of([path])
+        return import_file(path, kind, place, like, {**given, "weights": weights}, _warn)
     rows = memory.table(data, None if is_table else weights)
     if not is_table:
         is_labelled = given.get("labelled") is not False
@@ -101,7 +101,7 @@ def import_data(
         like = None if like is None else like._replace(recipe=None)
         given["shape"] = memory.shape(data)[1:]
     with as_file(rows, "the table" if is_table else "the data") as file:
-        return _import_file(file, "parquet", place, like, {**given, "weights": weights})
+        return import_file(file, "parquet", place, like, {**given, "weights": weights}, _warn)
 
 
 def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath:
@@ -113,6 +113,27 @@ def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath
         if not out.exists():
             copying.copy(made, out)
     return out
+
+
+def import_for_fit(values: Mapping[str, Any], warn: Callable[[str], None]) -> AnyPath:
+    """The folder of the dataset for a fit, which the file of a table becomes beside the run.
+
+    ``values``: Options of ``gradreduce train``.
+    """
+    data: AnyPath = values["data"].absolute()
+    given = {row.name: values[row.name] for row in FILE_OPTIONS}
+    if not opening.is_table(data) or data.is_dir():
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
+        return data
+    run = RunDir(values["run"].absolute())
+    run.require_new()
+    spec, kind = fitting.parse(values["model"]), opening.format_of([data])
+    given |= {"trees": spec.takes_codes, "dtype": spec.dtype, "task": given["task"] or spec.task}
+    if not spec.needs_labels and given["label"] is None:
+        given |= {"labelled": False, "task": None}
+    return import_file(data, kind, run.path.parent / IMPORTED, None, given, warn)
 
 
 @contextlib.contextmanager
@@ -171,17 +192,29 @@ def _task(model: str) -> str | None:
     return "regression" if kind.regression else "classification"
 
 
-def _import_file(
-    file: AnyPath, kind: str, place: AnyPath, like: Like | None, given: Mapping[str, Any]
+def _warn(remark: str) -> None:
+    warnings.warn(in_python(remark, KEYWORDS), stacklevel=3)
+
+
+def import_file(
+    file: AnyPath,
+    kind: str,
+    place: AnyPath,
+    like: Like | None,
+    given: Mapping[str, Any],
+    warn: Callable[[str], None],
 ) -> AnyPath:
-    """Import a file; the folder is named by the digest of all that decides the dataset."""
+    """Import a file; the folder is named by the digest of all that decides the dataset.
+
+    ``warn`` receives what a user should know about the data.
+    """
     classes, fitted = like or Like(None, None)
     recipe = opening.recipe_of(given, [file], fitted)
     is_refused = given.get("labelled") is not False and recipe.labelled is False
     if fitted is None and is_refused and kind != "parquet":
         raise UsageError("the data have no labels")
     shape = given.get("shape", ())
-    content = [asdict(recipe), classes, fitted.sha256 if fitted else None, *shape[1:]]
+    content = [recipe.to_json(), classes, fitted.sha256 if fitted else None, *shape[1:]]
     digest = hashlib.sha256(repr(content).encode())
     with storage_errors("read", file), file.open("rb") as content_of:
         digest.update(hashlib.file_digest(content_of, "sha256").digest())
@@ -193,5 +226,5 @@ def _import_file(
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
         for note in source.remarks:
-            warnings.warn(in_python(note, KEYWORDS), stacklevel=2)
+            warn(note)
     return out

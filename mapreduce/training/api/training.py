@@ -181,8 +181,10 @@ def _fit(
     seed = tuple(option for option in plan_flags.PLAN if option.name == "seed")
     values = {**start.defaults(*tables, seed), **checked_options(options, *tables, seed)}
     flags.execution(values)
-    is_bare = memory.is_table(data) or is_table_file(data)
-    is_bare = named["label"] is None if is_bare else memory.is_unlabelled(data)
+    is_table = memory.is_table(data) or is_table_file(data)
+    if is_table and spec.takes_codes:
+        named["trees"] = True
+    is_bare = named["label"] is None if is_table else memory.is_unlabelled(data)
     if is_bare and not spec.needs_labels:
         named["labelled"] = False
     shown = displaying(progress, callbacks, path)
