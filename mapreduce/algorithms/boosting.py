@@ -41,6 +41,8 @@ from mapreduce.support.scratch import Scratch
 _MEMORY = 128 << 20
 _NO_NUMBERS = np.zeros(0)
 _HISTOGRAM, _TREES = "histogram.", "trees."
+#: A pass for the cuts takes up to half a MiB of each feature, so 8 GiB.
+_MOST_FEATURES = 1 << 14
 
 
 class Progress(NamedTuple):
@@ -170,6 +172,11 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         return progress.is_over > 0 or progress.trees == self.trees * self.columns
 
     def first(self, blocks: int) -> Iterable[Mapping[str, Array]]:
+        if self.features > _MOST_FEATURES:
+            raise DataError(
+                f"{self._place}: expected at most {_MOST_FEATURES:,} columns, of which a task "
+                f"counts numbers at once, found {self.features:,}. Leave columns out"
+            )
         common = {
             **cuts.first(self.features),
             "progress": np.zeros(len(Progress._fields), np.int64),

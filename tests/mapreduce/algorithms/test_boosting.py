@@ -209,6 +209,12 @@ def test_a_category_that_nobody_has_seen_goes_where_missing_ones_go():
     assert (found == found[:, :1]).all() and len(np.unique(found)) > 5
 
 
+def test_more_columns_than_memory_holds():
+    wide = Boosting("wide", "", features=100_000, classes=2)
+    with pytest.raises(DataError, match=r"wide: expected at most 16,384 columns.* found 100,000"):
+        wide.first(1)
+
+
 def test_more_rounds_where_less_is_split_in_vain(monkeypatch):
     x, y = table(600, 2)
     rounds = {}
