@@ -254,14 +254,23 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
     help="What the horizontal axis counts: rounds, or the rows that were trained on.",
 )
 def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
-    """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends."""
-    from mapreduce.runs.directory import RunDir
+    """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends.
+
+    Of the folder of a search, plot the best score so far, and scores against each option.
+    """
+    from mapreduce.runs.directory import SEARCH, RunDir
     from mapreduce.runs.plotting import figure
 
-    runs = [RunDir(path.absolute()) for path in paths]
-    for run in runs:
-        _ = run.config
-    drawn = figure(runs, against)
+    if len(paths) == 1 and (paths[0] / SEARCH).exists():
+        from mapreduce.searching import plotting
+        from mapreduce.searching.directory import SearchDir
+
+        drawn = plotting.figure(SearchDir(paths[0].absolute()))
+    else:
+        runs = [RunDir(path.absolute()) for path in paths]
+        for run in runs:
+            _ = run.config
+        drawn = figure(runs, against)
     try:
         drawn.savefig(out)
     except (OSError, ValueError) as error:

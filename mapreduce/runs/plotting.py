@@ -26,18 +26,11 @@ def figure(runs: list[RunDir], against: str = "rounds") -> Any:
     UsageError
         matplotlib is not installed, or ``against`` is unknown.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            f"a plot needs matplotlib ({error}). Install it: pip install 'gradreduce[plot]'"
-        ) from error
     if against not in ("rounds", "rows"):
         raise UsageError(f"against: expected rounds or rows, found {against!r:.60}")
     curves = [_curves(run, against) for run in runs]
     count = 1 + any(one["accuracy"] for one in curves)
-    made = Figure(figsize=(6.4 * count, 4.8), layout="constrained")
-    axes = made.subplots(1, count, squeeze=False)[0]
+    made, axes = new_figure(count)
     for number, (run, found) in enumerate(zip(runs, curves, strict=True)):
         color, name = f"C{number % 10}", run.path.name
         axes[0].plot(*_columns(found["loss"]), color=color, alpha=0.7, label=f"{name}, training")
@@ -50,6 +43,26 @@ def figure(runs: list[RunDir], against: str = "rounds") -> Any:
         if axis.lines:
             axis.legend()
     return made
+
+
+def new_figure(count: int, most: int = 2) -> tuple[Any, list[Any]]:
+    """A figure with some axes, so many beside one another at most.
+
+    Raises UsageError (matplotlib is not installed).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            f"a plot needs matplotlib ({error}). Install it: pip install 'gradreduce[plot]'"
+        ) from error
+    columns = min(count, most)
+    rows = -(-count // columns)
+    made = Figure(figsize=(6.4 * columns, 4.8 * rows), layout="constrained")
+    axes = [*made.subplots(rows, columns, squeeze=False).flat]
+    for empty in axes[count:]:
+        empty.remove()
+    return made, axes[:count]
 
 
 def _curves(run: RunDir, against: str) -> dict[str, list[tuple[int, float]]]:

@@ -10,7 +10,7 @@ from pyarrow import csv
 from hdfs_utils.paths import RemotePath, path_of
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.runs import flags
-from mapreduce.searching import driver
+from mapreduce.searching import driver, plotting
 from mapreduce.searching.directory import LITERAL, TABLE, SearchDir
 from mapreduce.searching.options import SEARCH, SearchOptions
 from mapreduce.searching.space import Space
@@ -65,6 +65,11 @@ class Search:
     def options(self) -> dict[str, str]:
         """What was chosen for the best trial, as texts."""
         return dict(self._search.summary()["options"])
+
+    @naming_keywords
+    def plot(self) -> Any:
+        """A ``matplotlib.figure.Figure`` of the best score so far, and of scores by option."""
+        return plotting.figure(self._search)
 
     @naming_keywords
     def resume(
