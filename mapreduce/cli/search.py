@@ -1,5 +1,7 @@
 """``gradreduce search``."""
 
+import contextlib
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -103,7 +105,9 @@ def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:
     quiet_mrjob()
     started = time.monotonic()
     try:
-        run(lambda text: None if quiet else echo(text, err=True))
+        # What a model of one's own prints is no result.
+        with contextlib.redirect_stdout(sys.stderr):
+            run(lambda text: None if quiet else echo(text, err=True))
     except Interrupted:
         if search.wanted:
             echo(f"finished trials are kept. Continue with: {again(search.path)}", err=True)

@@ -1,7 +1,7 @@
 """``mapreduce.search`` and what it returns: the command of a search for Python."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,8 @@ from mapreduce.searching import driver, plotting
 from mapreduce.searching.directory import LITERAL, TABLE, SearchDir
 from mapreduce.searching.options import SEARCH, SearchOptions
 from mapreduce.searching.space import Space
-from mapreduce.searching.trials import OPTIONS, settings_of
+from mapreduce.searching.trials import OPTIONS, settings_of, trust_members
+from mapreduce.support import trust as trusted
 from mapreduce.support.options import names
 from mapreduce.support.printable import echo
 from mapreduce.support.spelling import in_python
@@ -25,6 +26,7 @@ from mapreduce.training.api.calls import (
     naming_keywords,
     quiet_mrjob,
 )
+from mapreduce.training.api.calls import texts as text_of
 from mapreduce.training.api.data import IMPORTED, import_both
 from mapreduce.training.api.run import Run, new_folder
 
@@ -40,10 +42,16 @@ _EXECUTION = (*(row for row in flags.EXECUTION if row.name == "executor"), *flag
 
 
 class Search:
-    """A search in the folder ``path``: its table, and its best trial."""
+    """A search in the folder ``path``: its table, and its best trial.
+
+    ``trust``: As :func:`mapreduce.open_run` takes it, of what the search names.
+    """
 
     @naming_keywords
-    def __init__(self, path: str | os.PathLike[str] | RemotePath) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()
+    ) -> None:
+        trusted.trust(*text_of(trust))
         self.path = absolute_path(path)
         self._search = SearchDir(self.path)
         _ = self._search.config
@@ -88,8 +96,8 @@ class Search:
         """
         say = _teller(progress)
         with quiet_mrjob(self._search.config.numeric_profile):
-            given = checked_options(execution, _EXECUTION)
-            driver.resume(self._search, {**given, "trials": trials}, say, say)
+            options = checked_options(execution, _EXECUTION)
+            driver.resume(self._search, {**options, "trials": trials}, say, say)
         return self
 
     def __repr__(self) -> str:
@@ -168,7 +176,9 @@ def search(
     execution = checked_options({**options, "trials": trials, "rungs": epochs}, *rows)
     chosen = {name: execution.pop(name) for name in names(SearchOptions) if name in execution}
     profile = execution.pop("numeric_profile", flags.PROFILE.default)
-    settings = settings_of(Space(texts, LITERAL).first())
+    first = Space(texts, LITERAL).first()
+    trust_members(first)
+    settings = settings_of(first)
     path = new_folder("search") if run is None else absolute_path(run)
     named: dict[str, Any] = {"label": label, "id": id, "task": task, "weights": weights}
     is_file = recipe is not None and not isinstance(recipe, Mapping)

@@ -227,9 +227,9 @@ class SearchDir:
         going = [n for n, row in rows.items() if row.same_as is None and row.result is None]
         waiting, rung = [*going], 0
         for rung in range(rungs or max(len(self.config.rungs), 1)):
-            found = {n: self._read(Result, self.result_path(n, rung)) for n in going}
-            rows |= {n: replace(rows[n], result=each) for n, each in found.items() if each}
-            waiting = [number for number, each in found.items() if each is None]
+            results = {n: self._read(Result, self.result_path(n, rung)) for n in going}
+            rows |= {n: replace(rows[n], result=each) for n, each in results.items() if each}
+            waiting = [number for number, each in results.items() if each is None]
             if waiting:
                 break
             ranked = self.ranking(rows[number] for number in going)

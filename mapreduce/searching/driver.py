@@ -18,17 +18,26 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import GradreduceError, OutputError, UsageError
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import InProcess
+from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import unit_files
 from mapreduce.runs import flags, lease
 from mapreduce.runs.directory import SEARCH, RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.searching import samplers
-from mapreduce.searching.directory import FOLDERS, SearchConfig, SearchDir, Standing, Trial
+from mapreduce.searching.directory import FOLDERS, LITERAL, SearchConfig, SearchDir, Standing, Trial
 from mapreduce.searching.options import SEARCH as OPTIONS_OF_SEARCH
 from mapreduce.searching.options import SearchOptions
-from mapreduce.searching.space import Choice
-from mapreduce.searching.trials import HERE, OPTIONS, Trials, asked_of, plan_of, settings_of
+from mapreduce.searching.space import Space
+from mapreduce.searching.trials import (
+    HERE,
+    OPTIONS,
+    Trials,
+    asked_of,
+    plan_of,
+    settings_of,
+    trust_members,
+)
 from mapreduce.support import signals
 from mapreduce.support.options import expect
 from mapreduce.support.suggest import did_you_mean
@@ -70,6 +79,8 @@ def start(
             raise UsageError(
                 f"there is no option {name!r} to search by.{did_you_mean(name, OPTIONS)}"
             )
+    for texts in Space(options, LITERAL).alternatives():
+        trust_members(texts)
     how, search = flags.execution(execution), SearchDir(folder.absolute())
     places = [path.absolute() for path in (data, evaluation) if path is not None]
     names = [str(path) for path in places]
@@ -111,20 +122,22 @@ def start(
     return search
 
 
-def resume(search: SearchDir, given: Mapping[str, Any], say: Say, warn: Say) -> None:
+def resume(search: SearchDir, chosen: Mapping[str, Any], say: Say, warn: Say) -> None:
     """Go on with a search; see :func:`mapreduce.training.start.resume` for the parameters.
 
-    ``given`` may have ``trials``, too: so many in all.
+    ``chosen`` may have ``trials``, too: so many in all.
     """
     config = search.config
     for name, flag in {"data": "--data", "evaluation": "--eval", "keep": "--keep"}.items():
-        if given.get(name) is not None:
+        if chosen.get(name) is not None:
             raise UsageError(f"{flag} is for trainings, and {search.path} is a search")
+    for texts in config.space.alternatives():
+        settings_of(texts)
     places = filter(None, (config.data, config.evaluation))
-    starting.require_named_places(search.path, places, given.get("remote_data", ()))
-    how, _ = starting.execution_again(RunDir(search.path), given, warn)
-    trials = given.get("trials") or search.wanted
-    _run(search, how, trials, say, take_over=bool(given.get("take_over")))
+    starting.require_named_places(search.path, places, chosen.get("remote_data", ()))
+    how, _ = starting.execution_again(RunDir(search.path), chosen, warn)
+    trials = chosen.get("trials") or search.wanted
+    _run(search, how, trials, say, take_over=bool(chosen.get("take_over")))
 
 
 def _rungs(text: str | None, options: Mapping[str, str]) -> tuple[int, ...]:
@@ -144,12 +157,9 @@ def _rungs(text: str | None, options: Mapping[str, str]) -> tuple[int, ...]:
 def _check(config: SearchConfig) -> None:
     """Refuse values that no trial can have: alternatives that are no values, and ends of ranges."""
     space = config.space
-    settings_of(space.first())
-    for each in space.dimensions():
-        if isinstance(each, Choice):
-            for number in range(len(each.alternatives)):
-                settings_of(space.holding(each, number))
-            continue
+    for texts in space.alternatives():
+        settings_of(texts)
+    for each in space.ranges():
         for end in (each.low, each.high):
             texts = space.holding(each, each.rounded(end))
             settings_of(texts)
@@ -219,14 +229,16 @@ def _run(
         where = "in this process" if how.kind.is_alone else workers
         say(f"{count(wanted, 'trial')} by {config.sampler}: {where}")
         step = config.width or wanted
-        for start in range(0, wanted, step):
-            _ask(search, range(start, start + step))
-            standing = search.standing(min(start + step, wanted), 1)
-            if all(trial.asked.plan_sha256 is None for trial in standing.trials):
-                raise UsageError(_all_failed(search, standing.trials))
-            _train(search, how, standing, say)
-        while (standing := search.standing(wanted)).waiting:
-            _train(search, how, standing, say)
+        # Workers stay from job to job.
+        with Resumable.of(how).workers():
+            for start in range(0, wanted, step):
+                _ask(search, range(start, start + step))
+                standing = search.standing(min(start + step, wanted), 1)
+                if all(trial.asked.plan_sha256 is None for trial in standing.trials):
+                    raise UsageError(_all_failed(search, standing.trials))
+                _train(search, how, standing, say)
+            while (standing := search.standing(wanted)).waiting:
+                _train(search, how, standing, say)
         search.write_table(standing.trials)
         if (best := search.best_of(standing.trials)) is None:
             raise GradreduceError(_all_failed(search, standing.trials))
@@ -242,8 +254,8 @@ def _ask(search: SearchDir, numbers: range) -> None:
     if all(search.asked(number) is not None for number in numbers):
         return
     before = search.standing(numbers.start, 1).trials
-    told = [samplers.Told(trial.asked.chosen, search.score(trial)) for trial in before]
-    draws = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers, told)
+    earlier = [samplers.Scored(trial.asked.chosen, search.score(trial)) for trial in before]
+    draws = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers, earlier)
     for number, draw in zip(numbers, draws, strict=True):
         if search.asked(number) is None:
             search.ask(number, asked_of(draw, config))
@@ -260,17 +272,15 @@ def _train(search: SearchDir, how: Execution, standing: Standing, say: Say) -> N
     def tell(text: str) -> None:
         done = first - len(program.missing())
         seconds = (time.monotonic() - began) * (first - done) / max(done, 1)
-        minutes, rest = divmod(round(seconds), 60)
-        say(f"{text}, {minutes}:{rest:02d} left" if done else text)
+        minutes, seconds_left = divmod(round(seconds), 60)
+        say(f"{text}, {minutes}:{seconds_left:02d} left" if done else text)
 
     if how.kind.is_alone:
         unit_files.advance(program, InProcess(how), tell)
         return
     tasks = len(numbers) if how.traits.is_here else min(len(numbers), _TASKS * how.workers)
-    executor = Chain(how, tasks)
     try:
-        with executor.workers():
-            unit_files.advance(program, executor, tell)
+        unit_files.advance(program, Chain(how, tasks), tell)
     except Exception as error:
         killed = [number for number in numbers if _was_killed(search.run(number))]
         if not killed:
@@ -291,9 +301,9 @@ def _was_killed(run: RunDir) -> bool:
 def _all_failed(search: SearchDir, trials: Sequence[Trial]) -> str:
     """The reasons for which no trial has a model, and how often each occurs."""
     reasons = Counter(trial.result.reason for trial in trials if trial.result is not None)
-    shown = "; ".join(f"{number:,} × {reason!s:.300}" for reason, number in reasons.most_common(3))
+    listed = "; ".join(f"{number:,} × {reason!s:.300}" for reason, number in reasons.most_common(3))
     more = f"; and {len(reasons) - 3:,} other reasons" if len(reasons) > 3 else ""
-    return f"{search.path}: all {count(len(trials), 'trial')} failed: {shown}{more}"
+    return f"{search.path}: all {count(len(trials), 'trial')} failed: {listed}{more}"
 
 
 def _publish_best(search: SearchDir, trial: Trial) -> None:

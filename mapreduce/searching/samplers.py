@@ -26,7 +26,7 @@ _SHORT = {"tpe": "TPESampler"}
 Chosen = Mapping[str, float | int]
 
 
-class Told(NamedTuple):
+class Scored(NamedTuple):
     """An earlier trial; its ``score``, lower is better, is None if it failed."""
 
     chosen: Chosen
@@ -68,9 +68,9 @@ def size(sampler: str, space: Space) -> int | None:
 
 
 def ask(
-    sampler: str, space: Space, seed: int, numbers: range, told: Sequence[Told] = ()
+    sampler: str, space: Space, seed: int, numbers: range, earlier: Sequence[Scored] = ()
 ) -> list[Draw]:
-    """Some trials, by what all before them have told, in the order of their numbers."""
+    """Some trials, by the scores of all earlier ones, in the order of their numbers."""
     if sampler == "grid":
         points = [*space.points()]
         drawn = order.permutation(seed, _GRID, len(points))[numbers.start : numbers.stop]
@@ -80,7 +80,7 @@ def ask(
     digest = hashlib.sha256(f"{seed}.{numbers.start}".encode()).digest()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _asked(_created(sampler, int.from_bytes(digest[:4])), space, len(numbers), told)
+        return _asked(_created(sampler, int.from_bytes(digest[:4])), space, len(numbers), earlier)
 
 
 def _draw(space: Space, choose: Callable[[Dimension], float | int]) -> Draw:
@@ -138,12 +138,12 @@ def _created(sampler: str, seed: int) -> Any:
         raise UsageError(f"--sampler {sampler}: it cannot be used: {error}") from error
 
 
-def _asked(sampler: Any, space: Space, count: int, told: Sequence[Told]) -> list[Draw]:
+def _asked(sampler: Any, space: Space, count: int, earlier: Sequence[Scored]) -> list[Draw]:
     optuna = _optuna()
     study = optuna.create_study(sampler=sampler)
     known = {each.label: _distribution(each) for each in space.dimensions()}
     states = optuna.trial.TrialState
-    for each in told:
+    for each in earlier:
         trial = optuna.trial.create_trial(
             state=states.FAIL if each.score is None else states.COMPLETE,
             value=each.score,

@@ -107,6 +107,13 @@ class Space:
 
         return self.fill(choose)
 
+    def alternatives(self) -> Iterator[dict[str, str]]:
+        """The texts of all options, in which each alternative is once at least."""
+        yield self.first()
+        for each in self.dimensions():
+            if isinstance(each, Choice):
+                yield from (self.holding(each, at) for at in range(len(each.alternatives)))
+
     def notes(self) -> list[str]:
         """What the user should know of the ranges."""
         return [
@@ -146,23 +153,23 @@ def _parsed(name: str, text: str) -> Text:
         return UsageError(f"{_flag(name)} {text!r:.80}: {what}")
 
     def alternatives(*, within: bool) -> Text:
-        found: list[Text] = [()]
+        texts: list[Text] = [()]
         while pieces and pieces[0] != "}":
             piece = pieces.pop(0)
             if piece == "|":
-                found.append(())
+                texts.append(())
             elif piece == "{":
-                found[-1] += alternatives(within=True)
+                texts[-1] += alternatives(within=True)
             else:
-                found[-1] += tuple(filter(None, ranges(piece)))
+                texts[-1] += tuple(filter(None, ranges(piece)))
         if pieces and not within:
             raise wrong("a brace } closes nothing")
         if within and not pieces:
             raise wrong("a brace { is not closed")
         del pieces[:1]
-        if len(found) > 1 and () in found:
+        if len(texts) > 1 and () in texts:
             raise wrong("an alternative is empty")
-        return found[0] if len(found) == 1 else (Choice(next(labels), tuple(found)),)
+        return texts[0] if len(texts) == 1 else (Choice(next(labels), tuple(texts)),)
 
     def ranges(part: str) -> Iterator[str | Range]:
         end = 0

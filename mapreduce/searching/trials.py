@@ -14,7 +14,6 @@ from mapreduce.errors import DataError, MemberError, NonFiniteError, UntrustedEr
 from mapreduce.inference.evaluate import Score
 from mapreduce.inference.unit_files import UnitFiles
 from mapreduce.plan import flags as plan_flags
-from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
@@ -22,6 +21,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.searching.directory import Asked, Result, SearchConfig, SearchDir, encoded
 from mapreduce.searching.samplers import Draw
+from mapreduce.support import trust
 from mapreduce.support.words import count
 from mapreduce.training import creating, driver
 from mapreduce.training import start as starting
@@ -37,7 +37,8 @@ HERE = Execution("inline", executor="here")
 def settings_of(options: Mapping[str, str]) -> plan_flags.Settings:
     """The settings of a training, from the texts of its options.
 
-    Raises UsageError (a text is no value of its option).
+    Raises UsageError (a text is no value of its option), UntrustedError (a text names code of
+    somebody's own that is not trusted: the search may be a stranger's).
     """
     # Where there are no data to evaluate on, rows are held out.
     values: dict[str, Any] = {**starting.defaults(plan_flags.PLAN), "evaluation": ""}
@@ -49,9 +50,15 @@ def settings_of(options: Mapping[str, str]) -> plan_flags.Settings:
             kind = "a whole number" if option.type is int else "a number"
             raise UsageError(f"{option.flag}: expected {kind}, found {text!r:.60}") from None
         option.check(values[name])
-    found = plan_flags.settings(values)
-    plan_settings.trust_members(found)
-    return found
+        for code in option.members(values[name]):
+            option.family.target(code)
+    return plan_flags.settings(values)
+
+
+def trust_members(options: Mapping[str, str]) -> None:
+    """Let the code be imported that options of the user's own name."""
+    for name, text in options.items():
+        trust.trust(*(code for code in OPTIONS[name].members(text) if ":" in code))
 
 
 def plan_of(options: Mapping[str, str], config: SearchConfig) -> Plan:
@@ -97,6 +104,8 @@ def asked_of(draw: Draw, config: SearchConfig) -> Asked:
                 f"--eval-every {plan.eval_every}: expected a divisor of {every}, so that there is "
                 f"an evaluation at the end of each of the rungs"
             )
+    except UntrustedError:
+        raise
     except (UsageError, DataError, MemberError) as error:
         return Asked(options, chosen=chosen, reason=str(error))
     return Asked(options, plan.sha256, stops, chosen)
@@ -175,9 +184,14 @@ class Trials(UnitFiles):
         if asked is None:
             raise DataError(f"{self.search.path}: expected the options of trial {number}")
         if not (run.path / "run.json").exists():
-            settings, places = settings_of(asked.options), places_of(config)
-            creating.create(run.path, settings, *places, config.numeric_profile)
-        if run.config.plan.sha256 != asked.plan_sha256:
+            settings = settings_of(asked.options)
+            creating.create(run.path, settings, *places_of(config), config.numeric_profile)
+        places = run.config.data, run.config.evaluation
+        if (run.config.plan.sha256, *places) != (
+            asked.plan_sha256,
+            config.data,
+            config.evaluation,
+        ):
             raise DataError(
                 f"trial {number} has another plan than when the search began: the data have "
                 f"changed, or the code of a model or the like of your own. Put them back, or "
@@ -216,5 +230,5 @@ def _scores(run: RunDir, completed: int) -> tuple[float, float | None]:
     sums = run.evaluation(completed)
     if sums is None:
         raise DataError(f"{run.path}: expected an evaluation after {completed} rounds")
-    found = Score(**sums).evaluated(completed, run.config.plan.about.regression)
-    return found.loss, found.accuracy
+    score = Score(**sums).evaluated(completed, run.config.plan.about.regression)
+    return score.loss, score.accuracy

@@ -9,7 +9,7 @@ import pytest
 
 from mapreduce.errors import Interrupted
 from mapreduce.searching import samplers
-from mapreduce.searching.samplers import Told
+from mapreduce.searching.samplers import Scored
 from mapreduce.searching.space import Choice, Space
 from mapreduce.training import driver as training
 from quick import cases
@@ -32,7 +32,7 @@ def told(optuna):
     draws = samplers.ask("tpe", SPACE, 0, range(12))
     scores = [abs(float(draw.options["learning_rate"]) - 0.1) for draw in draws]
     scores[5] = None
-    return [Told(draw.chosen, score) for draw, score in zip(draws, scores, strict=True)]
+    return [Scored(draw.chosen, score) for draw, score in zip(draws, scores, strict=True)]
 
 
 def test_one_table_for_any_execution_and_after_an_extension(search, optuna):

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 
 from datasets import blobs
 from mapreduce.errors import DataError, Interrupted, MemberError
@@ -284,3 +285,34 @@ def test_files_that_are_damaged(search, tmp_path, refused):
     folder.result_path(1, 0).write_text('{"state": 3}')
     assert f"{folder.result_path(1, 0)} is damaged" in refused(65, "runs", "show", folder.path)
     assert directory.SearchDir(tmp_path).wanted == 0
+
+
+OWN = """
+from mapreduce.models.softmax import Softmax
+
+print("imported")
+
+class Own(Softmax):
+    pass
+"""
+
+
+def test_code_of_ones_own_is_imported_by_its_user_alone(
+    data, tmp_path, answer, refused, monkeypatch, forgotten
+):
+    (tmp_path / "own_for_searches.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    start = "search", data / "train", "--eval", data / "test", "--run", tmp_path / "search"
+    options = "--model", "own_for_searches:Own|softmax", "--sampler", "grid", "--epochs", 1
+    answer(0, *start, *options, "--workers", 1, "--trials", 1)
+    # Another process, and somebody else's search.
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
+    monkeypatch.delitem(sys.modules, "own_for_searches")
+    resume = "resume", tmp_path / "search", "--trials", 2
+    error = refused(2, *resume)
+    assert "If you trust it, add --trust own_for_searches:Own" in error
+    assert "own_for_searches" not in sys.modules
+    answer(0, "runs", "show", tmp_path / "search")
+    printed = answer(0, *resume, "--trust", "own_for_searches:Own", "--json")
+    assert json.loads(printed.out)["ended"] == 2
