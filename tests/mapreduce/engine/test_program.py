@@ -15,7 +15,7 @@ import datasets
 import mapreduce
 from builders import HERE, keywords
 from mapreduce.algorithms.boosting import Boosting
-from mapreduce.algorithms.gram import Gram
+from mapreduce.algorithms.gram import FloatGram, Gram
 from mapreduce.algorithms.k_means import KMeans
 from mapreduce.data import standardisation
 from mapreduce.data.readers import csv, opening
@@ -111,6 +111,7 @@ def programs(tmp_path_factory):
             *of_an_import(path, recipe, folder / "import"),
             moments,
             Gram.over(data),
+            FloatGram.over(data),
             KMeans.over(data, clusters=3, limit=3),
             Boosting.over(data, features=data.manifest.features, classes=3, trees=1, leaves=4),
             Standardise(
@@ -126,8 +127,9 @@ def programs(tmp_path_factory):
         yield {program.name: program for program in made}
 
 
-#: Evaluations read the state of a training, and are computed beside it.
-NAMES = [name for name in PROGRAMS if name != "evaluate"]
+#: Evaluations read the state of a training, and are computed beside it. Trials are whole trainings,
+#: which the tests of searches start on each executor.
+NAMES = [name for name in PROGRAMS if name not in ("evaluate", "trials")]
 
 
 #: Tasks of other processes would find fewer blocks.

@@ -138,7 +138,7 @@ def messages():
 #: What stands behind an option in a message, and is a value.
 VALUES = re.compile(
     r"\{\}.*|[\d.]+|full|gang|chain|here|cpu|cuda|dense|float(32|64)|mixed|sync|downpour|sgd|momentum"
-    r"|warmup|balanced|portable|torch(:\{\})?|text|regression|classification|grid|random|drop|keep|median|warmup"
+    r"|balanced|boosting|portable|torch(:\{\})?|text|regression|classification|grid|random|drop|keep|median|warmup"
     r"|dense:64,relu|parallel|N|NAME|DATA|WORD|,|"
 )
 
