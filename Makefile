@@ -12,7 +12,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo notebook test test-process test-cluster test-docs test-cuda test-all \
-    test-long test-python test-smoke test-torch lint docs ptx bench clean
+    test-long test-python test-smoke test-torch test-spark lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -90,6 +90,10 @@ test-torch: .venv-torch/.torch
 	    tests/mapreduce/serving/test_triton.py tests/mapreduce/training/test_onnx.py \
 	    -k "torch or given or triton or onnx"
 
+# Jobs and trainings on Spark, which needs Java, in an environment of its own: 0.5 GB.
+test-spark: .venv-spark/.spark
+	.venv-spark/bin/python -m pytest -n 0 -m "long or not long" tests/spark tests/docs/test_pages.py -k spark
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
@@ -133,5 +137,10 @@ $(VENV)/.bench: $(VENV)/.python setup.cfg
 	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch,triton,onnx,onnxruntime]'
 	@touch $@
 
+.venv-spark/.spark: setup.cfg
+	$(PYTHON) -m venv .venv-spark
+	.venv-spark/bin/pip install -q --no-compile --no-cache-dir -e '.[test,spark]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-ptx .venv-torch .cache demo build *.egg-info
+	rm -rf $(VENV) .venv-ptx .venv-torch .venv-spark .cache demo build *.egg-info

@@ -32,6 +32,7 @@ FOLDERS = [
     *("data", "data.recipes", "data.readers", "data.splitting"),
     *("mrjob_patches", "batches", "job"),
     *("runners", "runners.parallel", "runners.yarn", "runners.hadoop", "runners.emr"),
+    "runners.spark",
     *("engine", "models", "models.layers", "optim", "plan", "runs"),
     *("executors", "executors.gang", "tables", "algorithms", "inference", "inference.swarm"),
     *("strategies", "strategies.sync", "strategies.averaging"),

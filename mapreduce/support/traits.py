@@ -215,6 +215,7 @@ RUNNERS = Registry(
         "local": "mapreduce.support.traits:LOCAL",
         "hadoop": "mapreduce.runners.hadoop.traits:HADOOP",
         "emr": "mapreduce.runners.emr.traits:EMR",
+        "spark": "mapreduce.runners.spark.traits:SPARK",
     },
     base="mapreduce.support.traits:Traits",
     declarations={"parallel": "mapreduce.runners.parallel.traits:ParallelOptions"},

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,21 @@ def test_batches(tmp_path):
         Counter(['"Rome"\t301', '"Oslo"\t5020']),
         Counter(['"Rome"\t301', '"Oslo"\t20']),
     ]
+
+
+@pytest.mark.long
+def test_spark(tmp_path):
+    pytest.importorskip("pyspark", reason="needs PySpark and Java: pip install 'gradreduce[spark]'")
+    clone(tmp_path)
+    *_, listed = typed("spark", tmp_path)
+    assert len({line.split()[-1] for line in listed.splitlines()}) == 1
+    assert len(listed.splitlines()) == 2
+    (program,) = blocks("python", text("spark"))
+    # A context of its own needs a process of its own.
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "True 3\n", done.stderr
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ class TaskError(GradreduceError):
 
     ``traceback``: Traceback of the exception, as far as it lies in the user's code.
     ``log``: The end of what the task wrote to standard error.
-    ``expected``: Whether the exception is one of those whose message says everything.
+    ``code``: The exit code of an exception whose message says everything, which is ``expected``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TaskError(GradreduceError):
         self.task = task
         self.traceback = traceback
         self.log = log
-        self.expected = exit_code is not None
+        self.code, self.expected = exit_code, exit_code is not None
         self.exit_code = exit_code or 1
 
 
@@ -78,6 +78,30 @@ class _Worker:
     silent: float = 0.0
 
 
+def definition_of(
+    job_class: type,
+    arguments: Sequence[str],
+    env: dict[str, str],
+    warm: bool,
+    paths: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What workers are told of a job.
+
+    ``arguments``: The job's arguments, for each task. ``env``: Environment variables of the tasks.
+    ``warm``: Whether a worker runs more than one task. ``paths``: Where tasks look for modules
+    first.
+    """
+    return {
+        "name": worker.job_name(job_class),
+        "task": compat.task_name(job_class),
+        "script": getattr(job_class, "mr_job_script", lambda: None)(),
+        "arguments": list(arguments),
+        "env": env,
+        "warm": warm,
+        "paths": list(paths),
+    }
+
+
 class WorkerPool:
     """Worker processes; forked ones have the classes of ``jobs`` from the start."""
 
@@ -90,40 +114,20 @@ class WorkerPool:
         self._started = 0
         self._workers: list[_Worker] = []
         self._job = 0
-        self._definition = ""
+        #: The job that the next tasks belong to, as JSON.
+        self.definition = ""
         self._warm = True
         worker.known_jobs.update({worker.job_name(job): job for job in jobs})
         self._starter = spawn.Nursery(start_method)
 
-    def load(
-        self,
-        job_class: type,
-        arguments: Sequence[str],
-        env: dict[str, str],
-        warm: bool,
-        paths: Sequence[str] = (),
-        early: dict[str, Any] | None = None,
-    ) -> None:
-        """Say which job the next tasks belong to.
+    def load(self, definition: dict[str, Any], early: dict[str, Any] | None = None) -> None:
+        """Say which job the next tasks belong to: see :func:`definition_of`.
 
-        ``arguments``: The job's arguments, for each task.
-        ``env``: Environment variables of the tasks.
-        ``warm``: Whether a worker runs more than one task.
-        ``paths``: Where tasks look for modules first.
         ``early``: What :func:`worker.with_loaded` loads beside the class before workers are forked.
         """
         self._job += 1
-        self._warm = warm
-        definition = {
-            "name": worker.job_name(job_class),
-            "task": compat.task_name(job_class),
-            "script": getattr(job_class, "mr_job_script", lambda: None)(),
-            "arguments": list(arguments),
-            "env": env,
-            "warm": warm,
-            "paths": list(paths),
-        }
-        self._definition = json.dumps(definition)
+        self._warm = definition["warm"]
+        self.definition = json.dumps(definition)
         if early:
             self._starter.load({**definition, **early})
 
@@ -136,7 +140,7 @@ class WorkerPool:
         after: Callable[[Task], None] = lambda task: None,
         replied: Callable[[Task, Reply], None] = lambda task, reply: None,
     ) -> list[Reply]:
-        """Run tasks, which are numbered from 0 on; returns their replies in the same order.
+        """Run tasks, each of a number of its own; returns their replies in the same order.
 
         A task is started ``attempts`` times at most. A worker without a sign of life for
         ``timeout`` seconds is killed; 0 for never. ``before`` is called with each task that is
@@ -146,7 +150,7 @@ class WorkerPool:
         Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
         waiting = deque({**task, "attempt": 0} for task in tasks)
-        replies: list[Reply | None] = [None] * len(tasks)
+        replies = dict[int, Reply]()
         left = len(tasks)
         try:
             while left:
@@ -163,7 +167,7 @@ class WorkerPool:
                         continue
                     task = one.queue.popleft()
                     if "error" in reply:
-                        raise _task_error(task, reply)
+                        raise task_error(task, reply)
                     replied(task, reply)
                     one.since = time.monotonic()
                     replies[task["number"]] = reply
@@ -174,7 +178,7 @@ class WorkerPool:
         except BaseException:
             self.kill()
             raise
-        return [reply for reply in replies if reply is not None]
+        return [replies[task["number"]] for task in tasks]
 
     def _hand_out(self, waiting: deque[Task], before: Callable[[Task], None]) -> None:
         depth = _QUEUE if self._warm else 1
@@ -218,7 +222,7 @@ class WorkerPool:
         try:
             message = f'"task": {json.dumps(task)}'
             if one.job != self._job:
-                message = f'"job": {self._definition}, {message}'
+                message = f'"job": {self.definition}, {message}'
                 one.job = self._job
             one.connection.send_bytes(f"{{{message}}}".encode())
         except OSError:
@@ -324,7 +328,8 @@ def describe(task: Task) -> str:
     return f"step {task['step'] + 1} of {task['steps']}, {task['kind']} task {task['number']}"
 
 
-def _task_error(task: Task, reply: Reply) -> TaskError:
+def task_error(task: Task, reply: Reply) -> TaskError:
+    """The error of a reply."""
     error = reply["error"]
     if error["exit_code"] is not None:
         message = error["message"]

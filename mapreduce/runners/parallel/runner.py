@@ -164,23 +164,32 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         assert self._mrjob_cls is not None
         self._prepare()
         method = self._opts["start_method"] or DEFAULT_START_METHOD
-        arguments = [str(argument) for argument in self._mr_job_extra_args()]
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
             if method == "fork" and not self._is_warm:
+                arguments = [str(argument) for argument in self._mr_job_extra_args()]
                 worker.make_jobs(self._mrjob_cls, self._scripts, arguments)
             with signals.deferred():
                 pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
             worker.made_jobs.clear()
-        paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         early = None
         if self._is_far and not self._is_warm:
             # Else each task would load it.
-            schemes, reached = filesystem.known_places()
-            used = (schemes if self._reads_far else []), reached
-            early = {"parts": self._scripts, "used": used}
-        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths, early)
+            early = self._loaded_early()
+        pool.load(self._definition(), early)
         return pool
+
+    def _definition(self) -> dict[str, Any]:
+        assert self._mrjob_cls is not None
+        arguments = [str(argument) for argument in self._mr_job_extra_args()]
+        paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
+        return pools.definition_of(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
+
+    def _loaded_early(self) -> dict[str, Any]:
+        """What is loaded once, before workers are forked."""
+        schemes, reached = filesystem.known_places()
+        used = (schemes if self._reads_far else []), reached
+        return {"parts": self._scripts, "used": used}
 
     @property
     def _scripts(self) -> list[tuple[int, str]]:

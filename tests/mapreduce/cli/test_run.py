@@ -127,8 +127,8 @@ class TestRunning:
     def test_spark_without_pyspark(self, write, text):
         hidden = write("raise ModuleNotFoundError('gone', name='pyspark')", "pyspark.py").parent
         environment = {**os.environ, "PYTHONPATH": str(hidden)}
-        said = fails(69, write(), "-r", "spark", text, env=environment)
-        assert "needs pyspark, which is not installed: pip install pyspark" in said
+        said = fails(64, write(), "-r", "spark", text, env=environment)
+        assert "pip install 'gradreduce[spark]'" in said
 
     @pytest.mark.parametrize("runner", first_of("", "inline", "parallel", "local"))
     def test_a_driver_of_the_jobs_own_is_called(self, write, tmp_path, runner):

@@ -88,10 +88,10 @@ def test_every_runner_has_traits(name):
 
 
 def test_of_other_runners_nothing_is_known():
-    assert traits.of("spark") == traits.Traits()
-    assert not traits.is_harmless("spark")
+    assert traits.of("dataproc") == traits.Traits()
+    assert not traits.is_harmless("dataproc")
     with pytest.raises(UsageError, match="--runner: expected one of inline, parallel, local"):
-        flags.execution({"runner": "spark"})
+        flags.execution({"runner": "dataproc"})
 
 
 def test_what_was_left_is_ended_by_whom_it_is_of(monkeypatch):

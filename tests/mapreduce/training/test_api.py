@@ -411,7 +411,7 @@ class TestErrors:
         ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
         ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
         ({"optimizer": "sdg"}, UsageError, "^optimizer: unknown optimizer 'sdg'"),
-        ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
+        ({"runner": "dataproc"}, UsageError, "^runner: expected one of inline, parallel, local"),
         ({"workers": 0}, UsageError, "^workers: expected a positive number"),
         ({"model": "forest"}, UsageError, "forest"),
         ({"patience": 2}, UsageError, "patience=2: nothing is evaluated"),

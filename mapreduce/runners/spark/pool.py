@@ -1,0 +1,140 @@
+"""The driver's side: tasks are the partitions of a job of Spark, and replies come as they end."""
+
+import json
+import logging
+import queue
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.accumulators import AccumulatorParam
+
+from mapreduce.runners.parallel.pool import Reply, Task, TaskError, describe
+from mapreduce.runners.spark.contexts import Context
+from mapreduce.runners.spark.tasks import Work
+
+log = logging.getLogger("mrjob.spark")
+
+#: Seconds in which Spark ends what is cancelled.
+_PATIENCE = 10.0
+
+
+class _Replies(AccumulatorParam[dict[int, Reply]]):
+    """Replies by the numbers of tasks; whatever Spark repeats counts once."""
+
+    def __init__(self, events: Any = None) -> None:
+        self._events = events
+
+    def __reduce__(self) -> Any:
+        # Executors add to dictionaries of their own.
+        return _Replies, ()
+
+    def zero(self, value: dict[int, Reply]) -> dict[int, Reply]:
+        return {}
+
+    def addInPlace(self, value1: dict[int, Reply], value2: dict[int, Reply]) -> dict[int, Reply]:
+        if self._events is None:
+            return {**value1, **value2}
+        for pair in value2.items():
+            self._events.put(pair)
+        return value1
+
+
+class SparkPool:
+    """Takes the place of :class:`mapreduce.runners.parallel.pool.WorkerPool`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._definition, self._early = context, "", None
+
+    def load(self, definition: dict[str, Any], early: Any = None) -> None:
+        """See :meth:`mapreduce.runners.parallel.pool.WorkerPool.load`."""
+        self._definition, self._early = json.dumps(definition), early
+
+    def close(self) -> None:
+        """Executors end with the context."""
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        attempts: int,
+        timeout: float = 0.0,
+        before: Callable[[Task], None] = lambda task: None,
+        after: Callable[[Task], None] = lambda task: None,
+        replied: Callable[[Task, Reply], None] = lambda task, reply: None,
+    ) -> list[Reply]:
+        """See :meth:`mapreduce.runners.parallel.pool.WorkerPool.run`.
+
+        Spark starts again what it has lost; what it gives up is submitted again.
+        """
+        left = {task["number"]: {**task, "attempt": 0} for task in tasks}
+        for task in left.values():
+            before(task)
+        found: dict[int, Reply] = {}
+        limits = attempts, timeout
+        for attempt in range(1, attempts + 1):
+            with _Job(self._context, self._work(limits), [*left.values()]) as job:
+                for number, reply in job.replies():
+                    if number not in left:
+                        continue
+                    task = left.pop(number)
+                    if "error" in reply:
+                        message, traceback, written, code = reply["error"]
+                        raise TaskError(message, task, traceback, written, code)
+                    replied(task, reply)
+                    after(task)
+                    found[number] = reply
+            if not left:
+                return [found[task["number"]] for task in tasks]
+            first, reason = next(iter(left.values())), f"Spark gave it up: {job.reason}"
+            if attempt < attempts:
+                name = describe(first)
+                log.warning("%s: %s; attempt %d of %d begins", name, reason, attempt + 1, attempts)
+        message = f"{describe(first)} failed {attempts} times. {reason}"
+        raise TaskError(message, first, None, "", None)
+
+    def _work(self, limits: Any) -> Callable[[Any], Work]:
+        return lambda replies: Work(self._definition, self._early, limits, replies)
+
+
+class _Job:
+    """A job of Spark, in a thread of its own, so that this one can be interrupted."""
+
+    def __init__(self, context: Context, work: Callable[[Any], Work], tasks: list[Task]) -> None:
+        self._spark, self._events = context.spark, queue.SimpleQueue[Any]()
+        self._group, self.reason = f"gradreduce-{uuid.uuid4().hex}", ""
+        replies = self._spark.accumulator({}, _Replies(self._events))
+        function, texts = work(replies), [json.dumps(task) for task in tasks]
+
+        def run() -> None:
+            try:
+                self._spark.setJobGroup(self._group, "tasks of gradreduce", True)
+                rdd = self._spark.parallelize(texts, len(texts))
+                rdd.foreachPartition(function)
+            except BaseException as error:
+                self.reason = _reason(error)
+            finally:
+                self._events.put(None)
+
+        # It has a thread of Java's of its own, to which the group belongs.
+        self._thread = InheritableThread(target=run, daemon=True)
+
+    def __enter__(self) -> "_Job":
+        self._thread.start()
+        return self
+
+    def replies(self) -> Any:
+        """Numbers of tasks and their replies, until the job ends."""
+        return iter(self._events.get, None)
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None and self._thread.is_alive():
+            self._spark.cancelJobGroup(self._group)
+        self._thread.join(_PATIENCE)
+
+
+def _reason(error: BaseException) -> str:
+    """What Spark says, without the lines of Java."""
+    text = str(error)
+    at = text.find("Job aborted")
+    return " ".join(text[max(0, at) :].split("\n\t")[0].split())[:400]

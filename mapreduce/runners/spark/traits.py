@@ -1,0 +1,14 @@
+"""What ``-r spark`` can do."""
+
+from mapreduce.support.traits import MOST_HERE, NO_GANGS_HERE, Costs, Traits
+
+SPARK = Traits(
+    "mapreduce.runners.spark.runner:SparkRunner",
+    is_here=True,
+    shares_files=True,
+    reads_far_files=True,
+    why_no_gangs=NO_GANGS_HERE,
+    gang_option="--workers",
+    most_workers=MOST_HERE,
+    costs=Costs(job=4.0, worker=0.3, step=0.2, task=0.01),
+)
