@@ -197,12 +197,12 @@ def test_the_drawing_of_the_house_is_true():
 
 
 def test_runners_do_not_know_each_other():
-    """What those of Hadoop and of EMR share is in ``yarn``."""
+    """What those of Hadoop and of EMR share is in ``yarn``; that of Spark extends ``parallel``."""
     pairs = [(folder(modules()[name]), target) for name, to in arrows().items() for target in to]
     known = {
         (room, folder(modules()[target]))
         for room, target in pairs
-        if room.startswith("runners.") and target.startswith("runners.")
+        if room.startswith("runners.") and target.startswith("runners.") and room != "runners.spark"
     }
     shared = {"runners", "runners.yarn"}
     assert {other for room, other in known if room != other} == shared

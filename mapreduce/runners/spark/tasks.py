@@ -17,8 +17,8 @@ from mapreduce import compat
 
 compat.install()
 
-import mapreduce  # noqa: E402
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool  # noqa: E402
+from mapreduce.support import own  # noqa: E402
 from mapreduce.support.traits import DEFAULT_START_METHOD  # noqa: E402
 
 #: Between the name of a file and what makes it one attempt's.
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         """Where this process runs."""
         host = socket.gethostname()
         boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-        package = f"gradreduce in {Path(mapreduce.__file__).parent}"
+        package = f"gradreduce in {own.HOME}"
         return cls(f"Python {platform.python_version()}", package, host, f"{boot or host}")
 
 
@@ -70,11 +70,11 @@ class Work:
     def _run(self, task: Task) -> Reply:
         pool = self._pool()
         # Another attempt may still write, on an executor that is lost and has not ended.
-        own = f"{ATTEMPT}{uuid.uuid4().hex}"
+        mark = f"{ATTEMPT}{uuid.uuid4().hex}"
         path, quota, overflow = task["target"]
         part, is_part = Path(path), quota is None
-        hidden = part.with_name(f"{'.' * is_part}{part.name}{own}")
-        target = [str(hidden), quota, overflow and overflow + own]
+        hidden = part.with_name(f"{'.' * is_part}{part.name}{mark}")
+        target = [str(hidden), quota, overflow and overflow + mark]
         try:
             (reply,) = pool.run([{**task, "target": target}], *self._limits)
         except TaskError as error:
