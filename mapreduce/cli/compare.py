@@ -23,7 +23,7 @@ from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
-_COMMON = "models folds group seed label id task drop missing runner workers"
+_COMMON = "label id task drop missing runner workers"
 
 
 @click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})

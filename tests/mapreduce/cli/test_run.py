@@ -127,7 +127,7 @@ class TestRunning:
     def test_spark_without_pyspark(self, write, text):
         hidden = write("raise ModuleNotFoundError('gone', name='pyspark')", "pyspark.py").parent
         environment = {**os.environ, "PYTHONPATH": str(hidden)}
-        said = fails(64, write(), "-r", "spark", text, env=environment)
+        said = fails(2, write(), "-r", "spark", text, env=environment)
         assert "pip install 'gradreduce[spark]'" in said
 
     @pytest.mark.parametrize("runner", first_of("", "inline", "parallel", "local"))
