@@ -48,11 +48,11 @@ from mapreduce.inference import using
 from mapreduce.inference.request import Request
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan import flags as plan_flags
-from mapreduce.runs import checkpoint, flags, lease
-from mapreduce.runs.directory import FIT, RunDir
+from mapreduce.runs import flags, lease
+from mapreduce.runs.directory import FIT
 from mapreduce.runs.events import Event, Events, Warned
 from mapreduce.runs.fits import is_fit, model_path
-from mapreduce.runs.models import is_file
+from mapreduce.runs.models import fitted_at
 from mapreduce.support import jsonfiles, signals
 from mapreduce.support.jsonfiles import build
 from mapreduce.training import fitting, start
@@ -309,8 +309,7 @@ class Driver:
         else:
             start.start(values, Events(warn))
         seconds = _processor_seconds() - before
-        place = model_path(run)
-        fitted = FittedModel.load(place) if is_file(place) else checkpoint.fitted(RunDir(place))
+        fitted = fitted_at(model_path(run))
         report = using.evaluate(
             Request(fitted, data / "test", self._how_to_use(fitted), warn=self._warn)
         )

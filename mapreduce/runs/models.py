@@ -23,10 +23,7 @@ class ModelPlace(NamedTuple):
         Raises DataError (another one lies there, or it is damaged), MissingInputError.
         """
         path = path_of(self.path)
-        if is_file(path):
-            found = FittedModel.load(path)
-        else:
-            found = checkpoint.fitted(RunDir(path), self.completed)
+        found = fitted_at(path, self.completed)
         if found.sha256 != self.sha256:
             raise DataError(f"{path} holds another model than before. Run the command again")
         return found
@@ -35,6 +32,16 @@ class ModelPlace(NamedTuple):
 def place_of(fitted: FittedModel) -> ModelPlace:
     """Where tasks find a model."""
     return ModelPlace(str(fitted.path), fitted.completed, fitted.sha256)
+
+
+def fitted_at(path: AnyPath, completed: int | None = None) -> FittedModel:
+    """The model in a file, or that of a run, by default of its last checkpoint.
+
+    Errors are those of :meth:`FittedModel.load` and :func:`mapreduce.runs.checkpoint.fitted`.
+    """
+    if is_file(path):
+        return FittedModel.load(path)
+    return checkpoint.fitted(RunDir(path), completed)
 
 
 def is_file(path: AnyPath) -> bool:

@@ -12,14 +12,11 @@ from mapreduce.inference.predictor import layer_of
 from mapreduce.models import MODELS
 from mapreduce.models.context import Context
 from mapreduce.models.fed import TRUNK
-from mapreduce.models.fitted import FittedModel
 from mapreduce.models.specification import Specification, Trunk
 from mapreduce.plan.fitting import check_fits
 from mapreduce.plan.settings import Settings, device_of
-from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.fits import model_path
-from mapreduce.runs.models import is_file
+from mapreduce.runs.models import fitted_at
 from mapreduce.support.jsonfiles import build
 
 
@@ -57,8 +54,7 @@ def read(settings: Settings, data: Manifest, folder: AnyPath) -> Feeding:
             f"last but the one to the classes"
         )
     _check_options(settings.decided(data.recipe is not None, data.target), where)
-    place = model_path(path_of(name).absolute())
-    fitted = FittedModel.load(place) if is_file(place) else checkpoint.fitted(RunDir(place))
+    fitted = fitted_at(model_path(path_of(name).absolute()))
     said = build(Specification, dict(fitted.options))
     kind = MODELS.split(said.model)[0]
     if said.trunk is not None:
