@@ -138,7 +138,10 @@ def _start(master: str | None, slots: int) -> Any:
     try:
         conf = SparkConf().setAll([*settings.items()])
         with written.open("wb") as file:
-            gateway = launch_gateway(conf, {"stdout": file, "stderr": file})
+            # The Java of a context that was stopped stays, and takes the next one.
+            gateway = SparkContext._gateway or launch_gateway(
+                conf, {"stdout": file, "stderr": file}
+            )
         found = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         said = [line for line in written.read_text(errors="replace").splitlines() if line.strip()]

@@ -42,7 +42,7 @@ class Place(NamedTuple):
         host = socket.gethostname()
         boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
         package = f"gradreduce in {own.HOME}"
-        return cls(f"Python {platform.python_version()}", package, host, f"{boot or host}")
+        return cls(f"Python {platform.python_version()}", package, host, boot or host)
 
 
 def place(_: int) -> Place:
