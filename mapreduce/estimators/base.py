@@ -366,3 +366,20 @@ def errors_of_fits() -> Iterator[None]:
         yield
     except DataError as error:
         raise FitError(str(error)) from error
+
+
+class Classifier(ClassifierMixin, Estimator):
+    """Predicts the class of the highest probability."""
+
+    has_classes = True
+
+    def predict(self, X: Any) -> Array:
+        """The class (rows,) of each row."""
+        shares = self.predict_proba(X)
+        found: Array = self.classes_[shares.argmax(axis=1)]
+        return found
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability (rows, classes) of each class."""
+        batch = self._batch(X)
+        return self.fitted_.estimator().probabilities(batch)

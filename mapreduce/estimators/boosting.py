@@ -13,7 +13,7 @@ from mapreduce.data.batch import Array, Batch
 from mapreduce.data.readers import opening
 from mapreduce.data.shards import Dataset
 from mapreduce.estimators.base import (
-    ClassifierMixin,
+    Classifier,
     Estimator,
     FitError,
     ParameterError,
@@ -209,7 +209,7 @@ def _check_numbers(rows: Rows) -> None:
         )
 
 
-class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
+class HistGradientBoostingClassifier(Classifier, _Boosting):
     """Boosted trees, as :class:`sklearn.ensemble.HistGradientBoostingClassifier`.
 
     For ``runner``, ``workers`` and ``run`` see :class:`mapreduce.estimators.base.Estimator`. The
@@ -256,21 +256,8 @@ class HistGradientBoostingClassifier(ClassifierMixin, _Boosting):
     0.979
     """
 
-    has_classes = True
-
     def _classes(self, rows: Rows) -> tuple[int | str, ...]:
         return self._class_names(rows)
-
-    def predict(self, X: Any) -> Array:
-        """The class (rows,) of each row."""
-        shares = self.predict_proba(X)
-        found: Array = self.classes_[shares.argmax(axis=1)]
-        return found
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability (rows, classes) of each class."""
-        batch = self._batch(X)
-        return Trees(self.fitted_).probabilities(batch)
 
     def decision_function(self, X: Any) -> Array:
         """Raw scores (rows,) of the second of two classes, or (rows, classes)."""

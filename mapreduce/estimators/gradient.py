@@ -14,7 +14,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.shards import Dataset
 from mapreduce.data.slices import Slices
 from mapreduce.estimators.base import (
-    ClassifierMixin,
+    Classifier,
     ConvergenceWarning,
     Estimator,
     ParameterError,
@@ -106,23 +106,6 @@ class _Trained(Estimator):
             )
 
 
-class _Classifier(ClassifierMixin, _Trained):
-    """Predicts classes."""
-
-    has_classes = True
-
-    def predict(self, X: Any) -> Array:
-        """The class (rows,) of each row."""
-        shares = self.predict_proba(X)
-        found: Array = self.classes_[shares.argmax(axis=1)]
-        return found
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability (rows, classes) of each class."""
-        batch = self._batch(X)
-        return self.fitted_.estimator().probabilities(batch)
-
-
 class _Regressor(RegressorMixin, _Trained):
     """Predicts numbers."""
 
@@ -132,7 +115,7 @@ class _Regressor(RegressorMixin, _Trained):
         return self.fitted_.estimator().logits(batch)[:, 0]
 
 
-class LogisticRegression(_Classifier):
+class LogisticRegression(Classifier, _Trained):
     """Logistic regression, as :class:`sklearn.linear_model.LogisticRegression`.
 
     L-BFGS trains it, as ``gradreduce train --optimizer lbfgs`` does: the model ``logistic`` of two
@@ -333,7 +316,7 @@ class _Network(_Trained):
         }
 
 
-class MLPClassifier(_Network, _Classifier):
+class MLPClassifier(Classifier, _Network):
     """A network of dense layers, as :class:`sklearn.neural_network.MLPClassifier`.
 
     Adam trains it for ``max_iter`` epochs, as ``gradreduce train --optimizer adam`` does with
