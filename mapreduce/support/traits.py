@@ -224,7 +224,7 @@ RUNNERS = Registry(
 
 def of(name: str) -> Traits:
     """The traits of a runner, after whose name options may follow; none if it is not in the list,
-    as mrjob's ``spark``.
+    as mrjob's ``dataproc``.
     """
     name = name.partition(":")[0]
     found: Traits = RUNNERS.find(name) if RUNNERS.has(name) else Traits()

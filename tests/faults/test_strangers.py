@@ -101,7 +101,7 @@ def test_arguments_that_are_named_again_are_taken(run):
     assert (recorded["runner"], recorded["workers"]) == ("inline", 2)
 
 
-@pytest.mark.parametrize("runner", ["hadoop", "emr", "spark", "canary:Runner"])
+@pytest.mark.parametrize("runner", ["hadoop", "emr", "canary:Runner"])
 def test_runners_of_clusters_are_named_again(run, tmp_path, runner):
     canary = tmp_path / "canary"
     arguments = ["--hadoop-bin", f"touch {canary}"]

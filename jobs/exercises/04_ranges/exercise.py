@@ -1,4 +1,4 @@
-"""By how much do the sizes of a section's packages differ, the largest less the smallest?
+"""In each section, by how much is the largest package larger than the smallest?
 
 A line of output has a section and that number: "games"\t120
 """

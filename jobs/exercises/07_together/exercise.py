@@ -1,4 +1,4 @@
-"""Which words stand on one line, wherever?
+"""Which pairs of words stand on the same line, at any distance, and on how many lines?
 
 *be, to* and *to, be* are one pair: which of them is the key? Let it be the one that Python sorts
 first. A word is made of letters, digits, underscores and apostrophes, and is written in lower case,

@@ -1,4 +1,4 @@
-"""What are the errors of each leaf, summed so that the sum has no order?
+"""Add up the errors of each leaf in such a way that the order of the rows does not matter.
 
 Round each error to a whole number of millionths, and add up these numbers. Half-way, `round` does
 what you need. A line of errors.tsv has a leaf and the error of a row, with a TAB between. A line of
