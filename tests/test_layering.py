@@ -45,6 +45,7 @@ FOLDERS = [
         "estimators",
         "searching",
         "comparing",
+        "timing",
         "launch",
         "serving",
     ),
