@@ -146,8 +146,8 @@ def resume(context: click.Context, /, **values: Any) -> None:
     """Continue RUN from its last round, to the same bits as if it had never stopped.
 
     Options that you leave out keep their values. For safety, since somebody else may have made the
-    run, you must repeat what can run programs: a runner other than inline, parallel, local and spark,
-    arguments for mrjob after --, and with --trust any model of your own.
+    run, you must repeat what can run programs: a runner other than inline, parallel, local and
+    spark, arguments for mrjob after --, and with --trust any model of your own.
     """
     pin_profile(values["run"])
     given = {name: value for name, value in values.items() if value is not None}
