@@ -120,7 +120,7 @@ class Application:
     def connect(self, connections: int) -> None:
         """Know how many connections are open now."""
         self.metrics.connect(connections)
-        self._turns.is_alone = connections == 1
+        self._turns.connections = connections
 
     # Before an answer
 
@@ -335,21 +335,21 @@ class Application:
         assert model is not None, "the path names it"
         if b"content-encoding" in request.headers:
             await self._unpack(request)
-        body = request.body
         if request.kind in _FILES:
-            return await self._infer_file(model, request, body)
-        head = request.head
-        if head is not None and head > len(body):
+            return await self._infer_file(model, request, request.body)
+        head, size = request.head, sum(map(len, request.parts))
+        if head is not None and head > size:
             raise Refused(
                 400,
-                f"inference-header-content-length: expected at most the {len(body)} bytes of the "
+                f"inference-header-content-length: expected at most the {size} bytes of the "
                 f"body, found {head}",
             )
-        if head is None or len(body) <= _LARGE:
-            asked = protocol.parse_request(model, body, head)
+        if head is None or size <= _LARGE:
+            asked = protocol.parse_request(model, request.body, head)
         else:
+            parts = request.parts
             asked = await self._beside(
-                len(body), partial(protocol.parse_request, model, body, head)
+                size, lambda: protocol.parse_request(model, b"".join(parts), head)
             )
         rows, notes = asked.rows, list[str]()
         if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:

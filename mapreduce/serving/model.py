@@ -92,6 +92,8 @@ class ServedModel:
     def __init__(self, name: str, fitted: FittedModel) -> None:
         self.name, self.fitted, self.version = name, fitted, str(fitted.completed)
         self.classes, self.recipe = fitted.data.classes, fitted.recipe
+        are_numbers = bool(self.classes) and isinstance(self.classes[0], int)
+        self._numbers = np.array(self.classes, np.int64) if are_numbers else None
         self.sha256 = fitted.model_sha256
         is_plain = self.recipe is None and fitted.data.standardised is None
         self.scale = fitted.scale if is_plain else None
@@ -101,6 +103,12 @@ class ServedModel:
     def outputs(self) -> int:
         """Numbers that are computed of a row."""
         return max(1, len(self.classes))
+
+    def labels(self, places: Array) -> "Array | list[str]":
+        """The classes at some places (rows,): an array of int64, or a list of texts."""
+        if self._numbers is not None:
+            return self._numbers[places]
+        return [str(self.classes[at]) for at in places.tolist()]
 
     @cached_property
     def _predictor(self) -> Predictor:

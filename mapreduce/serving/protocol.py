@@ -340,7 +340,7 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
     """
     found: dict[str, Any] = {"probabilities": values} if model.classes else {"prediction": values}
     if model.classes:
-        found["prediction"] = [model.classes[at] for at in values.argmax(axis=1).tolist()]
+        found["prediction"] = model.labels(values.argmax(axis=1))
     outputs, blobs, known = [], [], _outputs(model)
     for name, is_binary in asked.outputs.items():
         kind, shape = known[name]
@@ -377,6 +377,8 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
 def _packed(values: Any, kind: str) -> bytes:
     """The values of an output in binary."""
     if kind == "BYTES":
-        texts = [text.encode() for text in values]
-        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        known = {
+            text: len(text.encode()).to_bytes(4, "little") + text.encode() for text in {*values}
+        }
+        return b"".join(map(known.__getitem__, values))
     return np.asarray(values, DTYPES[kind]).tobytes()

@@ -1,8 +1,9 @@
 """Turns: what came in one turn of the event loop is computed together, in the loop's thread.
 
 There is no timer and no thread: who waits, waits for those who came before. With one connection
-nothing else can come in the same turn, and a request is computed as it comes. Beside others a long
-one goes on by some rows a turn.
+nothing else can come in the same turn, and a request is computed as it comes. With several, the
+loop looks once more for what came meanwhile. Beside others a long request goes on by some rows a
+turn.
 """
 
 import asyncio
@@ -104,11 +105,15 @@ class Turns:
     """Requests that wait, in the order in which they came."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._queue, self._is_due = loop, deque[Waiting](), False
+        self._loop, self._queue = loop, deque[Waiting]()
+        #: Whether a turn is due, and whether who came meanwhile was heard before it.
+        self._is_due = self._has_looked = False
         #: How many rows wait.
         self.waiting_rows = 0
-        #: Whether nobody else can ask.
-        self.is_alone = False
+        #: The request that had the last turn for itself.
+        self._alone: Waiting | None = None
+        #: How many can ask.
+        self.connections = 0
 
     def submit(self, model: ServedModel, rows: Rows) -> Waiting:
         """Have rows computed: see :meth:`ServedModel.compute`.
@@ -121,7 +126,7 @@ class Turns:
             raise Refused(503, text, (b"retry-after", b"1"))
         self._queue.append(waiting)
         self.waiting_rows += waiting.size
-        if self.is_alone and len(self._queue) == 1:
+        if self.connections == 1 and len(self._queue) == 1:
             self._turn()
         else:
             self._call()
@@ -133,7 +138,12 @@ class Turns:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_due = False
+        if len(self._queue) < self.connections and not self._has_looked:
+            # What came while others were read is read first.
+            self._has_looked = True
+            self._loop.call_soon(self._turn)
+            return
+        self._is_due = self._has_looked = False
         batch: list[Waiting] = []
         count = 0
         while self._queue and count < SLICE_ROWS:
@@ -144,12 +154,15 @@ class Turns:
                 continue
             if batch and first.key != batch[0].key:
                 break
-            is_alone = not batch and len(self._queue) == 1
+            # Whoever is answered often asks again at once.
+            has_others = self.connections != 1 and first is not self._alone
+            is_alone = not batch and len(self._queue) == 1 and not has_others
             room = SLICE_ROWS - count
             if batch and not first.can_be_cut and first.size > room:
                 break
             count += first.cut(room if is_alone else min(TURN_ROWS, room))
             batch.append(self._queue.popleft())
+        self._alone = batch[0] if len(batch) == 1 and not self._queue else None
         if batch:
             self.waiting_rows -= sum(one.size - one.start for one in batch)
             self._compute(batch)

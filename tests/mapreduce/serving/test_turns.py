@@ -66,6 +66,24 @@ def test_one_turn_is_computed_at_once():
     assert model.calls == [4]
 
 
+def test_a_turn_has_what_came_while_others_were_read():
+    async def ask(connections):
+        loop, model = asyncio.get_running_loop(), Doubling()
+        queue = turns.Turns(loop)
+        queue.connections = connections
+        asked = [queue.submit(model, Features(np.float32([[1]])))]
+        # It comes when the turn of the first is due already.
+        loop.call_soon(lambda: asked.append(queue.submit(model, Features(np.float32([[2]])))))
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        await ended(*asked)
+        return model.calls, [request.result()[0].tolist() for request in asked]
+
+    assert asyncio.run(ask(2)) == ([2], [[2], [4]])
+    # Nobody waits for those who cannot come.
+    assert asyncio.run(ask(1))[0] == [1, 1]
+
+
 def test_at_most_512_rows_are_computed_at_once():
     model = Doubling()
     found = computed(model, *([number] for number in range(100, 1300)))
@@ -76,8 +94,8 @@ def test_at_most_512_rows_are_computed_at_once():
 def test_long_requests_go_on_beside_others():
     model = Doubling()
     assert computed(model, range(1000, 2000), [1], [2])[0][0].tolist() == [*range(2000, 4000, 2)]
-    # The others have their answers after the first turn.
-    assert model.calls == [66, 512, 424]
+    # The others have their answers after the first turn, and could ask again before the second.
+    assert model.calls == [66, 64, 512, 360]
     model.calls.clear()
     computed(model, range(100, 700), range(100, 700))
     assert model.calls[:3] == [128, 128, 128]
@@ -150,7 +168,7 @@ class TestAlone:
     def test_a_request_is_computed_as_it_comes(self):
         async def ask():
             queue = turns.Turns(asyncio.get_running_loop())
-            queue.is_alone = True
+            queue.connections = 1
             waiting = queue.submit(Doubling(), Features(np.float32([[3]])))
             assert waiting.is_done and queue.waiting_rows == 0
             # The loop has not turned, nor does it for who awaits the answer.
@@ -162,10 +180,10 @@ class TestAlone:
     def test_a_long_one_goes_on_and_another_waits_for_it(self):
         async def ask(model):
             queue = turns.Turns(asyncio.get_running_loop())
-            queue.is_alone = True
+            queue.connections = 1
             long = queue.submit(model, Features(np.ones((1_000, 1), np.float32)))
             assert not long.is_done
-            queue.is_alone = False
+            queue.connections = 2
             short = queue.submit(model, Features(np.float32([[5]])))
             await ended(long, short)
             return long.result()[0].tolist(), short.result()[0].tolist()
@@ -177,7 +195,7 @@ class TestAlone:
     def test_an_error_is_that_requests(self):
         async def ask():
             queue = turns.Turns(asyncio.get_running_loop())
-            queue.is_alone = True
+            queue.connections = 1
             bad = queue.submit(Doubling(), Features(np.float32([[13]])))
             good = queue.submit(Doubling(), Features(np.float32([[1]])))
             await ended(bad, good)
