@@ -20,8 +20,10 @@ DEFAULTS = {
 def split(texts: Iterable[str]) -> tuple[str, ...]:
     """The models of lists such as ``softmax,mlp:64,32,boosting:trees=50,rate=0.2``.
 
-    A model begins where its name stands; all else are values of the one before. A layer goes on
-    with the network before it. Raises UsageError (one comes twice, or there is none).
+    A model begins where its name stands, or another bare word, which may be a name with a mistake;
+    all else are values of the one before. A layer goes on with the network before it.
+
+    Raises UsageError (one comes twice, or there is none).
     """
     names = {*MODELS.builtin, *NETWORKS, *FITS}
     found: list[str] = []
@@ -32,7 +34,13 @@ def split(texts: Iterable[str]) -> tuple[str, ...]:
             assert name is not None
             is_layer = name[0] in LAYERS.builtin
             is_own = re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", part.strip()) is not None
-            begins = name[0] in names or (is_own and not is_layer) or (is_layer and not is_network)
+            is_word = re.fullmatch(r"[A-Za-z][\w-]*", part.strip()) is not None
+            begins = (
+                name[0] in names
+                or (is_own and not is_layer)
+                or (is_layer and not is_network)
+                or (is_word and not is_layer and not is_network)
+            )
             if begins or not number:
                 found.append(part.strip())
                 is_network = is_layer

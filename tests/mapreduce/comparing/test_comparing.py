@@ -240,6 +240,7 @@ def test_all_models_fail(penguins, tmp_path, answer):
     ("boosting:trees=2,rate=0.2,ridge", ["boosting:trees=2,rate=0.2", "ridge"]),
     ("conv:6x5,relu,dense:9,softmax", ["conv:6x5,relu,dense:9", "softmax"]),
     ("softmax,dense:9,relu,k-means:3", ["softmax", "dense:9,relu", "k-means:3"]),
+    ("boosting:trees=2,softmx", ["boosting:trees=2", "softmx"]),
     ("mine:Model,torch:nets:Net,svm", ["mine:Model", "torch:nets:Net", "svm"]),
 )
 def test_lists_of_models(text, expected):
@@ -271,6 +272,7 @@ GOOD = [f"{i},{'ab'[i % 2]}" for i in range(10)]
     (["1,a", "2,b", "3,a", "4,b"], "--label y", 65, "expected rows for each of 5 folds, found 4"),
     ([*GOOD, "7,"], "--label y", 65, "row 11, column y: expected a value, found nothing"),
     (GOOD, "--label y --models softmx", 2, "unknown model 'softmx'"),
+    (GOOD, "--label y --models boosting,softmx", 2, "unknown model 'softmx'"),
     (GOOD, "--label y --models boosting:tree=2", 2, "it has no option 'tree'"),
     (GOOD, "--label y --models softmax,softmax", 2, "--models: expected each model once"),
     (GOOD, "--label y --models softmax,", 2, "unknown model|expected each model"),
