@@ -219,7 +219,7 @@ def test_modules_are_in_folders():
 
 
 #: Names that folders of ``mapreduce/`` are to have one day: none may lie there in another sense.
-FREE = {"timing", "experiments", "launching"}
+FREE = {"experiments", "launching"}
 
 
 def test_names_of_folders_to_come_are_free():

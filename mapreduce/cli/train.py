@@ -49,7 +49,7 @@ _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy 
     "--eval",
     "evaluation",
     type=LOCATION,
-    help="A dataset on which the model is evaluated during the training.",
+    help="Data on which the model is evaluated during the training: a dataset, or a table's file.",
 )
 @add_options(PLAN)
 @runner_options()
@@ -60,10 +60,9 @@ _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy 
 @output_options
 @click.pass_context
 def train(context: click.Context, /, **values: Any) -> None:
-    """Train a model on the dataset DATA.
+    """Train a model on DATA: a dataset, or the CSV or Parquet file of a table.
 
-    For a model that is fitted without gradients, such as boosting, DATA may be the CSV or Parquet
-    file of a table, which is imported beside the run.
+    A file is imported beside the run, as "gradreduce data import" does with its defaults.
 
     Arguments after -- are passed to mrjob for every job of the training.
 
@@ -72,32 +71,26 @@ def train(context: click.Context, /, **values: Any) -> None:
         --eval demo/data/test
     """
     values["mrjob_arguments"] = context.obj
-    if values["model"].partition(":")[0] in FITS:
-        numeric.pin(values["numeric_profile"])
+    numeric.pin(values["numeric_profile"])
+
+    def folders(events: "Events") -> dict[str, Any]:
         from mapreduce.runs.events import Warned
+        from mapreduce.training.api.data import import_files
+
+        return import_files(values, lambda note: events.emit(Warned(note)))
+
+    if values["model"].partition(":")[0] in FITS:
         from mapreduce.training import fitting
-        from mapreduce.training.api.data import import_for_fit
 
         for each in context.command.params:
             is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
             if is_given and each.name in fitting.OTHERS:
                 fitting.refuse(each.opts[0], values["model"])
-
-        def start(events: "Events") -> "FitDir":
-            data = import_for_fit(values, lambda note: events.emit(Warned(note)))
-            return fitting.start({**values, "data": data}, events)
-
-        _fit(values, start)
+        _fit(values, lambda events: fitting.start({**values, **folders(events)}, events))
         return
-    for row in FILE_OPTIONS:
-        if values.pop(row.name) is not None:
-            raise UsageError(
-                f"{row.flag} is for the file of a table, which only models that are fitted without "
-                f"gradients take. Import the file: gradreduce data import"
-            )
     from mapreduce.training import console
 
-    console.start(values)
+    console.start(values, data_of=folders)
 
 
 def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:

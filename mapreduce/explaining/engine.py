@@ -20,7 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
+import mapreduce.job
+import mapreduce.mrjob_patches.bin  # noqa: F401
 
 from mrjob.job import MRJob  # isort: skip
 

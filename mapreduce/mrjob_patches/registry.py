@@ -60,13 +60,7 @@ def runner_class(alias: str, is_warm: bool = False) -> Any:
     module, _, name = (found.warm_runner if is_warm else found.runner).partition(":")
     if is_warm and not module:
         return None
-    if "pyspark" not in sys.modules:
-        # mrjob imports PySpark wherever it is installed, which takes longer than a small job.
-        sys.modules["pyspark"] = None  # type: ignore[assignment]
-        try:
-            import_module("mrjob.bin")
-        finally:
-            del sys.modules["pyspark"]
+    import_module("mapreduce.mrjob_patches.bin")
     try:
         with collector.resting():
             return getattr(import_module(module), name)

@@ -38,11 +38,16 @@ _LINE_SECONDS, _TERMINAL_SECONDS = 5.0, 0.1
 _BURST_SECONDS = 0.1
 
 
-def start(values: Mapping[str, Any], job_class: "type[Job] | None" = None) -> None:
+def start(
+    values: Mapping[str, Any],
+    job_class: "type[Job] | None" = None,
+    data_of: "Callable[[Events], Mapping[str, Any]]" = lambda events: {},
+) -> None:
     """Start a training from the values of all options, and print its progress and its result.
 
     ``values`` are those of :func:`mapreduce.training.start.start`, and ``dry_run``, ``quiet`` and
     ``as_json``. The steps of ``job_class`` are the rounds; by default it is the toolkit's own.
+    ``data_of`` gives other data in the place of those among the values.
     """
     numeric.pin(values["numeric_profile"])
     from mapreduce.training import start as starting
@@ -50,7 +55,11 @@ def start(values: Mapping[str, Any], job_class: "type[Job] | None" = None) -> No
     if values["dry_run"]:
         _show_plan(values)
         return
-    follow(values, lambda events: starting.start(values, events, job_class))
+
+    def train(events: "Events") -> "tuple[RunDir, RunEnded]":
+        return starting.start({**values, **data_of(events)}, events, job_class)
+
+    follow(values, train)
 
 
 def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, RunEnded]]") -> None:

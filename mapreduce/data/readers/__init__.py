@@ -55,9 +55,11 @@ class _Reading:
 
 #: The options of tables, in the order of the help: those of CSV are others.
 TABLE_OPTIONS = (_RECIPE_FILE, *(row for row in RECIPE if row.name not in CSV_OPTIONS), *LISTS)
-#: Those of a table that is imported for a fit.
+#: Those of a table that a training imports.
 FILE_OPTIONS = pick(
-    TABLE_OPTIONS, "recipe", "label", "id", "weights", "task", group="File of a table"
+    TABLE_OPTIONS,
+    *("recipe", "label", "id", "weights", "task", "missing_label"),
+    group="File of a table",
 )
 #: The options of all imports.
 IMPORT = (

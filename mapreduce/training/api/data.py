@@ -20,6 +20,7 @@ from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
+from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
@@ -115,25 +116,55 @@ def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath
     return out
 
 
-def import_for_fit(values: Mapping[str, Any], warn: Callable[[str], None]) -> AnyPath:
-    """The folder of the dataset for a fit, which the file of a table becomes beside the run.
+def import_files(
+    values: Mapping[str, Any], warn: Callable[[str], None]
+) -> dict[str, AnyPath | None]:
+    """The folders ``data`` and ``evaluation`` of a training, which files of tables become.
 
-    ``values``: Options of ``gradreduce train``.
+    They are imported beside the run, and the evaluation's rows like the others. ``values``: Options
+    of ``gradreduce train``. ``warn`` receives what a user should know about the data.
     """
-    data: AnyPath = values["data"].absolute()
+    data, evaluation = (values[name] and values[name].absolute() for name in ("data", "evaluation"))
     given = {row.name: values[row.name] for row in FILE_OPTIONS}
-    if not opening.is_table(data) or data.is_dir():
-        for name, value in given.items():
-            if value is not None:
-                raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
-        return data
+    is_file = is_table_file(data)
+    for name, value in given.items():
+        if value is not None and not is_file:
+            raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
+    if not is_file and not is_table_file(evaluation):
+        return {"data": data, "evaluation": evaluation}
     run = RunDir(values["run"].absolute())
     run.require_new()
-    spec, kind = fitting.parse(values["model"]), opening.format_of([data])
-    given |= {"trees": spec.takes_codes, "dtype": spec.dtype, "task": given["task"] or spec.task}
-    if not spec.needs_labels and given["label"] is None:
-        given |= {"labelled": False, "task": None}
-    return import_file(data, kind, run.path.parent / IMPORTED, None, given, warn)
+    place, how = run.path.parent / IMPORTED, _how_to_import(values, is_file)
+    if is_file:
+        given |= how | {"task": given["task"] or how["task"]}
+        if how["labelled"] is False and given["label"] is None:
+            given["task"] = None
+        else:
+            del given["labelled"]
+        data = import_file(data, opening.format_of([data]), place, None, given, warn)
+    if is_table_file(evaluation):
+        manifest = read_manifest(data)
+        fitted = opening.fitted_of(data, manifest)
+        if fitted is None:
+            raise UsageError(
+                f"--eval {evaluation}: the data were not imported from a table. Expected the "
+                f"folder of a dataset"
+            )
+        kind, like = opening.format_of([evaluation]), Like(manifest.classes, fitted)
+        evaluation = import_file(evaluation, kind, place, like, {}, warn)
+    return {"data": data, "evaluation": evaluation}
+
+
+def _how_to_import(values: Mapping[str, Any], is_file: bool) -> dict[str, Any]:
+    """What the import of a table follows from a model."""
+    if fitting.is_fitted(values["model"]):
+        spec = fitting.parse(values["model"])
+        how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
+        return how | {"labelled": spec.needs_labels}
+    settings = plan_flags.settings(values)
+    optimizer = settings.decided(is_file, None).optimizer
+    dtype = plan_settings.dtype(optimizer, settings.dtype)
+    return {"dtype": dtype, "task": _task(settings.model), "labelled": True}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,74 @@
+"""``gradreduce train`` on the file of a table, which is imported beside the run."""
+
+import json
+from pathlib import Path
+
+from quick import cases
+
+PENGUINS = Path(__file__).parents[2] / "tables" / "penguins.csv"
+HERE = "--executor", "here", "--epochs", 2, "-q", "--json"
+LABEL = "--label", "species"
+
+
+def trained(answer, data, run, *options):
+    return json.loads(answer(0, "train", data, "--run", run, *options, *HERE).out)
+
+
+def test_a_file_is_trained_on_as_its_import(answer, tmp_path):
+    answer(0, "data", "import", PENGUINS, tmp_path / "data", *LABEL, "-q")
+    theirs = trained(answer, tmp_path / "data", tmp_path / "theirs", "--eval", tmp_path / "data")
+    ours = trained(answer, PENGUINS, tmp_path / "ours", *LABEL, "--eval", PENGUINS)
+    for name in ("model_sha256", "eval_loss", "accuracy"):
+        assert ours[name] == theirs[name]
+    # Folders are named by their content, so another training imports nothing.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / ".imported").iterdir()}
+    again = trained(answer, PENGUINS, tmp_path / "again", *LABEL)
+    assert again["model_sha256"] == ours["model_sha256"]
+    folders = (tmp_path / ".imported").iterdir()
+    assert {path: path.stat().st_mtime_ns for path in folders} == before
+    said = answer(0, "evaluate", tmp_path / "ours", PENGUINS).out
+    assert f"accuracy {ours['accuracy']:.4f}" in said
+
+
+def test_options_follow_the_model(answer, tmp_path):
+    """Numbers for a regression, and float64 for the search of L-BFGS, as in Python."""
+    import mapreduce
+
+    options = "--model", "linear", "--label", "body_mass_g", "--missing-label", "drop"
+    found = trained(answer, PENGUINS, tmp_path / "run", *options)
+    run = mapreduce.train(
+        PENGUINS,
+        "linear",
+        label="body_mass_g",
+        missing_label="drop",
+        run=tmp_path / "python",
+        executor="here",
+        epochs=2,
+        progress=False,
+    )
+    assert found["model_sha256"] == run.model_sha256
+    trained(answer, PENGUINS, tmp_path / "lbfgs", *LABEL, "--optimizer", "lbfgs")
+    plan = json.loads((tmp_path / "lbfgs" / "run.json").read_text())["plan"]
+    assert plan["dtype"] == "float64"
+
+
+@cases(
+    "data, options, message",
+    (PENGUINS, (), "no column is called label"),
+    (PENGUINS, ("--label", "specie"), "penguins.csv has no such column"),
+    ("data", LABEL, "--label species: it is for the file of a table. Leave it out"),
+    ("data", ("--eval", PENGUINS), "penguins.csv: the data were not imported from a table"),
+)
+def test_what_does_not_fit(data, options, message, refused, tmp_path):
+    if data == "data":
+        refused(0, "data", "digits", tmp_path / "digits")
+        data = tmp_path / "digits" / "train"
+    assert message in refused(2, "train", data, "--run", tmp_path / "run", *options)
+    assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
+
+
+def test_a_run_that_exists_is_not_written_over(refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("")
+    refused(73, "train", PENGUINS, "--run", tmp_path / "run", *LABEL)
+    assert not (tmp_path / ".imported").exists()
