@@ -62,7 +62,8 @@ _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy 
 def train(context: click.Context, /, **values: Any) -> None:
     """Train a model on DATA: a dataset, or the CSV or Parquet file of a table.
 
-    A file is imported beside the run, as "gradreduce data import" does with its defaults.
+    A file is imported beside the run, by the defaults of "gradreduce data import", in the dtype of
+    the model.
 
     Arguments after -- are passed to mrjob for every job of the training.
 

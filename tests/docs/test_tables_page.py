@@ -7,11 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from test_readme import ROOT, blocks, shell
 
+import mapreduce
 from mapreduce.cli import data
 from mapreduce.cli.data_split import split
 from mapreduce.data.manifest import load
 from mapreduce.data.recipes.kinds import KINDS
 from mapreduce.data.recipes.recipe import MISSING_RULES, Recipe
+from mapreduce.runs.directory import RunDir
 from raw_tables import write_generated
 
 TEXT = (ROOT / "docs" / "tables.md").read_text()
@@ -24,7 +26,7 @@ BEFORE = TEXT[: TEXT.index("## Split")]
 @pytest.mark.filterwarnings("ignore:column town.* count as other")
 def test_commands_in_order(tmp_path, monkeypatch, capsys):
     write_generated(tmp_path / "table.csv", 3000)
-    five, evaluated, trees, recipe, by_job, described = blocks("sh", BEFORE)
+    five, evaluated, by_file, trees, recipe, by_job, described = blocks("sh", BEFORE)
     assert "when nearly all" not in shell(five, tmp_path)
     found = pq.read_table(tmp_path / "predictions.parquet")
     lines = (tmp_path / "parts" / "test.csv").read_text().splitlines()[1:]
@@ -32,6 +34,11 @@ def test_commands_in_order(tmp_path, monkeypatch, capsys):
     assert found["row"].to_pylist() == [*range(750)]
     accuracy = float(shell(evaluated, tmp_path).split()[1].rstrip(","))
     assert accuracy > 0.7
+    shell(by_file, tmp_path)
+    file, named = tmp_path / "parts" / "train.csv", {"label": "label", "id": "id"}
+    run = mapreduce.train(file, "logistic", run=tmp_path / "python", progress=False, **named)
+    by_file = RunDir(tmp_path / "runs" / "file").summary()
+    assert by_file["model_sha256"] == run.model_sha256
     shell(trees, tmp_path)
     by_trees = pq.read_table(tmp_path / "by-trees.parquet")
     assert by_trees["id"].to_pylist() == found["id"].to_pylist()

@@ -126,7 +126,8 @@ def import_files(
     """
     data, evaluation = (values[name] and values[name].absolute() for name in ("data", "evaluation"))
     given = {row.name: values[row.name] for row in FILE_OPTIONS}
-    is_file = is_table_file(data)
+    # One that does not exist is an error of its own.
+    is_file = opening.is_table(data) and not data.is_dir()
     for name, value in given.items():
         if value is not None and not is_file:
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
