@@ -30,6 +30,7 @@ class Gang:
         threads: int = 1,
         wait: float = programs.PATIENCE,
         stages: int = 1,
+        trace: bool = False,
     ) -> None:
         self.run = run
         self.meeting = Meeting.prepare(run.path)
@@ -45,6 +46,7 @@ class Gang:
             wait,
             stages=stages,
             threads=threads,
+            trace=trace,
         )
         self.ranks = ranks
 

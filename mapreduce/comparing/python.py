@@ -27,7 +27,7 @@ from mapreduce.training.api.data import as_file
 from mapreduce.training.api.run import new_folder
 
 _TABLES = (
-    tuple(row for row in flags.EXECUTION if row.name != "keep"),
+    tuple(row for row in flags.EXECUTION if row.name not in ("keep", "trace")),
     flags.RUNNER,
     (flags.PROFILE,),
 )

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.engine.registry import EXECUTORS, kind_of
+from mapreduce.errors import UsageError
 from mapreduce.support import forked, numeric, traits
 from mapreduce.support.traits import RUNNERS
 
@@ -31,7 +32,8 @@ class Execution:
     more of mrjob's own arguments for every job. Evaluations and predictions are computed by an
     executor without jobs, if it is named, or else by a chain. ``auto`` names what the driver of a
     training may choose otherwise; other jobs take the values as they are. With ``stays`` rounds
-    that no job would end sooner may be run in this process.
+    that no job would end sooner may be run in this process. With ``trace`` the folder ``timing`` of
+    a run notes where the time goes.
     """
 
     runner: str
@@ -43,6 +45,7 @@ class Execution:
     auto: tuple[str, ...]
     stays: bool
     own: tuple[Any, ...]
+    trace: bool = False
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Execution:
         mrjob_arguments: tuple[str, ...] = (),
         auto: tuple[str, ...] = (),
         stays: bool = False,
+        trace: bool = False,
         own: tuple[Any, ...] = (),
         **options: Any,
     ) -> None:
@@ -69,6 +73,7 @@ class Execution:
             mrjob_arguments=mrjob_arguments,
             auto=auto,
             stays=stays,
+            trace=trace,
             own=_with(own, values),
         )
 
@@ -136,6 +141,14 @@ class Execution:
             for name, value in numeric.pinned().items():
                 arguments += ["--cmdenv", f"{name}={value}"]
         return [*arguments, *self.mrjob_arguments]
+
+    def check_trace(self, run: AnyPath) -> None:
+        """Raise a UsageError if there is to be a trace, and the run is not on a disk."""
+        if self.trace and isinstance(run, RemotePath):
+            raise UsageError(
+                f"--trace: expected a run on a disk of this machine or one that is mounted here, "
+                f"found {run}. Leave out --trace"
+            )
 
     def check_places(self, *places: object) -> None:
         """Raise a UsageError if a path is of this machine, and the runner's tasks run on others."""

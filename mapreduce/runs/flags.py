@@ -47,6 +47,12 @@ class _Executing:
         "number of checkpoints to keep; 0 keeps all",
         Bound("a number of checkpoints", is_count),
     )
+    trace: bool = option(
+        False,
+        "note where the time goes, in the folder timing of the run, for gradreduce report "
+        "(default: no-trace)",
+        flag="--trace/--no-trace",
+    )
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
         mrjob_arguments=tuple(values.get("mrjob_arguments") or ()),
         auto=auto,
         stays=bool(values.get("stays")) and _is_open(values),
+        trace=values["trace"],
         **{name: values[name] for name in OWN},
     )
     found: Execution = kind.settle(how, runner)

@@ -16,6 +16,7 @@ from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.state import Array
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.phases import READ, begin, note
 
 _first_non_finite = dispatch.get("first_non_finite")
 
@@ -82,7 +83,9 @@ class Gradients:
         expected = {*context.model.extras(completed)}
 
         def gradient(rows: Slice) -> VectorSum:
+            began = begin()
             batch = context.batch(rows)
+            note(READ, began, units=1)
             extras: dict[str, Array] = {}
             # The sum is checked for values that are not finite.
             with context.errors(rows):

@@ -20,6 +20,7 @@ from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.vectors import Vector
 from mapreduce.runs.directory import RunConfig
 from mapreduce.support import blas
+from mapreduce.support.phases import inherited
 from mapreduce.support.threads import in_order
 
 T = TypeVar("T")
@@ -149,4 +150,5 @@ class TaskContext:
             return
         if self.threads not in self._pools:
             self._pools[self.threads] = ThreadPoolExecutor(self.threads, "slices")
-        yield from in_order(self._pools[self.threads], function, items, 2 * self.threads)
+        pool, most = self._pools[self.threads], 2 * self.threads
+        yield from in_order(pool, inherited(function), items, most)

@@ -1,20 +1,379 @@
-"""The phases of a task's time, and the form of an event."""
+"""The phases of a task's time, the form of an event, and the recorder that notes them.
+
+A recorder belongs to a thread. Where a thread has none, :func:`begin` and :func:`note` do nothing.
+A file of events is a :data:`HEAD`, which is written again with each flush, and events::
+
+    start = begin()
+    ...
+    note(MAP, start, units=3)
+"""
+
+import contextlib
+import logging
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-#: Phases of a rank of a gang, by their codes. ``round`` is around those of a round, ``read`` within
-#: ``map``. ``sample`` is no phase: what the thread has used since the last one.
+from hdfs_utils import publish
+from hdfs_utils.errors import StorageError
+from mapreduce.errors import UsageError
+
+log = logging.getLogger("mrjob.trace")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Phases of a rank of a gang, by their codes. ``round`` is around those of a round, ``start``
+#: around those before the first; ``read`` is within ``map``. ``sample`` is no phase: what the
+#: thread has used since the last one.
 PHASES = (
     *("round", "start", "load", "read", "map", "pack", "exchange", "reduce", "spread"),
     *("publish", "evaluate", "sample"),
 )
+ROUND, START, LOAD, READ, MAP, PACK, EXCHANGE, REDUCE, SPREAD, PUBLISH, EVALUATE, SAMPLE = range(12)
 
 #: An event. ``start`` and ``stop`` are nanoseconds of a monotonic clock, ``round`` counts from 1 (0
-#: is before the first), ``depth`` is the number of phases around it. Of a sample, ``bytes`` are the
-#: nanoseconds on a processor, ``units`` those in which the thread was ready and had none.
+#: is before the first), ``depth`` is the number of phases around it. ``units`` of a round are the
+#: rounds that it is. Of a sample, ``bytes`` are the nanoseconds on a processor, ``units`` those in
+#: which the thread was ready and had none.
 EVENT = np.dtype(
     [
         *(("code", "u1"), ("depth", "u1"), ("thread", "<u2"), ("round", "<u4")),
         *(("start", "<i8"), ("stop", "<i8"), ("bytes", "<i8"), ("units", "<i8")),
     ]
 )
+
+#: Codes, those of one's own included, and bytes of a name.
+MOST_CODES, _NAME = 64, 32
+
+MAGIC, VERSION = b"GRTRACE\n", 1
+
+#: The head of a file of events. ``machine`` says whose clock it is, ``wall`` the nanoseconds since
+#: 1970 at ``start``; of every 2 ** ``level`` rounds one is there. ``nanoseconds`` are of all
+#: rounds, by code. ``error`` says why no more could be written, if so.
+HEAD = np.dtype(
+    [
+        *(("magic", "S8"), ("version", "<u4"), ("rank", "<u4"), ("ranks", "<u4")),
+        *(("generation", "<u4"), ("level", "<u4"), ("start", "<i8"), ("stop", "<i8")),
+        *(("wall", "<i8"), ("rounds", "<i8"), ("machine", "S40"), ("error", "S80")),
+        *(("nanoseconds", "<i8", MOST_CODES), ("names", f"S{_NAME}", MOST_CODES)),
+    ]
+)
+
+#: Where a run has its trace, and how the names of its files end.
+FOLDER, SUFFIX = "timing", ".events"
+
+clock = time.monotonic_ns
+
+_EVENT = struct.Struct("<BBHIqqqq")
+_pack = _EVENT.pack_into
+_SIZE = EVENT.itemsize
+_FULL = _SIZE * 4096
+
+#: Nanoseconds between two samples, and two flushes.
+_SAMPLE, _FLUSH = 50_000_000, 1_000_000_000
+
+#: Bytes of a file, above which every other of its rounds is left out.
+MOST_BYTES = 8 << 20
+
+
+class Notes(Protocol):
+    """What notes the phases of a thread; ``depth`` is the number of phases that it is in."""
+
+    depth: int
+
+    def code(self, name: str) -> int:
+        """The code of a phase of one's own."""
+
+    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
+        """Note a phase, which ends."""
+
+
+class Recorder:
+    """Notes the phases of a rank in a file, and what its thread has had of processors.
+
+    Without room for the file the trace ends with a warning, and nothing else. ``start`` is when the
+    phase of this name has begun, if it has. Raises OSError (the file cannot be created).
+    """
+
+    def __init__(
+        self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
+    ) -> None:
+        self.round, self.depth = 0, 1 if start else 0
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._end = HEAD.itemsize
+        self._buffer, self._at = bytearray(_FULL), 0
+        self._codes = dict(zip(PHASES, range(len(PHASES)), strict=True))
+        self._head = head = np.zeros((), HEAD)
+        head["magic"], head["version"], head["machine"] = MAGIC, VERSION, _machine()
+        head["rank"], head["ranks"], head["generation"] = rank, ranks, generation
+        now = clock()
+        head["start"], head["wall"] = start or now, time.time_ns() - now + (start or now)
+        head["names"][: len(PHASES)] = PHASES
+        #: Events of other threads, and the numbers of these.
+        self.beside: list[bytes] = []
+        self.threads: dict[int, int] = {}
+        self._schedstat = _open_schedstat()
+        self._sampled, (self._cpu, self._delay) = now, self._usage()
+        self._sample_at, self._flush_at = now + _SAMPLE, now + _FLUSH
+        self._write(head.tobytes(), 0)
+
+    def code(self, name: str) -> int:
+        """The code of a phase; names for which there are no more codes have the last one."""
+        found = self._codes.get(name)
+        if found is None:
+            found = self._codes[name] = min(len(self._codes), MOST_CODES - 1)
+            self._head["names"][found] = name.encode()[:_NAME]
+        return found
+
+    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
+        """See :class:`Notes`."""
+        at = self._at
+        depth = self.depth & 255
+        _pack(self._buffer, at, code, depth, 0, self.round, start, stop, nbytes, units)
+        self._at = at = at + _SIZE
+        if stop >= self._sample_at:
+            self._sample()
+        elif at == _FULL:
+            self.flush()
+
+    def _usage(self) -> tuple[int, int]:
+        """Nanoseconds that this thread has had of a processor, and has waited for one."""
+        if self._schedstat < 0:
+            return time.thread_time_ns(), 0
+        cpu, delay, _ = os.pread(self._schedstat, 64, 0).split()
+        return int(cpu), int(delay)
+
+    def _sample(self) -> None:
+        if self._at == _FULL:
+            self.flush()
+        # A thread may lose its processor when a call of the system ends: the time comes after it.
+        (cpu, delay), now = self._usage(), clock()
+        used = cpu - self._cpu, delay - self._delay
+        _pack(self._buffer, self._at, SAMPLE, 0, 0, self.round, self._sampled, now, *used)
+        self._at += _SIZE
+        self._sampled, self._cpu, self._delay, self._sample_at = now, cpu, delay, now + _SAMPLE
+        if self._at == _FULL or now >= self._flush_at:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been noted."""
+        events = np.frombuffer(bytes(memoryview(self._buffer)[: self._at]), EVENT)
+        others, self.beside = self.beside, []
+        if others:
+            events = np.concatenate([events, np.frombuffer(b"".join(others), EVENT)])
+        self._at, head = 0, self._head
+        head["stop"] = now = clock()
+        self._flush_at = now + _FLUSH
+        is_inner = (events["code"] == READ) | (events["code"] > SAMPLE)
+        summed = events[events["depth"] < 2 + is_inner]
+        seconds = np.bincount(summed["code"], summed["stop"] - summed["start"], MOST_CODES)
+        head["nanoseconds"] += seconds.astype(np.int64)
+        head["rounds"] += int(events["units"][events["code"] == ROUND].sum())
+        if self._file < 0:
+            return
+        try:
+            self._append(events[is_kept(events, int(head["level"]))])
+            self._write(head.tobytes(), 0)
+        except (OSError, StorageError) as error:
+            self._give_up(error)
+
+    def _append(self, events: Any) -> None:
+        """Append events, whole ones; of a file that grows too large every other round goes."""
+        self._write(events.tobytes(), self._end)
+        self._end += events.nbytes
+        if self._end <= MOST_BYTES:
+            return
+        content = os.pread(self._file, self._end - HEAD.itemsize, HEAD.itemsize)
+        events = np.frombuffer(content, EVENT)
+        while events.nbytes > MOST_BYTES // 2:
+            self._head["level"] += 1
+            if self._head["level"] > 32:
+                raise OSError(0, f"one round has more than {MOST_BYTES:,} bytes of events")
+            events = halved(events[is_kept(events, int(self._head["level"]))])
+        publish.replace(self._path, self._head.tobytes() + events.tobytes())
+        os.close(self._file)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._end = HEAD.itemsize + events.nbytes
+
+    def _write(self, content: bytes, at: int) -> None:
+        if os.pwrite(self._file, content, at) < len(content):
+            raise OSError(0, "the disk is full")
+
+    def _give_up(self, error: Exception) -> None:
+        text = getattr(error, "strerror", None) or str(error)
+        log.warning("the trace ends here, %s cannot be written: %s", self._path, text)
+        self._head["error"] = text.encode()[:80]
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, self._end)
+            os.pwrite(self._file, self._head.tobytes(), 0)
+        os.close(self._file)
+        self._file = -1
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self._sample()
+        self.flush()
+        for file in (self._file, self._schedstat):
+            if file >= 0:
+                os.close(file)
+        self._file = self._schedstat = -1
+
+
+def open_file(path: Path, *more: int) -> Recorder | None:
+    """A recorder with a file of its own; None, after a warning, if there can be no file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Recorder(path, *more)
+    except OSError as error:
+        log.warning("there will be no trace, %s cannot be written: %s", path, error.strerror)
+        return None
+
+
+def is_kept(events: Any, level: int) -> Any:
+    """Whether events stay where one of 2 ** ``level`` rounds does, and all samples, as a mask.
+
+    Rounds are spread by the golden ratio, so that they have no rhythm with what happens at regular
+    intervals. Those of a level are among those of the one below.
+    """
+    places = events["round"].astype(np.uint64) * np.uint64(2654435769) % np.uint64(1 << 32)
+    return (places < (1 << 32) >> level) | (events["code"] == SAMPLE)
+
+
+def halved(events: Any) -> Any:
+    """Events with half of the samples, each the sum of two."""
+    is_sample = events["code"] == SAMPLE
+    samples = events[is_sample].copy()
+    first, second = samples[:-1:2], samples[1::2]
+    first["stop"] = second["stop"]
+    for name in ("bytes", "units"):
+        first[name] += second[name]
+    return np.concatenate([events[~is_sample], samples[::2]])
+
+
+def _machine() -> str:
+    """A name of this machine since it was started, whose processes have one monotonic clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename[:40]
+
+
+def _open_schedstat() -> int:
+    """The file of the thread's times, or -1 where the system has none."""
+    try:
+        return os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+class _Beside:
+    """Notes the phases of another thread for a recorder, in whose phase the thread works."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self.depth = recorder, recorder.depth
+        threads = recorder.threads
+        self._thread = threads.setdefault(threading.get_ident(), len(threads) + 1)
+
+    def code(self, name: str) -> int:
+        """See :class:`Notes`."""
+        return self._recorder.code(name)
+
+    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
+        """See :class:`Notes`."""
+        place = code, self.depth & 255, self._thread, self._recorder.round
+        self._recorder.beside.append(_EVENT.pack(*place, start, stop, nbytes, units))
+
+
+_current: ContextVar[Notes | None] = ContextVar("recorder", default=None)
+_recorder = _current.get
+
+
+@contextlib.contextmanager
+def recording(recorder: Recorder | None) -> Iterator[None]:
+    """Have this thread note its phases, if there is a recorder, which is closed at the end."""
+    token = _current.set(recorder)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        if recorder is not None:
+            recorder.close()
+
+
+def inherited(function: Callable[[T], R]) -> Callable[[T], R]:
+    """A function for other threads, whose phases are noted with those of this one."""
+    recorder = _recorder()
+    if not isinstance(recorder, Recorder):
+        return function
+
+    def call(item: T) -> R:
+        token = _current.set(_Beside(recorder))
+        try:
+            return function(item)
+        finally:
+            _current.reset(token)
+
+    return call
+
+
+def begin() -> int:
+    """Begin a phase; returns the time, or 0 if nobody notes it."""
+    recorder = _recorder()
+    if recorder is None:
+        return 0
+    recorder.depth += 1
+    return clock()
+
+
+def begin_round(number: int) -> int:
+    """Begin a round."""
+    recorder = _recorder()
+    if isinstance(recorder, Recorder):
+        recorder.round = number
+    return begin()
+
+
+def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
+    """End a phase, which began at a time of :func:`begin`."""
+    recorder = _recorder()
+    if recorder is not None:
+        stop = clock()
+        recorder.depth -= 1
+        recorder.note(code, start, stop, nbytes, units)
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Note the time of a block in the trace of a training, if it has one.
+
+    Parameters
+    ----------
+    name : str
+        Of a phase of one's own: at most 32 bytes of it are noted.
+
+    Raises
+    ------
+    UsageError
+        The name is empty, or that of a phase of the toolkit.
+    """
+    if not name or name in PHASES:
+        raise UsageError(
+            f"phase({name!r:.60}): expected a name of your own, which is none of "
+            f"{', '.join(PHASES)}"
+        )
+    start = begin()
+    try:
+        yield
+    finally:
+        recorder = _recorder()
+        if recorder is not None:
+            note(recorder.code(name), start)

@@ -86,6 +86,7 @@ def train(
     # One that cannot be imported is an error before anything is told.
     Resumable.of(execution)
     execution.check_places(run.path, config.data, config.evaluation)
+    execution.check_trace(run.path)
     if execution.stages > 1:
         Training.of(run).stages(execution.stages)
     with (

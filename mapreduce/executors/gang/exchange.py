@@ -15,6 +15,7 @@ from mapreduce.engine.program import Key, Pair, Task
 from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.reduction.message import Message
+from mapreduce.support.phases import EXCHANGE, MAP, REDUCE, begin, note
 
 
 class Exchange:
@@ -58,20 +59,23 @@ class Exchange:
                 task.check_key(phase, key)
             owners = division.owners(phase.keys)
             found: list[Pair] = []
-            for key, messages in self.shuffle(pairs, senders, owners, place).items():
+            arrived = self.shuffle(pairs, senders, owners, place)
+            began = begin()
+            for key, messages in arrived.items():
                 found += task.reduce(completed, phase, key, messages)
+            note(REDUCE, began, units=len(arrived))
             pairs, senders = found, owners
         return pairs
 
     def _map(self, task: Task, part: LeafRange) -> list[Pair]:
         """The messages of some units; what they took goes with the next messages to rank 0."""
-        started = time.perf_counter()
+        began, started = begin(), time.perf_counter()
         pairs = list(task.map(part))
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
-        seconds = time.perf_counter() - started
+        seconds, units = time.perf_counter() - started, part.stop - part.start
+        note(MAP, began, units=units)
         if self._is_timed:
-            units = part.stop - part.start
             self._mine = {"rank": self._group, "units": units, "seconds": seconds}
         return pairs
 
@@ -121,12 +125,14 @@ class Exchange:
         self.to_all([], range(1))
         return [*pairs, *map(_unwrapped, found)]
 
-    def to_all(self, messages: list[Message], senders: Collection[int]) -> list[Message]:
+    def to_all(
+        self, messages: list[Message], senders: Collection[int], phase: int = EXCHANGE
+    ) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives."""
         rank, peers = self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
-        return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank])
+        return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank], phase)
 
 
 def _wrapped(key: Key, message: Message) -> Message:

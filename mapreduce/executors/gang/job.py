@@ -250,6 +250,7 @@ class Gang(Resumable):
             stages=self.options.stages,
             threads=execution.threads,
             slow_worker=self.options.slow_worker or "",
+            trace=execution.trace,
         )
         options = {"--program": program.describe(), "--role": packed(json.dumps(asdict(role)))}
         if self._driver:

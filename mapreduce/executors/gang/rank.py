@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import path_of
@@ -19,7 +20,7 @@ from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.rounds import Rounds, once
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.executors.options import slow_worker
-from mapreduce.support import numeric
+from mapreduce.support import numeric, phases
 from mapreduce.support.periodic import every
 
 #: Seconds between two signs of life.
@@ -37,7 +38,8 @@ class Role:
     the rounds of a program with a state. Ranks are tasks, which ``wait`` so many seconds for each
     other; ``stages`` of them hold a state together. ``reach`` is how, see
     :meth:`mapreduce.support.traits.Traits.reach`, by an ``interface`` if the user names one.
-    ``slow_worker`` is RANK:FACTOR, for experiments.
+    ``slow_worker`` is RANK:FACTOR, for experiments. With ``trace`` ranks note their phases in the
+    folder ``timing`` of their home.
     """
 
     home: str
@@ -52,6 +54,7 @@ class Role:
     stages: int = 1
     threads: int = 1
     slow_worker: str = ""
+    trace: bool = False
 
     def slowness(self, rank: int) -> float:
         """The factor by which the maps of a rank take longer."""
@@ -72,6 +75,7 @@ class Rank:
         self._meeting = Meeting(path_of(role.home), role.token)
         self._completed = 0
         self._progress = 0
+        self._began = phases.clock()
 
     def run(self) -> None:
         """Take part until the program or the job ends.
@@ -108,7 +112,7 @@ class Rank:
                     self._generation(server, generation, left, lost)
                     return
                 except LostPeerError as error:
-                    lost = error.peer
+                    lost, self._began = error.peer, phases.clock()
                     fruitless = fruitless + 1 if self._progress == before else 0
                     if fruitless >= _FRUITLESS:
                         raise GradreduceError(
@@ -152,14 +156,24 @@ class Rank:
                     meeting.give(blocks)
                 return
             how = layout, self._done, look, role.limit, role.stages, role.slowness(self._rank)
-            rounds = Rounds(self._program, self._files, mesh, *how)
-            rounds.run(start, is_concluded)
+            with phases.recording(self._recorder(generation)):
+                rounds = Rounds(self._program, self._files, mesh, *how, self._began)
+                rounds.run(start, is_concluded)
             if self._rank == 0:
                 watch = rounds.watch
                 laps = watch.seconds, watch.evaluation, self._completed
                 meeting.note(Times(*laps, watch.mapped, watch.rest))
         finally:
             mesh.close(server)
+
+    def _recorder(self, generation: int) -> phases.Recorder | None:
+        """What notes the phases of this rank in a generation, if there is to be a trace."""
+        role, rank = self._role, self._rank
+        if not role.trace:
+            return None
+        folder = Path(role.home) / phases.FOLDER
+        name = f"{role.token}.{generation}.{rank}{phases.SUFFIX}"
+        return phases.open_file(folder / name, rank, role.ranks, generation, self._began)
 
     def _start(self) -> tuple[int, bool]:
         """The last whole round that is published, and whether what is beside it is concluded."""

@@ -46,7 +46,8 @@ from mapreduce.executors.gang.state import GangState
 from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.reduction.message import Message
-from mapreduce.support import blas
+from mapreduce.support import blas, phases
+from mapreduce.support.phases import begin, note
 
 #: Due rounds that the driver may lag behind, and seconds to wait for it.
 _LAG, _LAG_SECONDS = 3, 600.0
@@ -64,6 +65,7 @@ class Rounds:
     ``on_round`` is called with the number of completed ones. ``look`` is called now and then, and
     raises an error if the gang has to end. ``stages`` is the number of tasks that have a part of
     each vector, ``slowness`` a factor of the time of this rank's maps, for experiments.
+    ``began`` is when the rank began, by the clock of :mod:`mapreduce.support.phases`.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class Rounds:
         limit: Limit = WHOLE,
         stages: int = 1,
         slowness: float = 1.0,
+        began: int = 0,
     ) -> None:
-        self._program = program
+        self._program, self._began = program, began
         self._mesh = mesh
         self._on_round = on_round
         self._look = look
@@ -125,11 +128,14 @@ class Rounds:
         ``is_concluded`` says whether what is beside that round has been concluded, too. Raises
         LostPeerError, and what the program does.
         """
+        began = begin()
         self._load(start)
+        note(phases.LOAD, began)
         completed, over = start, self._is_due(start) and self._is_over(start, is_concluded)
+        note(phases.START, self._began)
         self.watch.start()
         while not over:
-            before = completed
+            before, began = completed, phases.begin_round(completed + 1)
             if self._arriving is None:
                 self._round(completed)
                 completed += 1
@@ -139,10 +145,13 @@ class Rounds:
             self.watch.lap(completed - before)
             is_due = self._is_due(completed)
             if publish or ends or is_due:
+                since = begin()
                 self._publish(completed, is_due)
+                note(phases.PUBLISH, since)
             self._on_round(completed)
             over = (is_due and self._is_over(completed, False)) or ends
             self.watch.resume()
+            note(phases.ROUND, began, units=completed - before)
         # No rank may leave before all have published what a new generation would start from.
         self._exchange.to_all([], self._exchange.all)
 
@@ -181,8 +190,10 @@ class Rounds:
         self.watch.note_maps([one["seconds"] for one in took])
         if [key for key, _ in pairs] != self._keys:
             require_blocks(self._program, pairs, self._mine)
+        began = begin()
         for (number, *_), block in pairs:
             self._state.publish(completed + 1, number, block)
+        note(phases.PACK, began)
 
     def _conclude(self, completed: int) -> tuple[bool, bool]:
         """Send the new blocks to all, which have been made after some rounds.
@@ -201,7 +212,9 @@ class Rounds:
         state = self._state
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages = self._spread(messages)
+        began = begin()
         state.receive(completed, messages)
+        note(phases.PACK, began)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
         if "split" in first:
             speeds, probe = first["split"]
@@ -211,13 +224,14 @@ class Rounds:
     def _spread(self, news: list[Message]) -> list[Message]:
         """Send new blocks to all ranks, each what it has of them; returns those of all owners."""
         if self._stage is None:
-            return news + self._exchange.to_all(news, self._owners)
+            return news + self._exchange.to_all(news, self._owners, phases.SPREAD)
         rank, peers, cut_for = self._mesh.rank, self._mesh.peers, self._state.cut_for
         parts = {each: self._division.part(each) for each in (rank, *peers)}
         parcels = {}
         if rank in self._owners:
             parcels = {peer: pack(cut_for(parts[peer], news)) for peer in peers}
-        received = self._mesh.exchange(parcels, [peer for peer in self._owners if peer != rank])
+        senders = [peer for peer in self._owners if peer != rank]
+        received = self._mesh.exchange(parcels, senders, phases.SPREAD)
         return cut_for(parts[rank], news) + received
 
     # Between rounds
@@ -271,10 +285,12 @@ class Rounds:
         task = beside.task(self._state, self._task.layout._replace(blocks=1))
         self._mesh.most = max(self._mesh.most, task.most_bytes())
         if not is_concluded:
+            began = begin()
             with self.watch.evaluating():
                 block = self._run_beside(task, completed)
                 if block is not None:
                     program.conclude(completed, block)
+            note(phases.EVALUATE, began)
         answer = []
         if self._mesh.rank == 0:
             answer = [Message({"stop": program.is_out(completed)})]

@@ -31,6 +31,7 @@ from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
 from mapreduce.support.cores import available_cores
+from mapreduce.support.phases import EXCHANGE, PACK, begin, note
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")
@@ -65,6 +66,7 @@ def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
 
     ``place`` gives the place of a large array in shared memory, or None if it has to travel.
     """
+    began = begin()
     described, pieces, size = [], [], 0
     for message in messages:
         entries = []
@@ -80,7 +82,9 @@ def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
     for start, array in pieces:
         body[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
     header = _encode(described).encode()
-    return Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
+    parcel = Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
+    note(PACK, began, size, len(messages))
+    return parcel
 
 
 def framed(parcel: Parcel) -> list[memoryview]:
@@ -178,11 +182,22 @@ class Mesh:
         """Wait until the lower ranks have opened their connections."""
         self.streams.update(server.streams(self.generation, range(self.rank), look))
 
-    def exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
+    def exchange(
+        self, parcels: Mapping[int, Parcel], senders: Collection[int], phase: int = EXCHANGE
+    ) -> list[Message]:
         """Send a parcel to some peers, and receive the messages of others, in any order.
+
+        ``phase``: The code under which a trace has the time.
 
         Raises LostPeerError, WireError (a peer sent something that is not a parcel).
         """
+        if began := begin():
+            received = self._exchange(parcels, senders)
+            note(phase, began, sum(len(each.header) + len(each.body) for each in parcels.values()))
+            return received
+        return self._exchange(parcels, senders)
+
+    def _exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
         received: list[Message] = []
         outgoing, incoming = {}, {}
         # Small parcels are sent at once, and some may be here.
