@@ -49,7 +49,9 @@ _COMMON = "label id task drop missing runner workers"
 )
 @add_options((*TABLE_OPTIONS, *pick(RECIPE, *CSV_OPTIONS)), defaults=False)
 @runner_options(defaults=False)
-@add_options(tuple(row for row in flags.EXECUTION if row.name not in ("keep", "trace")), defaults=False)
+@add_options(
+    tuple(row for row in flags.EXECUTION if row.name not in ("keep", "trace")), defaults=False
+)
 @add_options((flags.PROFILE,))
 @output_options
 @click.pass_context

@@ -21,6 +21,7 @@ from mapreduce.support.phases import (
     VERSION,
     is_kept,
 )
+from mapreduce.timing import clocks
 from mapreduce.timing.trace import TASK, Segment, Trace
 
 #: Ranks of a segment, and nanoseconds of a trace: ten years.
@@ -141,11 +142,25 @@ def _segment(path: Path, notes: Mapping[int, _Notes]) -> tuple[Segment, tuple[in
         whole = whole[np.lexsort((whole["depth"], whole["start"]))]
         whole["code"] = codes[whole["code"]]
         events[rank] = whole
-    rounds = max(int(each.head["rounds"]) for each in notes.values())
-    own = Segment(path.name, tuple(events), seconds, rounds, tuple(phases), np.zeros(ranks))
+    rounds, errors = max(int(each.head["rounds"]) for each in notes.values()), np.zeros(ranks)
+    zero = notes.get(0)
+    for rank, each in notes.items():
+        if zero is None or each.head["machine"] != zero.head["machine"]:
+            events[rank], errors[rank] = _by_clock(events[0], events[rank])
+    own = Segment(path.name, tuple(events), seconds, rounds, tuple(phases), errors)
     some = [each for each in events if len(each)]
     span = (
         int(min(each["start"][0] for each in some)),
         int(max(each["stop"].max() for each in some)),
     )
     return own, span
+
+
+def _by_clock(zero: Any, events: Any) -> tuple[Any, float]:
+    """The events of a rank by the clock of rank 0, and by how many seconds they may be wrong."""
+    found, error = events.copy(), 0.0
+    for name in ("start", "stop"):
+        difference, wrong = clocks.differences(zero, events, events[name])
+        found[name] += np.rint(difference).astype(np.int64)
+        error = max(error, float(wrong.max()) / 1e9)
+    return found, error

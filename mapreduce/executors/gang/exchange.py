@@ -15,7 +15,7 @@ from mapreduce.engine.program import Key, Pair, Task
 from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.reduction.message import Message
-from mapreduce.support.phases import EXCHANGE, MAP, REDUCE, begin, note
+from mapreduce.support.phases import EXCHANGE, MAP, PACK, REDUCE, begin, note
 
 
 class Exchange:
@@ -87,7 +87,7 @@ class Exchange:
         place: Placing | None = None,
     ) -> dict[Key, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
-        rank = self._mesh.rank
+        began, rank = begin(), self._mesh.rank
         mine: dict[Key, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
         took, self._mine = self._mine, None
@@ -106,13 +106,18 @@ class Exchange:
         if rank in senders:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
-        for message in self._mesh.exchange(parcels, awaited):
+        note(PACK, began)
+        arrived = self._mesh.exchange(parcels, awaited)
+        began = begin()
+        for message in arrived:
             if "took" in message.meta:
                 self.took.append(message.meta["took"])
             else:
                 key, found = _unwrapped(message)
                 mine.setdefault(key, []).append(found)
-        return dict(sorted(mine.items()))
+        ordered = dict(sorted(mine.items()))
+        note(PACK, began)
+        return ordered
 
     def gathered(self, pairs: list[Pair]) -> list[Pair]:
         """Send pairs to rank 0, which returns those of all ranks; the others return none."""
@@ -129,9 +134,10 @@ class Exchange:
         self, messages: list[Message], senders: Collection[int], phase: int = EXCHANGE
     ) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives."""
-        rank, peers = self._mesh.rank, self._mesh.peers
+        began, rank, peers = begin(), self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
+        note(PACK, began)
         return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank], phase)
 
 

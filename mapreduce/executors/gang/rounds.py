@@ -200,6 +200,7 @@ class Rounds:
 
         Returns whether rank 0 wants them published, and whether all end here.
         """
+        began = begin()
         publish, ends = time.monotonic() >= self._publish_at, self.watch.is_over(completed)
         wishes: dict[str, object] = {"publish": publish, "ends": ends}
         if self._arriving is not None:
@@ -211,14 +212,15 @@ class Rounds:
                 wishes["split"] = [*split]
         state = self._state
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
+        note(phases.PACK, began)
         messages = self._spread(messages)
         began = begin()
         state.receive(completed, messages)
-        note(phases.PACK, began)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
         if "split" in first:
             speeds, probe = first["split"]
             self._split = Split(tuple(speeds), probe)
+        note(phases.PACK, began)
         return first["publish"], first["ends"]
 
     def _spread(self, news: list[Message]) -> list[Message]:
@@ -227,9 +229,10 @@ class Rounds:
             return news + self._exchange.to_all(news, self._owners, phases.SPREAD)
         rank, peers, cut_for = self._mesh.rank, self._mesh.peers, self._state.cut_for
         parts = {each: self._division.part(each) for each in (rank, *peers)}
-        parcels = {}
+        parcels, began = {}, begin()
         if rank in self._owners:
             parcels = {peer: pack(cut_for(parts[peer], news)) for peer in peers}
+        note(phases.PACK, began)
         senders = [peer for peer in self._owners if peer != rank]
         received = self._mesh.exchange(parcels, senders, phases.SPREAD)
         return cut_for(parts[rank], news) + received

@@ -31,7 +31,7 @@ from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
 from mapreduce.support.cores import available_cores
-from mapreduce.support.phases import EXCHANGE, PACK, begin, note
+from mapreduce.support.phases import EXCHANGE, begin, note
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")
@@ -66,7 +66,6 @@ def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
 
     ``place`` gives the place of a large array in shared memory, or None if it has to travel.
     """
-    began = begin()
     described, pieces, size = [], [], 0
     for message in messages:
         entries = []
@@ -82,9 +81,7 @@ def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
     for start, array in pieces:
         body[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
     header = _encode(described).encode()
-    parcel = Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
-    note(PACK, began, size, len(messages))
-    return parcel
+    return Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
 
 
 def framed(parcel: Parcel) -> list[memoryview]:
