@@ -1,0 +1,326 @@
+"""What held a run back: for each cause, the seconds that the run would have saved without it.
+
+Rounds are replayed with other times (:meth:`mapreduce.timing.figures.Rounds.replay`), as in J. Lin
+et al., Understanding stragglers in large model training using what-if analysis, 2025. A gang gives
+slow ranks fewer units, so what a rank's maps take says little: what a unit takes says it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mapreduce.engine.leaf_ranges import EVEN, Split, shares
+from mapreduce.runs.state import Array
+from mapreduce.support.words import count
+from mapreduce.timing.figures import Rounds, rounds_of, usage
+from mapreduce.timing.trace import Segment, Trace
+
+#: Causes of a smaller part of the time are not named; a second one is, if it is nearly as large.
+NAMED, BESIDE = 0.1, 0.8
+
+#: How much longer than those of others the units of a slow rank take; and a slow task, with the
+#: seconds by which it is late.
+_SLOW, _SLOW_TASK, _LATE = 1.15, 1.5, 0.05
+
+#: Ranks whose speeds differ by a larger part get different numbers of units.
+_UNLIKE = 0.4
+
+#: Seconds that a unit costs beside its rows, and the part of a map that remains in any case.
+_UNIT, _LEFT = 4e-5, 0.1
+
+#: Bytes of an exchange that takes as long as an empty one.
+_MESSAGE = 65_536
+
+#: Bytes of a tiny task, the seconds in which one of them is read, and how many tasks for each
+#: worker are many.
+_TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-8, 4
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What cost ``seconds``.
+
+    Attributes
+    ----------
+    kind : str
+        "slow worker", for example.
+    seconds : float
+        Which would be saved without it.
+    text : str
+        What is seen, as half a sentence.
+    ranks : tuple of int
+        Which ranks, workers or tasks it concerns, if not all.
+    """
+
+    kind: str
+    seconds: float
+    text: str
+    ranks: tuple[int, ...] = ()
+
+
+def causes(trace: Trace) -> list[Cause]:
+    """All causes, the costliest first; most of them cost next to nothing."""
+    every = [one for segment in trace.segments for one in _of_segment(segment)]
+    tasks = _own_tasks(trace)
+    keys = tasks[["job", "step", "kind"]]
+    steps = [_of_tasks(tasks[keys == key], max(trace.workers, 1)) for key in np.unique(keys)]
+    every += [*filter(None, steps), *_of_gaps(trace, tasks)]
+    sums: dict[tuple[str, tuple[int, ...]], Cause] = {}
+    for one in sorted(every, key=lambda cause: -cause.seconds):
+        before = sums.setdefault((one.kind, one.ranks), replace(one, seconds=0.0))
+        sums[one.kind, one.ranks] = replace(before, seconds=before.seconds + float(one.seconds))
+    return sorted(sums.values(), key=lambda one: -one.seconds)
+
+
+def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
+    """The causes to name, of a trace that took some seconds: none, one or two."""
+    large = [one for one in every if one.seconds >= NAMED * seconds]
+    return [one for one in large if one.seconds >= BESIDE * large[0].seconds][:2]
+
+
+# Ranks
+
+
+def _of_segment(segment: Segment) -> list[Cause]:
+    rounds = rounds_of(segment)
+    base, work = rounds.replay(), rounds.work.sum(1)
+    if not base > 0:
+        return []
+    # Rounds of which no event was kept are like the others.
+    scale = float(segment.seconds[:, segment.phases.index("round")].max()) / base
+    number = scale * len(rounds.numbers)
+
+    def saved(work: Array | None = None, transfer: Array | None = None) -> float:
+        return max(base - rounds.replay(work, transfer), 0.0) * scale
+
+    def without(kind: str, what: Array, text: str) -> Cause:
+        seconds = saved(work - what)
+        return Cause(kind, seconds, text.format(f"{1e3 * seconds / number:.3g} ms of a round"))
+
+    def longest(name: str) -> float:
+        return float(segment.seconds[:, segment.phases.index(name)].max())
+
+    busy, free = _busy(segment, rounds, saved)
+    uneven = _uneven(rounds, free, saved)
+    if busy.seconds >= NAMED * base * scale and uneven.ranks:
+        uneven = replace(uneven, text=f"{uneven.text}, as far as busy processors let one see")
+    unit = 1e6 * float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
+    tiny = f"a unit takes {unit:.3g} µs, of which about {1e6 * _UNIT:.0f} are the cost of any unit"
+    return [
+        busy,
+        uneven,
+        without("slow reads", _reads(rounds), "all ranks read for {}"),
+        _network(segment, rounds, saved(transfer=np.zeros_like(rounds.transfer))),
+        without(
+            "sums and updates",
+            rounds.of("pack", "reduce").sum(1),
+            "packing, adding up and updating take {}",
+        ),
+        without("tiny slices", _cost_of_units(rounds), tiny),
+        without("fixed cost of a round", rounds.of("other").sum(1), "{} are in no phase"),
+        Cause("publishing", longest("publish"), "the state is written, to go on from"),
+        Cause("evaluation", longest("evaluate"), "the model is evaluated between rounds"),
+    ]
+
+
+def _per_unit(rounds: Rounds) -> Any:
+    """Seconds of a unit, by rank and round; nan without units."""
+    return rounds.load / np.where(rounds.units > 0, rounds.units, np.nan)
+
+
+def _speed(rounds: Rounds) -> Any:
+    """The median seconds of a unit, by rank; nan for ranks without units."""
+    known = [one[np.isfinite(one)] for one in _per_unit(rounds)]
+    return np.array([np.median(one) if len(one) else np.nan for one in known])
+
+
+def _with_maps(rounds: Rounds, per_unit: Array, units: Array) -> Any:
+    """The work, had each rank so many units and had a unit taken so long; nan: the median."""
+    typical = np.nanmedian(per_unit) if np.isfinite(per_unit).any() else 0.0
+    work = rounds.work.sum(1) - rounds.of("map", "read").sum(1)
+    work[0] += units * np.where(np.isfinite(per_unit), per_unit, typical)
+    return work
+
+
+def _divided(rounds: Rounds, speed: Any) -> Any:
+    """The units of each rank and round, as a gang divides them among ranks of some speeds."""
+    known = np.where(np.isfinite(speed), speed, np.nanmedian(speed))
+    split = EVEN if np.ptp(known) <= _UNLIKE * known.min() else Split(tuple(1 / known))
+    parts = [shares(int(units), len(known), split) for units in rounds.units.sum(0)]
+    return np.array([[stop - start for start, stop in one] for one in parts], float).T
+
+
+def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tuple[Cause, Array]:
+    """What ranks waited for processors, and the part of each rank's time without that."""
+    waited = np.array([usage(events)[1] for events in segment.ranks])
+    active = rounds.work.sum((0, 1, 3)) + rounds.transfer.sum((0, 2))
+    free = 1 - np.clip(waited / np.maximum(active, 1e-12), 0, 1)
+    most, part = int(waited.argmax()), free[:, None]
+    text = f"rank {most} was ready, and waited {waited[most]:.3g} s for a processor that others had"
+    if not waited.any():
+        return Cause("busy processors", 0.0, text), free
+    # Ranks that wait have fewer units, which would be divided anew.
+    anew = _with_maps(rounds, _per_unit(rounds), _divided(rounds, _speed(rounds) * free))
+    work = rounds.work.sum(1) if np.ptp(free) < _SLOW - 1 else anew
+    seconds = saved(work * part, rounds.transfer * part)
+    return Cause("busy processors", min(seconds, float(waited.sum())), text), free
+
+
+def _uneven(rounds: Rounds, free: Array, saved: Callable[..., float]) -> Cause:
+    """Ranks that are slow, or else units that are not divided evenly."""
+    speed, each, ranks = _speed(rounds) * free, _per_unit(rounds), len(rounds.units)
+    known = np.isfinite(speed)
+    base = np.median(speed[known & (speed <= np.median(speed[known]))]) if known.any() else 1.0
+    ratio = np.where(known, speed, base) / base
+    slow, share = np.flatnonzero(ratio > _SLOW), rounds.units.sum(1) / max(rounds.units.sum(), 1)
+    if not len(slow):
+        seconds = saved(_with_maps(rounds, each, rounds.units.mean(0))) if ranks > 1 else 0.0
+        text = f"rank {share.argmax()} has {share.max():.0%} of the units"
+        return Cause("uneven shares", seconds, text)
+    others = np.setdiff1d(np.arange(ranks), slow)
+    reads = rounds.of("read").sum((0, 1, 3)) / np.maximum(rounds.units.sum(1), 1)
+    reading = float((reads[slow] - np.median(reads[others])).mean())
+    is_reading = reading > float((speed[slow] - base).mean()) / 2
+    verbs = ("takes", "has") if len(slow) == 1 else ("take", "have")
+    text = (
+        f"{_named('rank', slow)} {verbs[0]} {ratio[slow].max():.2g} times as long for a unit as "
+        f"the others{', in reading' * is_reading}, and {verbs[1]} {share[slow].sum():.0%} of the "
+        f"units"
+    )
+    seconds = saved(
+        _with_maps(
+            rounds,
+            each / np.where(ratio > _SLOW, ratio, 1)[:, None],
+            _divided(rounds, np.ones(ranks)),
+        )
+    )
+    kind = "slow reads" if is_reading else "slow worker"
+    return Cause(kind, seconds, text, tuple(map(int, slow)))
+
+
+def _named(word: str, numbers: Array) -> str:
+    *most, last = [f"{one:,}" for one in numbers]
+    return f"{word}s {', '.join(most)} and {last}" if most else f"{word} {last}"
+
+
+def _reads(rounds: Rounds) -> Any:
+    """What each rank reads as slowly as the fastest does."""
+    read = rounds.of("read").sum(1)
+    each = read.sum((0, 2)) / np.maximum(rounds.units.sum(1), 1)
+    has = rounds.units.any(1)
+    least = each[has].min(initial=np.inf) if has.any() else 0.0
+    part = np.where(each > 0, least / np.where(each > 0, each, 1.0), 0.0)
+    return read * np.minimum(part, 1.0)[:, None]
+
+
+def _cost_of_units(rounds: Rounds) -> Any:
+    """What units cost whatever their rows are, within the maps."""
+    maps = rounds.of("map").sum(1)
+    cost = np.minimum(rounds.units * _UNIT, maps.sum(0) * (1 - _LEFT))
+    return maps * (cost / np.maximum(maps.sum(0), 1e-12))
+
+
+def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
+    """What exchanges took: for bytes, or for each message, whatever its bytes are."""
+    begun = np.where(rounds.sends, rounds.begun, -np.inf).max(1)
+    ended = np.where(np.isnan(rounds.ended), -np.inf, rounds.ended).max(1)
+    took = (ended - begun)[np.isfinite(begun) & np.isfinite(ended)]
+    sent, typical = float(rounds.bytes.sum()), float(np.median(took)) if took.size else 0.0
+    bare = _greetings(segment)
+    is_small = np.median(rounds.bytes.sum(1)) < _MESSAGE if took.size else True
+    if bare > typical / 2 if bare else is_small:
+        text = f"an exchange takes {typical * 1e3:.3g} ms, however few its bytes are"
+        return Cause("exchange by delay", seconds, text)
+    rate = sent / max(float(took.sum()), 1e-12)
+    text = f"{sent / 1e6:,.3g} MB were exchanged, at {rate / 1e6:,.3g} MB/s"
+    return Cause("exchange by bytes", seconds, text)
+
+
+def _greetings(segment: Segment) -> float:
+    """Median seconds of exchanges before and after the rounds, which are nearly without bytes."""
+    code = segment.phases.index("spread")
+    each = [one[(one["code"] == code) & (one["depth"] == 0)] for one in segment.ranks]
+    few = min(map(len, each))
+    if len(each) < 2 or not few:
+        return 0.0
+    begun, ended = (np.max([one[name][-few:] for one in each], 0) for name in ("start", "stop"))
+    return float(np.median(ended - begun)) / 1e9
+
+
+# Tasks
+
+
+def _own_tasks(trace: Trace) -> Any:
+    """The tasks of a trace that are no ranks of a gang: these have a segment."""
+    tasks = trace.tasks
+    for segment in trace.segments:
+        first, last = _span(segment.ranks)
+        common = np.minimum(tasks["stop"], last) - np.maximum(tasks["start"], first)
+        tasks = tasks[common * 2 <= tasks["stop"] - tasks["start"]]
+    return tasks
+
+
+def _span(arrays: Iterable[Array]) -> tuple[int, int]:
+    """From the first start to the last stop."""
+    some = [one for one in arrays if len(one)]
+    stop = max((int(one["stop"].max()) for one in some), default=0)
+    return min((int(one["start"].min()) for one in some), default=stop), stop
+
+
+def _of_tasks(tasks: Array, workers: int) -> Cause | None:
+    """Of the tasks of one kind of a step: that they are tiny, or that one of them is long."""
+    number, read = len(tasks), tasks["read"]
+    seconds = (tasks["stop"] - tasks["start"] - tasks["waited"]) / 1e9
+    whole = (int(tasks["stop"].max()) - int(tasks["ready"].min())) / 1e9
+    what, step = f"{tasks['kind'][0]} task", f"of step {tasks['step'][0] + 1}"
+    if number > _MANY * workers and read.min() >= 0 and np.median(read) < _TINY_TASK:
+        left = read.sum() * _BYTE / workers + whole * workers / number
+        text = f"{count(number, what)} {step} read {np.median(read) / 1e3:,.3g} kB each"
+        return Cause("tiny tasks", max(whole - left, 0.0), text)
+    at = int(seconds.argmax())
+    typical = float(np.median(np.delete(seconds, at))) if number > 1 else seconds[at]
+    times = float(seconds[at] / max(typical, 1e-9))
+    if times < _SLOW_TASK or seconds[at] - typical < _LATE:
+        return None
+    amount = tasks["records"] if tasks["records"].min() > 0 else read.clip(0)
+    more = float(amount[at] / max(np.median(np.delete(amount, at)), 1))
+    name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
+    if more - 1 > (times - 1) / 2:
+        kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
+        other, text = np.full(number, seconds.mean()), f"{name}, with {more:.2g} times the records"
+    else:
+        kind, other, text = (
+            "slow task",
+            np.minimum(seconds, typical),
+            f"{name}, for no more records",
+        )
+    before, after = (
+        max(each.sum() / min(workers, number), each.max()) for each in (seconds, other)
+    )
+    return Cause(kind, whole * float(1 - after / before), text, (int(tasks["number"][at]),))
+
+
+def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
+    """The time in which neither rounds nor tasks ran: around jobs, and within them."""
+    jobs = [_span([tasks[tasks["job"] == job]]) for job in np.unique(tasks["job"])]
+    for segment in trace.segments:
+        code = segment.phases.index("round")
+        jobs.append(_span(one[one["code"] == code] for one in segment.ranks))
+    spans = jobs[len(jobs) - len(trace.segments) :]
+    busy = _covered([*spans, *zip(tasks["start"], tasks["stop"], strict=True)])
+    outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
+    inside = max(_covered(jobs) - busy, 0.0)
+    start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
+    gaps = f"no task ran in {inside:.3g} s between the steps of jobs"
+    return [Cause("start and many jobs", outside, start), Cause("gaps of the driver", inside, gaps)]
+
+
+def _covered(spans: Iterable[tuple[int, int]]) -> float:
+    """Seconds that lie in at least one of some spans."""
+    covered, end = 0, -(2**63)
+    for start, stop in sorted((int(a), int(b)) for a, b in spans):
+        covered += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    return covered / 1e9

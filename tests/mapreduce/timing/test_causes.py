@@ -1,0 +1,153 @@
+"""What held a run back is named, with the seconds that the same run has not taken without it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import made_traces
+from mapreduce.timing.causes import Cause, causes, standing_out
+
+#: By name: a simulator, faults, and what the run without them has; then the cause and its ranks.
+PLANTED = {
+    "slow by 4": ("gang", {"slow": ((1, 4.0),)}, {}, "slow worker", (1,)),
+    "slow by 1.3": ("gang", {"slow": ((1, 1.3),)}, {}, "slow worker", (1,)),
+    "slow owner": ("gang", {"ranks": 4, "slow": ((0, 3.0),)}, {"ranks": 4}, "slow worker", (0,)),
+    "two slow": (
+        "gang",
+        {"ranks": 4, "slow": ((1, 3.0), (2, 3.0))},
+        {"ranks": 4},
+        "slow worker",
+        (1, 2),
+    ),
+    "slow owners": (
+        "gang",
+        {"ranks": 4, "is_shared": True, "slow": ((2, 2.0),)},
+        {"ranks": 4, "is_shared": True},
+        "slow worker",
+        (2,),
+    ),
+    "reads of one": ("gang", {"slow_reads": ((1, 40.0),)}, {}, "slow reads", (1,)),
+    "reads of all": ("gang", {"read": 1.5e-3}, {}, "slow reads", ()),
+    "bytes": ("gang", {"bandwidth": 2.5e6}, {}, "exchange by bytes", ()),
+    "delay": ("gang", {"delay": 8e-3}, {}, "exchange by delay", ()),
+    "updates": ("gang", {"reduce": 0.02, "pack": 3e-3}, {}, "sums and updates", ()),
+    "tiny slices": (
+        "gang",
+        {"units": 512, "unit": 5e-5, "read": 1e-6},
+        {"units": 512, "unit": 1e-5, "read": 1e-6},
+        "tiny slices",
+        (),
+    ),
+    "other": ("gang", {"other": 5e-3}, {}, "fixed cost of a round", ()),
+    "publishing": ("gang", {"publish": 0.5}, {}, "publishing", ()),
+    "evaluation": ("gang", {"evaluate": 0.2, "evaluate_every": 10}, {}, "evaluation", ()),
+    "start": ("gang", {"start": 3.0}, {}, "start and many jobs", ()),
+    "many jobs": ("gang", {"jobs": 40}, {}, "start and many jobs", ()),
+    "all busy": ("gang", {"busy": ((0, 0.5), (1, 0.5))}, {}, "busy processors", ()),
+    "one busy": ("gang", {"busy": ((1, 0.4),)}, {}, "busy processors", ()),
+    "three units": (
+        "gang",
+        {"units": 3, "unit": 0.01},
+        {"units": 4, "unit": 0.0075},
+        "uneven shares",
+        (),
+    ),
+    "hot key": ("jobs", {"hot": 6.0}, {}, "hot key", (0,)),
+    "slow task": ("jobs", {"slow": 6.0}, {}, "slow task", (2,)),
+    "tiny tasks": (
+        "jobs",
+        {"maps": 2000, "input": 200_000_000, "byte": 1e-8},
+        {"maps": 4, "input": 200_000_000, "byte": 1e-8},
+        "tiny tasks",
+        (),
+    ),
+    "gaps": (
+        "jobs",
+        {"gap": 1.0, "steps": 3, "input": 1_200_000_000},
+        {"steps": 3, "input": 1_200_000_000},
+        "gaps of the driver",
+        (),
+    ),
+    "jobs again": ("jobs", {"jobs": 10, "start": 0.8}, {"jobs": 10}, "start and many jobs", ()),
+}
+
+CLEAN = {
+    "two ranks": ("gang", {}),
+    "four ranks, with clocks of their own": (
+        "gang",
+        {"ranks": 4, "rounds": 800, "clock_error": 1e-3},
+    ),
+    "owners": ("gang", {"ranks": 4, "rounds": 800, "is_shared": True}),
+    "one rank": ("gang", {"ranks": 1, "rounds": 100}),
+    "without schedstat": ("gang", {"has_delays": False}),
+    "uneven by nature": ("gang", {"jitter": 0.1}),
+    "a job": ("jobs", {}),
+    "one worker": ("jobs", {"workers": 1}),
+    "steps": ("jobs", {"steps": 3, "input": 1_200_000_000}),
+}
+
+
+def made(kind, seed, faults):
+    return getattr(made_traces, kind)(seed=seed, **faults)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", [*PLANTED])
+def test_a_planted_cause_is_named_with_its_seconds(name, seed):
+    kind, faults, without, cause, ranks = PLANTED[name]
+    trace, clean = made(kind, seed, faults), made(kind, seed, without)
+    seconds = made_traces.seconds(trace)
+    first, *_ = standing_out(causes(trace), seconds)
+    assert (first.kind, first.ranks) == (cause, ranks)
+    assert seconds - first.seconds == pytest.approx(made_traces.seconds(clean), rel=0.15)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("name", [*CLEAN])
+def test_nothing_stands_out_of_a_clean_run(name, seed):
+    kind, how = CLEAN[name]
+    trace = made(kind, seed, how)
+    assert standing_out(causes(trace), made_traces.seconds(trace)) == []
+
+
+def test_a_slow_rank_is_named_while_processors_are_busy_with_that_doubt():
+    trace = made("gang", 1, {"busy": ((0, 0.5), (1, 0.5)), "slow": ((1, 4.0),)})
+    busy, slow = sorted(causes(trace)[:2], key=lambda one: one.kind)
+    assert (busy.kind, slow.kind, slow.ranks) == ("busy processors", "slow worker", (1,))
+    assert slow.text.endswith("as far as busy processors let one see")
+
+
+def test_two_causes_are_named_if_the_second_is_nearly_as_large():
+    first, near, far, small = (
+        Cause(name, n, "") for name, n in zip("abcd", (5, 4.1, 3.9, 0.9), strict=True)
+    )
+    assert standing_out([first, near, far], 10) == [first, near]
+    assert standing_out([first, far], 10) == [first]
+    assert standing_out([small], 10) == []
+
+
+def test_kept_rounds_stand_for_all():
+    """Of a trace that has every fourth round in full, as of the whole one."""
+    trace = made("gang", 1, {"slow": ((1, 4.0),)})
+    (segment,) = trace.segments
+    some = tuple(one[(one["round"] % 4 == 1) | (one["round"] == 0)] for one in segment.ranks)
+    part = replace(trace, segments=(replace(segment, ranks=some),))
+    whole, sampled = causes(trace)[0], causes(part)[0]
+    assert (whole.kind, whole.ranks) == (sampled.kind, sampled.ranks)
+    assert sampled.seconds == pytest.approx(whole.seconds, rel=0.05)
+
+
+def test_ranks_of_a_gang_are_no_slow_tasks():
+    """A job that traces its tasks, too, has ranks among them."""
+    trace = made("gang", 1, {})
+    tasks = np.zeros(2, made_traces.TASK)
+    tasks["kind"], tasks["number"] = "map", [0, 1]
+    tasks["ready"] = tasks["start"] = trace.start
+    tasks["stop"] = [trace.stop, trace.segments[0].ranks[1]["stop"].max()]
+    assert causes(replace(trace, tasks=tasks)) == causes(trace)
+
+
+def test_nothing_at_all_has_no_cause():
+    empty = replace(made("jobs", 1, {}), tasks=np.zeros(0, made_traces.TASK), stop=0, start=0)
+    assert [one.seconds for one in causes(empty)] == [0.0, 0.0]
