@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mapreduce.report.terms import TERMS
 from mapreduce.support.words import count
 
 
@@ -92,7 +93,16 @@ class Gallery:
     pictures: Sequence[Picture]
 
 
-Block = Table | Note | Gallery | Code
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing, as an SVG of our own making; ``text`` says what it shows."""
+
+    caption: str
+    svg: str
+    text: str
+
+
+Block = Table | Note | Gallery | Code | Drawing
 
 
 @dataclass(frozen=True)
@@ -135,11 +145,12 @@ class Section:
 
 @dataclass(frozen=True)
 class View:
-    """A whole explanation of a job or of a round, for a terminal, a page or a notebook.
+    """A whole explanation of a job or of a round, or a report, for a terminal or a page.
 
     ``flows`` are the stations of each step, and ``keys`` those of some keys. The first of the
     sections is named ``failure`` if there was one. ``pictures`` are the SVG of each step. ``first``
-    is what a page has before all else, and ``foot`` a note on the figures at its end.
+    is what a page has before all else, and ``foot`` a note on the figures at its end. ``subject``
+    says what is shown of ``title``, ``maker`` is the command, and ``terms`` has what terms mean.
     """
 
     command: str
@@ -151,6 +162,9 @@ class View:
     foot: str
     keys: dict[str, list[Section]] = field(default_factory=dict)
     first: list[Section] = field(default_factory=list)
+    subject: str = "explained"
+    maker: str = "gradreduce explain"
+    terms: Mapping[str, str] = field(default_factory=lambda: TERMS)
 
     @property
     def failure(self) -> list[Section]:

@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from mapreduce.report.blocks import Picture, View
-from mapreduce.report.terms import TERMS, mark_terms
+from mapreduce.report.terms import mark_terms
 
 
 def page(view: View) -> str:
@@ -48,7 +48,7 @@ _PAGES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_PAGES.globals |= {"asset": lambda name: Markup(_asset(name)), "terms": TERMS}  # noqa: S704
+_PAGES.globals["asset"] = lambda name: Markup(_asset(name))  # noqa: S704
 _PAGES.filters |= {
     "marked": mark_terms,
     "paths": _paths,

@@ -15,6 +15,7 @@ from mapreduce.report.blocks import (
     Block,
     Cell,
     Code,
+    Drawing,
     Gallery,
     Note,
     Picture,
@@ -69,6 +70,8 @@ def rendered(block: Block) -> RenderableType:
         return _gallery(block)
     if isinstance(block, Code):
         return _code(block)
+    if isinstance(block, Drawing):
+        return Text(f"{block.caption}: with --html", "dim")
     return _table(block) if isinstance(block, Table) else _note(block)
 
 

@@ -1,7 +1,8 @@
 """Terms that pages explain where they use them: the glossary's, in a sentence each."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 TERMS = {
     "mapper": "the method that is called for each record of the input, and yields pairs",
@@ -27,13 +28,16 @@ TERMS = {
     "step": "one map and reduce of a job that has several",
 }
 
-_TERM = re.compile(rf"\b((?:{'|'.join(sorted(TERMS, key=len, reverse=True))})s?)\b")
+
+@cache
+def _pattern(terms: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\b((?:{'|'.join(sorted(terms, key=len, reverse=True))})s?)\b")
 
 
-def mark_terms(text: str) -> Iterator[tuple[str, str]]:
+def mark_terms(text: str, terms: Mapping[str, str] = TERMS) -> Iterator[tuple[str, str]]:
     """A text in parts, each with the term that it is, where that is first, or with ""."""
     seen = {""}
-    for number, part in enumerate(_TERM.split(text)):
-        name = (part if part in TERMS else part[:-1]) if number % 2 else ""
+    for number, part in enumerate(_pattern((*terms,)).split(text)):
+        name = (part if part in terms else part[:-1]) if number % 2 else ""
         yield part, "" if name in seen else name
         seen.add(name)
