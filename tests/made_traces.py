@@ -231,7 +231,7 @@ def jobs(**faults):
             for kind, count in (("map", how.maps), ("reduce", how.reduces)):
                 now += how.gap
                 ready = now
-                sizes = np.full(count, how.input / how.jobs / how.steps / count)
+                sizes = np.full(count, how.input / how.jobs / how.steps / max(count, 1))
                 sizes *= np.exp(how.jitter * random.standard_normal(count))
                 if kind == "reduce" and how.hot > 1 and count:
                     sizes[0] *= how.hot

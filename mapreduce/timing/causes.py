@@ -27,7 +27,7 @@ _SLOW, _SLOW_TASK, _LATE = 1.15, 1.5, 0.05
 #: Ranks whose speeds differ by a larger part get different numbers of units.
 _UNLIKE = 0.4
 
-#: Seconds that a unit costs beside its rows, and the part of a map that remains in any case.
+#: Seconds that a unit costs beside its rows, and the part of work that remains in any case.
 _UNIT, _LEFT = 4e-5, 0.1
 
 #: Bytes of an exchange that takes as long as an empty one.
@@ -80,6 +80,13 @@ def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
     return [one for one in large if one.seconds >= BESIDE * large[0].seconds][:2]
 
 
+def _short(seconds: float) -> str:
+    for unit, factor in (("µs", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 # Ranks
 
 
@@ -97,7 +104,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
 
     def without(kind: str, what: Array, text: str) -> Cause:
         seconds = saved(work - what)
-        return Cause(kind, seconds, text.format(f"{1e3 * seconds / number:.3g} ms of a round"))
+        return Cause(kind, seconds, text.format(f"{_short(seconds / number)} of a round"))
 
     def longest(name: str) -> float:
         return float(segment.seconds[:, segment.phases.index(name)].max())
@@ -106,8 +113,8 @@ def _of_segment(segment: Segment) -> list[Cause]:
     uneven = _uneven(rounds, free, saved)
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
         uneven = replace(uneven, text=f"{uneven.text}, as far as busy processors let one see")
-    unit = 1e6 * float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
-    tiny = f"a unit takes {unit:.3g} µs, of which about {1e6 * _UNIT:.0f} are the cost of any unit"
+    unit = float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
+    tiny = f"a unit takes {_short(unit)}, of which about {_short(_UNIT)} are the cost of any unit"
     return [
         busy,
         uneven,
@@ -154,9 +161,11 @@ def _divided(rounds: Rounds, speed: Any) -> Any:
 
 def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tuple[Cause, Array]:
     """What ranks waited for processors, and the part of each rank's time without that."""
-    waited = np.array([usage(events)[1] for events in segment.ranks])
-    active = rounds.work.sum((0, 1, 3)) + rounds.transfer.sum((0, 2))
-    free = 1 - np.clip(waited / np.maximum(active, 1e-12), 0, 1)
+    used, waited = np.array([usage(events) for events in segment.ranks]).T
+    active = np.maximum(rounds.work.sum((0, 1, 3)) + rounds.transfer.sum((0, 2)), 1e-9)
+    # A thread that is late to wake up has waited while it waited for others.
+    least = np.clip(used / active, _LEFT, 1)
+    free = np.where(waited > 0, np.clip(1 - waited / active, least, 1), 1.0)
     most, part = int(waited.argmax()), free[:, None]
     text = f"rank {most} was ready, and waited {waited[most]:.3g} s for a processor that others had"
     if not waited.any():
@@ -231,7 +240,7 @@ def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
     bare = _greetings(segment)
     is_small = np.median(rounds.bytes.sum(1)) < _MESSAGE if took.size else True
     if bare > typical / 2 if bare else is_small:
-        text = f"an exchange takes {typical * 1e3:.3g} ms, however few its bytes are"
+        text = f"an exchange takes {_short(typical)}, however few its bytes are"
         return Cause("exchange by delay", seconds, text)
     rate = sent / max(float(took.sum()), 1e-12)
     text = f"{sent / 1e6:,.3g} MB were exchanged, at {rate / 1e6:,.3g} MB/s"

@@ -1,0 +1,85 @@
+"""What to try next, as a command: for each cause, another training, or a look at a job."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mapreduce.plan.flags import PLAN
+from mapreduce.runs.directory import RunDir
+from mapreduce.support.commands import command
+from mapreduce.timing.causes import Cause
+
+#: By kind: what to do, and options of a training with other values; numbers are factors.
+_TRAININGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "slow worker": ("do without the slow rank", {"workers": None}),
+    "uneven shares": ("cut the batch into smaller slices", {"slice_rows": 0.5}),
+    "exchange by bytes": ("exchange less often, by larger batches", {"batch_size": 4}),
+    "exchange by delay": ("exchange less often, by larger batches", {"batch_size": 4}),
+    "sums and updates": ("update less often, by larger batches", {"batch_size": 4}),
+    "tiny slices": ("take larger slices", {"slice_rows": 8}),
+    "fixed cost of a round": ("take larger batches", {"batch_size": 4}),
+    "publishing": ("keep the run on a faster disk", {"run": "/dev/shm/run"}),  # noqa: S108
+    "evaluation": ("evaluate less often", {"eval_every": 10}),
+    "start and many jobs": ("train in one process, without jobs", {"executor": "here"}),
+    "gaps of the driver": ("train by ranks that stay", {"executor": "gang"}),
+    "slow task": ("train by ranks that stay, which share by speed", {"executor": "gang"}),
+}
+_JOBS = {
+    "tiny tasks": ("join the files", "cat INPUT/* > joined.txt"),
+    "slow task": ("see whether it is slow again", "gradreduce run --trace FOLDER JOB INPUT"),
+    "start and many jobs": ("run it in one process", "gradreduce run JOB INPUT -r inline"),
+    "gaps of the driver": ("run it in one process", "gradreduce run JOB INPUT -r inline"),
+}
+_LOOK = "see which key it is", "gradreduce explain JOB INPUT"
+_BUSY = "see what else runs on these processors", "ps -eo pcpu,pid,args --sort=-pcpu | head"
+
+
+def advise(cause: Cause, run: RunDir | None, workers: int) -> tuple[str, str]:
+    """What to try against a cause, in words and as a command.
+
+    Parameters
+    ----------
+    cause : Cause
+    run : RunDir or None
+        None for the trace of a job.
+    workers : int
+        Of the run.
+    """
+    if cause.kind == "busy processors":
+        return _BUSY
+    if run is None:
+        return _JOBS.get(cause.kind, _LOOK)
+    if cause.kind == "slow reads":
+        copy = command("cp", "-r", run.config.data, "/dev/shm/")  # noqa: S108
+        return "copy the data into memory, and train on them", copy
+    text, changes = _TRAININGS.get(cause.kind, _TRAININGS["slow task"])
+    plan, values = run.config.plan, dict(changes)
+    if "workers" in changes:
+        values["workers"] = max(workers - len(cause.ranks), 1)
+    if "batch_size" in changes:
+        values["batch_size"] = plan.batch_size * changes["batch_size"]
+        values["rounds"] = max(plan.rounds // changes["batch_size"], 1)
+    if "eval_every" in changes:
+        values["eval_every"] = plan.eval_every * changes["eval_every"]
+    if "slice_rows" in changes:
+        most = max(int(plan.slice_rows * changes["slice_rows"]), 1)
+        most = min(most, plan.batch_size)
+        values["slice_rows"] = next(n for n in range(most, 0, -1) if not plan.batch_size % n)
+    return text, training(run, values)
+
+
+def training(run: RunDir, changes: Mapping[str, Any]) -> str:
+    """The command of a run with other options, into another folder; True is a flag."""
+    config, rest = run.config, dict(changes)
+    words = [config.data, "--run", rest.pop("run", f"{run.path}-2")]
+    if config.evaluation:
+        words += ["--eval", config.evaluation]
+    for option in PLAN:
+        value = rest.pop(option.name, getattr(config.plan, option.name, None))
+        is_needless = option.name == "eval_every" and not config.evaluation
+        is_default = value == option.default or (option.default is None and not value)
+        if is_needless or is_default or not isinstance(value, str | int | float):
+            continue
+        words += [option.flag] if value is True else [option.flag, value]
+    for name, value in rest.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", value]
+    return command("gradreduce", "train", *words)

@@ -1,0 +1,142 @@
+"""A report as sections of tables, for a terminal and a page."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from mapreduce.report.blocks import Block, Cell, Note, Section, Table, View, bars, table
+from mapreduce.support.printable import printable
+from mapreduce.support.words import count
+
+#: Segments, steps and causes of which a report has tables; ``--json`` has all.
+_SEGMENTS, _STEPS, _CAUSES = 3, 12, 6
+
+_TERMS = {
+    "rank": "a task of a gang, which stays through the training",
+    "round": "one update of the model",
+    "wait": "the time in which a rank is ready to receive, and the last sender has not begun",
+    "transfer": "the time of an exchange in which all have begun",
+    "exchange": "messages among ranks: sums to their owners, and new parameters to all",
+    "load": "the seconds of a rank's maps in a round, with their reads",
+    "load balance": "the mean of the ranks' useful time, as a part of the longest",
+    "communication efficiency": "the longest useful time of a rank, as a part of the whole",
+    "idle": "the part of the ranks' time in which they wait or exchange",
+    "unit": "the input of one map in a round, such as a slice",
+}
+
+
+def view(summary: Mapping[str, Any], command: str, title: str, is_page: bool = False) -> View:
+    """A report of what :func:`mapreduce.timing.summary.summarise` returns.
+
+    A page also has what to try next, drawings and the plan.
+    """
+    segments = sorted(summary["segments"], key=_seconds, reverse=True)
+    sections = [_causes(summary, is_page)]
+    for segment in segments[:_SEGMENTS]:
+        name = f", {segment['name']}" if len(segments) > 1 else ""
+        sections += [_time(segment, name), _balance(segment, name)]
+    if summary["tasks"]:
+        sections.append(_tasks(summary["tasks"]))
+    if summary["run"] and is_page:
+        sections.append(_run(summary["run"]))
+    return View(
+        command=command,
+        title=title,
+        text=f"{summary['seconds']:.3g} s, {count(summary['workers'], 'worker')}.",
+        flows={},
+        sections=sections[1:],
+        pictures=[],
+        foot="Seconds are those of the trace.",
+        first=sections[:1],
+        subject="where the time went",
+        maker="gradreduce report",
+        terms=_TERMS,
+    )
+
+
+def _seconds(segment: Mapping[str, Any]) -> float:
+    """Of all ranks."""
+    return float(sum(map(sum, segment["by_rank"].values())))
+
+
+def _causes(summary: Mapping[str, Any], has_next: bool) -> Section:
+    some = [one for one in summary["causes"] if one["seconds"] > 0][:_CAUSES]
+    rows = [
+        [one["kind"], Cell(f"{one['seconds']:.3g}", is_number=True), printable(one["text"])]
+        for one in some
+    ]
+    blocks: list[Block] = []
+    if summary["next"] and has_next:
+        text = f"Next, {summary['next']['text']}:"
+        blocks.append(Note(text, code=summary["next"]["command"]))
+    note = "What a run without the cause would have saved; causes may overlap."
+    blocks.append(Table("What costs time", ["cause", "seconds", "what is seen"], rows, note))
+    return Section("causes", "What held it back", summary["sentence"], blocks)
+
+
+def _time(segment: Mapping[str, Any], name: str) -> Section:
+    """Seconds by phase and rank, and the efficiencies that follow."""
+    columns = {key: one for key, one in segment["by_rank"].items() if max(one) > 0}
+    most = max(map(max, columns.values()), default=1.0) or 1.0
+    ranks = range(segment["ranks"])
+    rows = [
+        [key, *(Cell(f"{one[rank]:.3g}", heat=one[rank] / most, is_number=True) for rank in ranks)]
+        for key, one in columns.items()
+    ]
+    part = segment["efficiencies"]
+    figures = {
+        "load balance": part["load_balance"],
+        "communication efficiency": part["communication"],
+        "both": part["parallel"],
+        "idle": part["idle_percent"] / 100,
+    }
+    text = (
+        f"{count(segment['rounds'], 'round')} of {count(segment['ranks'], 'rank')}. Divided evenly,"
+        f" and without any wait or transfer, they would take {part['ideal_seconds']:.3g} s."
+    )
+    head = ["phase", *(f"rank {rank}" for rank in ranks)]
+    note = "Seconds. A thread without a processor was ready, while others had all of them."
+    blocks = [
+        Table("Time by phase and rank", head, rows, note),
+        bars("Efficiency", figures, lambda value: f"{value:.1%}", ""),
+    ]
+    return Section(f"time{name}", f"Where the time went{printable(name)}", text, blocks)
+
+
+def _balance(segment: Mapping[str, Any], name: str) -> Section:
+    load = np.array(segment["load"])
+    rows = [
+        [key, float(np.mean(one)) if one else 0.0, float(np.max(one)) if one else 0.0]
+        for key, one in segment["imbalance"].items()
+    ]
+    units = sum(segment["units"]) or 1
+    ranks = [
+        [f"rank {rank}", f"{one / units:.1%}", float(load[rank].sum())]
+        for rank, one in enumerate(segment["units"])
+    ]
+    blocks = [
+        Table("Load by rank", ["", "of the units", "seconds of maps"], ranks),
+        Table("Imbalance of the rounds", ["measure", "mean", "largest"], rows),
+    ]
+    return Section(f"balance{name}", f"How even the load is{printable(name)}", "", blocks)
+
+
+def _tasks(tasks: Sequence[Mapping[str, Any]]) -> Section:
+    longest = sorted(tasks, key=lambda one: one["seconds"], reverse=True)
+    names = ("job", "step", "kind", "tasks", "seconds", "median", "longest", "bytes")
+    columns: dict[str, Any] = {name: itemgetter(name) for name in names}
+    text = f"{count(sum(one['tasks'] for one in tasks), 'task')}; seconds are those of the workers."
+    return Section("tasks", "Tasks", text, [table("By step", "step", longest, columns, _STEPS)])
+
+
+def _run(run: Mapping[str, Any]) -> Section:
+    facts = {name: value for name, value in run.items() if name != "plan" and value is not None}
+    rows = [[name, printable(str(value))] for name, value in facts.items()]
+    plan = [
+        [name, printable(str(value))[:100]]
+        for name, value in run["plan"].items()
+        if isinstance(value, str | int | float)
+    ]
+    return Section("run", "The run", "", [Table("", [], rows), Table("Its plan", [], plan)])

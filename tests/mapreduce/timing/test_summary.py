@@ -1,0 +1,147 @@
+"""A report of a made trace: its sentence, its advice, and its tables."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import made_traces
+import mapreduce
+from mapreduce.cli.main import cli
+from mapreduce.report import page, terminal
+from mapreduce.runs.directory import RunDir
+from mapreduce.timing.advice import advise, training
+from mapreduce.timing.causes import Cause
+from mapreduce.timing.sections import view
+from mapreduce.timing.summary import summarise
+
+_MARKUP = "<script>alert(1)</script>\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two rounds, with an evaluation."""
+    folder = tmp_path_factory.mktemp("run")
+    random = np.random.default_rng(1)
+    rows, labels = random.random((64, 4)), random.integers(0, 2, 64)
+    mapreduce.train(
+        (rows, labels),
+        eval=(rows[:8], labels[:8]),
+        run=folder / "a run",
+        model="mlp:4",
+        batch_size=32,
+        slice_rows=16,
+        rounds=8,
+        executor="here",
+    )
+    return RunDir(folder / "a run")
+
+
+def test_the_sentence_says_cause_seconds_and_rank():
+    summary = summarise(made_traces.gang(slow=((1, 4.0),)), None)
+    assert summary["sentence"] == (
+        "Slow worker, 4.57 of 12.1 s (38%): rank 1 takes 3.9 times as long for a unit as the "
+        "others, and has 20% of the units."
+    )
+    assert [one["kind"] for one in summary["causes"] if one["is_named"]] == ["slow worker"]
+
+
+def test_nothing_stands_out_of_a_clean_run():
+    summary = summarise(made_traces.gang(), None)
+    assert summary["sentence"] == "Nothing stands out: of 7.58 s no cause took 10%."
+    assert summary["next"] is None
+
+
+KINDS = (
+    *("slow worker", "slow reads", "uneven shares", "exchange by bytes", "exchange by delay"),
+    *("sums and updates", "tiny slices", "fixed cost of a round", "publishing", "evaluation"),
+    *("start and many jobs", "gaps of the driver", "slow task", "tiny tasks"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_to_try_is_a_command_that_the_program_takes(kind, run):
+    text, line = advise(Cause(kind, 1.0, "", (1,)), run, 4)
+    words = shlex.split(line)
+    if words[0] == "cp":
+        return
+    assert words[:3] == ["gradreduce", "train", run.config.data]
+    values = cli.get_command(None, "train").make_context("train", words[2:]).params
+    plan = run.config.plan
+    assert values["model"] == "mlp:4"
+    assert values["batch_size"] % values["slice_rows"] == 0
+    changed = {
+        "batch_size": values["batch_size"] != plan.batch_size,
+        "slice_rows": values["slice_rows"] != plan.slice_rows,
+        "workers": values["workers"] == 3,
+        "executor": values["executor"] != "auto",
+        "eval_every": values["eval_every"] != plan.eval_every,
+        "run": not str(values["run"]).startswith(str(run.path)),
+    }
+    assert sum(changed.values()) == 1, (text, changed)
+
+
+def test_a_training_is_repeated_by_its_command(run):
+    """Its plan is that of the run."""
+    words = shlex.split(training(run, {}))
+    values = cli.get_command(None, "train").make_context("train", words[2:]).params
+    assert values["rounds"], values["seed"] == (8, 0)
+    assert str(values["run"]) == f"{run.path}-2"
+
+
+@pytest.mark.parametrize("kind", ["hot key", "large split", "slow task", "tiny tasks", "else"])
+def test_jobs_have_advice_too(kind):
+    assert all(advise(Cause(kind, 1.0, ""), None, 4))
+
+
+def texts(made):
+    return " ".join(
+        cell.text
+        for one in (*made.first, *made.sections)
+        for block in one.blocks
+        if hasattr(block, "cells")
+        for row in block.cells
+        for cell in row
+    )
+
+
+def test_every_phase_and_rank_is_in_the_tables(run, capsys):
+    summary = summarise(made_traces.gang(ranks=3, busy=((1, 0.5),)), run)
+    json.dumps(summary, allow_nan=False)
+    made = view(summary, "gradreduce report a", "a", is_page=True)
+    for name in summary["segments"][0]["by_rank"]:
+        assert name in texts(made)
+    assert run.summary()["model_sha256"] in texts(made)
+    terminal.show(terminal.new_console(), [*made.first, *made.sections])
+    printed = capsys.readouterr().out
+    assert "rank 2" in printed
+    assert "busy processors" in printed
+
+
+def test_one_rank_and_tasks_without_times_have_a_report():
+    for trace in (made_traces.gang(ranks=1, rounds=3), made_traces.jobs(maps=1, reduces=0)):
+        made = view(summarise(trace, None), "gradreduce report a", "a")
+        assert texts(made)
+    tasks = trace.tasks.copy()
+    for name in ("cpu", "read", "written", "records"):
+        tasks[name] = -1
+    assert summarise(replace(trace, tasks=tasks), None)["tasks"][0]["bytes"] == 0
+
+
+def test_names_of_strangers_are_text():
+    (segment,) = made_traces.gang(rounds=5).segments
+    trace = replace(made_traces.gang(rounds=5), segments=(replace(segment, name=_MARKUP),) * 2)
+    made = view(summarise(trace, None), f"gradreduce report {_MARKUP}", _MARKUP)
+    drawn = page.page(made)
+    assert "<script>alert" not in drawn
+    assert drawn.count("&lt;script&gt;") >= 3
+
+
+def test_the_page_is_the_reports_own():
+    made = view(summarise(made_traces.gang(rounds=5), None), "gradreduce report a", "a", True)
+    drawn = page.page(made)
+    assert "<title>a, where the time went</title>" in drawn
+    assert "Made by <code>gradreduce report</code>" in drawn
+    assert "mapper" not in drawn
