@@ -149,7 +149,7 @@ def _segment(how, clock, rounds, name):
         size = how.size // len(owners)
         _exchange(ranks, "exchange", 1, size, senders, owners)
         for owner in owners:
-            ranks[owner].phase("reduce", 1, how.reduce / len(owners))
+            ranks[owner].phase("reduce", 1, how.reduce / len(owners), 0, 1)
         split = balance.decide(how.units, ranks[0].now) or split
         _exchange(ranks, "spread", 1, size, owners, everybody)
         due = how.evaluate_every and not number % how.evaluate_every

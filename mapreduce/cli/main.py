@@ -43,6 +43,7 @@ COMMANDS = {
     "swarm": ("mapreduce.cli.inference:swarm", "Predict with workers that come and go."),
     "serve": ("mapreduce.cli.serve:serve", "Answer requests for predictions over HTTP."),
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
+    "report": ("mapreduce.cli.report:report", "Say what held a run back, by its trace."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
     "models": ("mapreduce.cli.models:models", "List models, or show the layers of a network."),

@@ -14,11 +14,14 @@ import numpy as np
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
 from mapreduce.runs.state import Array
 from mapreduce.support.words import count
-from mapreduce.timing.figures import Rounds, rounds_of, usage
+from mapreduce.timing.figures import EXCHANGES, Rounds, rounds_of, usage
 from mapreduce.timing.trace import Segment, Trace
 
 #: Causes of a smaller part of the time are not named; a second one is, if it is nearly as large.
 NAMED, BESIDE = 0.1, 0.8
+
+#: A cause of rounds and of what is around them.
+_START = "start and many jobs"
 
 #: How much longer than those of others the units of a slow rank take; and a slow task, with the
 #: seconds by which it is late.
@@ -127,6 +130,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
         ),
         without("tiny slices", _cost_of_units(rounds), tiny),
         without("fixed cost of a round", rounds.of("other").sum(1), "{} are in no phase"),
+        without(_START, _warm_up(rounds), "first rounds take longer than others"),
         Cause("publishing", longest("publish"), "the state is written, to go on from"),
         Cause("evaluation", longest("evaluate"), "the model is evaluated between rounds"),
     ]
@@ -214,6 +218,14 @@ def _named(word: str, numbers: Array) -> str:
     return f"{word}s {', '.join(most)} and {last}" if most else f"{word} {last}"
 
 
+def _warm_up(rounds: Rounds) -> Any:
+    """What the first round took longer than the median one: it imports and compiles."""
+    work = rounds.work.sum(1)
+    more = np.zeros_like(work)
+    more[..., 0] = np.maximum(work[..., 0] - np.median(work, -1), 0)
+    return more
+
+
 def _reads(rounds: Rounds) -> Any:
     """What each rank reads as slowly as the fastest does."""
     read = rounds.of("read").sum(1)
@@ -235,7 +247,8 @@ def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
     """What exchanges took: for bytes, or for each message, whatever its bytes are."""
     begun = np.where(rounds.sends, rounds.begun, -np.inf).max(1)
     ended = np.where(np.isnan(rounds.ended), -np.inf, rounds.ended).max(1)
-    took = (ended - begun)[np.isfinite(begun) & np.isfinite(ended)]
+    is_known = np.isfinite(begun) & np.isfinite(ended)
+    took = ended[is_known] - begun[is_known]
     sent, typical = float(rounds.bytes.sum()), float(np.median(took)) if took.size else 0.0
     bare = _greetings(segment)
     is_small = np.median(rounds.bytes.sum(1)) < _MESSAGE if took.size else True
@@ -249,8 +262,11 @@ def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
 
 def _greetings(segment: Segment) -> float:
     """Median seconds of exchanges before and after the rounds, which are nearly without bytes."""
-    code = segment.phases.index("spread")
-    each = [one[(one["code"] == code) & (one["depth"] == 0)] for one in segment.ranks]
+    codes = [segment.phases.index(name) for name in EXCHANGES]
+    each = [
+        one[np.isin(one["code"], codes) & ((one["depth"] == 0) | (one["round"] == 0))]
+        for one in segment.ranks
+    ]
     few = min(map(len, each))
     if len(each) < 2 or not few:
         return 0.0
@@ -323,7 +339,7 @@ def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     inside = max(_covered(jobs) - busy, 0.0)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
     gaps = f"no task ran in {inside:.3g} s between the steps of jobs"
-    return [Cause("start and many jobs", outside, start), Cause("gaps of the driver", inside, gaps)]
+    return [Cause(_START, outside, start), Cause("gaps of the driver", inside, gaps)]
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> float:

@@ -106,16 +106,18 @@ class Rounds:
 def rounds_of(segment: Segment) -> Rounds:
     """The rounds of a segment."""
     names, ranks = list(segment.phases), len(segment.ranks)
-    mains = [_main(events) for events in segment.ranks]
-    rank, events = np.repeat(np.arange(ranks), [*map(len, mains)]), np.concatenate(mains)
+    rank = np.repeat(np.arange(ranks), [*map(len, segment.ranks)])
+    events = np.concatenate(segment.ranks)
+    rank, events = (one[events["code"] != names.index("sample")] for one in (rank, events))
     order = np.lexsort((events["start"], events["round"], rank))
     rank, events = rank[order], events[order]
     code, depth, seconds = events["code"], events["depth"], (events["stop"] - events["start"]) / 1e9
-    is_round = (code == names.index("round")) & (depth == 0)
+    is_main = events["thread"] == 0
+    is_round = is_main & (code == names.index("round")) & (depth == 0)
     numbers, times = np.unique(events["round"][is_round], return_counts=True)
-    numbers = numbers[times == ranks]
+    numbers = numbers[times == len(np.unique(rank))]
     known, at = np.isin(events["round"], numbers), np.searchsorted(numbers, events["round"])
-    inner = known & (depth == 1)
+    inner = known & is_main & (depth == 1)
     is_exchange = inner & np.isin(code, [names.index(name) for name in EXCHANGES])
     # Exchanges count from the first event of their round.
     slot = np.cumsum(is_exchange) - is_exchange
@@ -134,7 +136,9 @@ def rounds_of(segment: Segment) -> Rounds:
     np.add.at(work, (slot[plain], kind[plain], rank[plain], at[plain]), seconds[plain])
     work[0, -1] += np.maximum(sums(known & is_round, seconds) - sums(inner, seconds), 0)
     is_read = known & (depth == 2) & (code == names.index("read"))
-    read = np.minimum(sums(is_read, seconds), work[0, 0])
+    # Threads read at the same time.
+    threads = [len(np.unique(events["thread"][is_read & (rank == n)])) or 1 for n in range(ranks)]
+    read = np.minimum(sums(is_read, seconds) / np.array(threads)[:, None], work[0, 0])
     work[0, 0] -= read
     work[0, 1] += read
 
@@ -144,9 +148,12 @@ def rounds_of(segment: Segment) -> Rounds:
     for target, values in ((begun, events["start"] - zero), (ended, events["stop"] - zero)):
         target[place] = values[is_exchange] / 1e9
     sizes[place] = events["bytes"][is_exchange]
-    is_owner = np.any(sums(inner & (code == names.index("reduce")), seconds), 1, keepdims=True)
+    reduces = inner & (code == names.index("reduce"))
+    is_owner = np.any(sums(reduces, events["units"]) > 0, 1, keepdims=True)
     is_spread = np.zeros(begun.shape, bool)
     is_spread[place] = code[is_exchange] == names.index("spread")
+    # What rank 0 says after an evaluation goes to all, too.
+    is_spread = np.logical_or.accumulate(is_spread, 0)
     takes_part = ~np.isnan(begun)
     units = sums(inner & (code == names.index("map")), events["units"])
     # A rank without units sends nothing of its maps; only owners have sums to send.
@@ -154,12 +161,6 @@ def rounds_of(segment: Segment) -> Rounds:
     sends = np.where(sends.any(1, keepdims=True), sends, takes_part)
     receives = takes_part & (is_spread | is_owner)
     return Rounds(numbers, work, begun, ended, np.nan_to_num(sizes), units, sends, receives)
-
-
-def _main(events: Array) -> Any:
-    """The events of the thread that does the rounds, without samples."""
-    events = events[events["code"] != PHASES.index("sample")]
-    return events[events["thread"] == events["thread"].min(initial=65535)]
 
 
 def table(segment: Segment, rounds: Rounds) -> dict[str, list[float]]:

@@ -27,7 +27,7 @@ def test_a_rank_waits_until_the_last_has_begun_to_send():
         ("map", 1, 1, 0, 10, 0, 2),
         ("read", 2, 1, 2, 6, 0, 2),
         ("exchange", 1, 1, 10, 45),
-        ("reduce", 1, 1, 45, 50),
+        ("reduce", 1, 1, 45, 50, 0, 1),
         ("spread", 1, 1, 50, 52, 100),
     )
     late = events(
@@ -54,7 +54,7 @@ def test_a_rank_without_units_keeps_nobody_waiting():
         ("round", 0, 1, 0, 60),
         ("map", 1, 1, 0, 10, 0, 2),
         ("exchange", 1, 1, 10, 11),
-        ("reduce", 1, 1, 11, 12),
+        ("reduce", 1, 1, 11, 12, 0, 1),
         ("spread", 1, 1, 12, 13, 100),
     )
     idle = events(
