@@ -1,20 +1,36 @@
 """``gradreduce report``: where the time of a run, or of a job, went, and what held it back."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapreduce.cli.common import FOLDER, json_option, print_json
-from mapreduce.errors import MissingInputError
+from mapreduce.errors import MissingInputError, OutputError
 from mapreduce.support.commands import command
 from mapreduce.support.printable import echo
+
+if TYPE_CHECKING:
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.timing.trace import Trace
+
+
+def _file(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that names a file to write instead of printing."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(f"--{name}", type=kind, metavar="FILE", help=f"Write {what}.")
 
 
 @click.command()
 @click.argument("path", type=FOLDER, metavar="RUN|FOLDER")
 @json_option
-def report(path: Path, as_json: bool) -> None:
+@_file("html", "a page for a browser")
+@_file("chrome", "all events, for ui.perfetto.dev")
+@_file("parquet", "all events and tasks, as a table")
+@_file("csv", "the phases of rounds, for scripts in R: seven columns without a header")
+def report(path: Path, as_json: bool, **files: Path | None) -> None:
     """Say what held a run back, and show where its time went.
 
     RUN is the folder of a training that was traced, FOLDER that of a traced job:
@@ -27,10 +43,11 @@ def report(path: Path, as_json: bool) -> None:
 
     The first sentence names the cause that cost most, with the seconds that the run would have
     saved without it; or it says that nothing stands out. Causes of less than a tenth of the time
-    are not named. After the tables comes what to try next.
+    are not named. After the tables comes what to try next. With a FILE, it is written instead.
     """
+    from mapreduce.report import terminal
     from mapreduce.runs.directory import RunDir
-    from mapreduce.timing import reading, summary
+    from mapreduce.timing import reading, sections, summary
 
     run = RunDir(path.absolute()) if (path / "run.json").exists() else None
     if run is not None:
@@ -38,26 +55,56 @@ def report(path: Path, as_json: bool) -> None:
     try:
         trace = reading.read(path)
     except MissingInputError:
-        if run is None:
+        if run is None or any(files.values()):
             raise
         _without_trace(run, as_json)
         return
-    found = summary.summarise(trace, run)
+    content = summary.summarise(trace, run)
+    line, name = command("gradreduce", "report", path), path.absolute().name
+    wanted = {key: file for key, file in files.items() if file is not None}
+    if wanted:
+        page = partial(sections.page, content, line, name, run)
+        _write(wanted, name, trace, run, page, as_json)
     if as_json:
-        print_json(found)
-        return
-    from mapreduce.report import terminal
-    from mapreduce.timing.sections import view
-
-    made = view(found, command("gradreduce", "report", path), path.absolute().name)
-    console = terminal.new_console()
-    terminal.show(console, [*made.first, *made.sections])
-    if found["next"]:
-        # In one line, so that it can be copied.
-        echo(f"\nNext, {found['next']['text']}:\n\n  {found['next']['command']}")
+        print_json(content)
+    elif not wanted:
+        view = sections.view(content, line, name)
+        terminal.show(terminal.new_console(), [*view.first, *view.sections])
+        if content["next"]:
+            # In one line, so that it can be copied.
+            echo(f"\nNext, {content['next']['text']}:\n\n  {content['next']['command']}")
 
 
-def _without_trace(run: Any, as_json: bool) -> None:
+def _write(
+    files: Mapping[str, Path],
+    case: str,
+    trace: "Trace",
+    run: "RunDir | None",
+    page: Callable[[], str],
+    is_quiet: bool,
+) -> None:
+    """Write a report, or a trace, into files by their formats."""
+    from mapreduce.timing import exports
+
+    epoch = run.config.plan.rounds_per_epoch if run else None
+    writers = {"chrome": exports.write_chrome, "parquet": exports.write_parquet}
+    writers["csv"] = exports.write_csv
+    table = None
+    if files.keys() & writers.keys():
+        table = exports.operations(trace, case, epoch)
+    for name, path in files.items():
+        try:
+            if name == "html":
+                path.write_text(page(), encoding="utf-8")
+            else:
+                writers[name](table, path)
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        if not is_quiet:
+            echo(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def _without_trace(run: "RunDir", as_json: bool) -> None:
     """Say what is known of a run that was not traced, and how to trace it."""
     from mapreduce.runs import amdahl, events
     from mapreduce.timing.advice import training

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
-from mapreduce.runs.state import Array
 from mapreduce.support.words import count
-from mapreduce.timing.figures import EXCHANGES, Rounds, rounds_of, usage
+from mapreduce.timing.figures import EXCHANGES, Array, Rounds, rounds_of, usage
 from mapreduce.timing.trace import Segment, Trace
 
 #: Causes of a smaller part of the time are not named; a second one is, if it is nearly as large.
@@ -130,7 +129,11 @@ def _of_segment(segment: Segment) -> list[Cause]:
         ),
         without("tiny slices", _cost_of_units(rounds), tiny),
         without("fixed cost of a round", rounds.of("other").sum(1), "{} are in no phase"),
-        without(_START, _warm_up(rounds), "first rounds take longer than others"),
+        Cause(
+            _START,
+            saved(work - _warm_up(rounds)) / scale,
+            "first rounds take longer than others",
+        ),
         Cause("publishing", longest("publish"), "the state is written, to go on from"),
         Cause("evaluation", longest("evaluate"), "the model is evaluated between rounds"),
     ]

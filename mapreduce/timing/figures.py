@@ -15,16 +15,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mapreduce.runs.state import Array
 from mapreduce.support.phases import PHASES
 from mapreduce.timing.trace import Segment
+
+Array = npt.NDArray[Any]
 
 #: Phases in which ranks exchange messages.
 EXCHANGES = ("exchange", "spread")
 
-#: What work consists of; ``other`` has phases of one's own, and what is in no phase.
-WORK = ("map", "read", "pack", "reduce", "publish", "evaluate", "other")
+#: What work consists of: phases, those of one's own, and what is in none.
+WORK = ("map", "read", "pack", "reduce", "publish", "evaluate", "own", "other")
 
 #: What :func:`table` divides a rank's time into.
 COLUMNS = ("start", *WORK[:-1], "wait", "transfer", "other")
@@ -85,6 +87,11 @@ class Rounds:
         """Seconds of maps with their reads, of shape (ranks, rounds)."""
         return self.of("map", "read").sum((0, 1))
 
+    @cached_property
+    def useful(self) -> Any:
+        """Seconds of all phases but exchanges, of shape (ranks, rounds)."""
+        return self.of(*WORK[:-1]).sum((0, 1))
+
     def replay(self, work: Array | None = None, transfer: Array | None = None) -> float:
         """Seconds of all rounds, with other work or transfers than there were.
 
@@ -131,7 +138,8 @@ def rounds_of(segment: Segment) -> Rounds:
         np.add.at(target, (rank[chosen], at[chosen]), values[chosen])
         return target
 
-    kind = np.array([WORK.index(name) if name in WORK else len(WORK) - 1 for name in names])[code]
+    own = WORK.index("own")
+    kind = np.array([WORK.index(name) if name in WORK[:own] else own for name in names])[code]
     work, plain = np.zeros((most + 1, len(WORK), *shape)), inner & ~is_exchange
     np.add.at(work, (slot[plain], kind[plain], rank[plain], at[plain]), seconds[plain])
     work[0, -1] += np.maximum(sums(known & is_round, seconds) - sums(inner, seconds), 0)

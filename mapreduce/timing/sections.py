@@ -1,12 +1,16 @@
 """A report as sections of tables, for a terminal and a page."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from mapreduce.errors import UsageError
 from mapreduce.report.blocks import Block, Cell, Note, Section, Table, View, bars, table
+from mapreduce.runs.directory import RunDir
 from mapreduce.support.printable import printable
 from mapreduce.support.words import count
 
@@ -19,7 +23,7 @@ _TERMS = {
     "wait": "the time in which a rank is ready to receive, and the last sender has not begun",
     "transfer": "the time of an exchange in which all have begun",
     "exchange": "messages among ranks: sums to their owners, and new parameters to all",
-    "load": "the seconds of a rank's maps in a round, with their reads",
+    "load": "the seconds of a rank in a round in all phases but exchanges",
     "load balance": "the mean of the ranks' useful time, as a part of the longest",
     "communication efficiency": "the longest useful time of a rank, as a part of the whole",
     "idle": "the part of the ranks' time in which they wait or exchange",
@@ -54,6 +58,33 @@ def view(summary: Mapping[str, Any], command: str, title: str, is_page: bool = F
         maker="gradreduce report",
         terms=_TERMS,
     )
+
+
+def page(summary: Mapping[str, Any], command: str, title: str, run: RunDir | None) -> str:
+    """A report as a page; without matplotlib it has no drawings."""
+    from mapreduce.report import page
+
+    made = view(summary, command, title, is_page=True)
+    with contextlib.suppress(UsageError):
+        made.sections[:] = _with_drawings(made.sections, summary, run)
+    return page.page(made)
+
+
+def _with_drawings(
+    sections: Sequence[Section], summary: Mapping[str, Any], run: RunDir | None
+) -> list[Section]:
+    from mapreduce.timing import drawings
+
+    segments = sorted(summary["segments"], key=_seconds, reverse=True)
+    of_time = iter(segments)
+    result = []
+    for section in sections:
+        if section.name.startswith("time"):
+            section = replace(section, blocks=[*drawings.drawings(next(of_time)), *section.blocks])
+        elif section.name == "run" and run is not None:
+            section = replace(section, blocks=[drawings.losses(run), *section.blocks])
+        result.append(section)
+    return result
 
 
 def _seconds(segment: Mapping[str, Any]) -> float:
@@ -117,7 +148,7 @@ def _balance(segment: Mapping[str, Any], name: str) -> Section:
         for rank, one in enumerate(segment["units"])
     ]
     blocks = [
-        Table("Load by rank", ["", "of the units", "seconds of maps"], ranks),
+        Table("Load by rank", ["", "of the units", "seconds of load"], ranks),
         Table("Imbalance of the rounds", ["measure", "mean", "largest"], rows),
     ]
     return Section(f"balance{name}", f"How even the load is{printable(name)}", "", blocks)

@@ -23,7 +23,8 @@ def summarise(trace: Trace, run: RunDir | None) -> dict[str, Any]:
     Returns
     -------
     dict
-        As JSON has it. Times are seconds; ``by_rank`` and ``load`` have a list for each rank.
+        As JSON has it. Times are seconds; ``by_rank`` has a list for each phase, ``load`` one for
+        each rank.
     """
     every, seconds = causes(trace), (trace.stop - trace.start) / 1e9
     named = standing_out(every, seconds)
@@ -77,9 +78,9 @@ def _segment(segment: Segment) -> dict[str, Any]:
         },
         "units": rounds.units.sum(1).tolist(),
         "efficiencies": efficiencies(columns),
-        "imbalance": {name: one.tolist() for name, one in imbalance(rounds.load).items()},
+        "imbalance": {name: one.tolist() for name, one in imbalance(rounds.useful).items()},
         "numbers": rounds.numbers.tolist(),
-        "load": rounds.load.tolist(),
+        "load": rounds.useful.tolist(),
     }
 
 

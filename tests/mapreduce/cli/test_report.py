@@ -61,3 +61,34 @@ def test_a_run_without_a_trace_says_so_and_how_to_trace_it(plain, capsys):
 def test_what_is_neither_run_nor_trace_is_missing(name, tmp_path, capsys):
     assert main(["report", str(tmp_path / name)]) == 66
     assert "no trace" in capsys.readouterr().err
+
+
+def test_files_are_written_instead(traced, tmp_path, capsys):
+    files = [tmp_path / f"a.{name}" for name in ("html", "json", "parquet", "csv")]
+    options = zip(("--html", "--chrome", "--parquet", "--csv"), map(str, files), strict=True)
+    words = [word for pair in options for word in pair]
+    assert main(["report", str(traced), *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}: {file.stat().st_size:,} bytes" for file in files
+    ]
+    assert "Slow worker" in files[0].read_text()
+    assert json.loads(files[1].read_text())["traceEvents"]
+    assert len(files[3].read_text().splitlines()[0].split(",")) == 7
+
+
+def test_json_with_a_file_prints_one_object(traced, tmp_path, capsys):
+    assert main(["report", str(traced), "--json", "--csv", str(tmp_path / "a.csv")]) == 0
+    assert json.loads(capsys.readouterr().out)["sentence"]
+    assert (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("option", ["--html", "--chrome", "--parquet", "--csv"])
+def test_a_file_that_cannot_be_written_is_an_output(option, traced, tmp_path, capsys):
+    place = tmp_path / "missing" / "file"
+    assert main(["report", str(traced), option, str(place)]) == 73
+    assert str(place) in capsys.readouterr().err
+
+
+def test_a_file_of_a_run_without_a_trace_is_missing(plain, tmp_path, capsys):
+    assert main(["report", str(plain), "--csv", str(tmp_path / "a.csv")]) == 66
+    assert "--trace" in capsys.readouterr().err

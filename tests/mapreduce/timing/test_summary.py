@@ -1,11 +1,14 @@
 """A report of a made trace: its sentence, its advice, and its tables."""
 
 import json
+import re
 import shlex
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from browser import WIDTHS, browser, check_accessible, opened
 
 import made_traces
 import mapreduce
@@ -14,7 +17,7 @@ from mapreduce.report import page, terminal
 from mapreduce.runs.directory import RunDir
 from mapreduce.timing.advice import advise, training
 from mapreduce.timing.causes import Cause
-from mapreduce.timing.sections import view
+from mapreduce.timing.sections import page as page_of, view
 from mapreduce.timing.summary import summarise
 
 _MARKUP = "<script>alert(1)</script>\x1b[31m"
@@ -111,8 +114,8 @@ def test_every_phase_and_rank_is_in_the_tables(run, capsys):
     summary = summarise(made_traces.gang(ranks=3, busy=((1, 0.5),)), run)
     json.dumps(summary, allow_nan=False)
     made = view(summary, "gradreduce report a", "a", is_page=True)
-    for name in summary["segments"][0]["by_rank"]:
-        assert name in texts(made)
+    for name, seconds in summary["segments"][0]["by_rank"].items():
+        assert (name in texts(made)) == (max(seconds) > 0)
     assert run.summary()["model_sha256"] in texts(made)
     terminal.show(terminal.new_console(), [*made.first, *made.sections])
     printed = capsys.readouterr().out
@@ -145,3 +148,41 @@ def test_the_page_is_the_reports_own():
     assert "<title>a, where the time went</title>" in drawn
     assert "Made by <code>gradreduce report</code>" in drawn
     assert "mapper" not in drawn
+
+
+def long_run(rounds=100_000, **faults):
+    """What is said of many rounds, of which a few were simulated."""
+    summary = summarise(made_traces.gang(ranks=4, rounds=100, **faults), None)
+    (segment,) = summary["segments"]
+    segment["load"] = [one * (rounds // 100) for one in segment["load"]]
+    segment["numbers"] = [*range(1, rounds + 1)]
+    return summary
+
+
+def test_a_page_of_many_rounds_is_small_and_fetches_nothing():
+    pytest.importorskip("matplotlib")
+    drawn = page_of(long_run(slow=((1, 4.0),)), "gradreduce report a", "a", None)
+    assert drawn.count("<svg") >= 3
+    assert len(drawn.encode()) < 500_000
+    # Names of formats are no addresses that a browser asks.
+    assert {*re.findall(r"https?://[^\s\"]+", drawn)} <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert not re.findall(r"#0000\d\d|#000000|<style type", drawn)
+
+
+def test_a_page_without_matplotlib_has_tables(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    drawn = page_of(summarise(made_traces.gang(rounds=5), None), "gradreduce report a", "a", None)
+    assert "Time by phase and rank" in drawn
+    assert "<figure" not in drawn
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(scheme, tmp_path):
+    drawn = page_of(long_run(1000), "gradreduce report a", "a", None)
+    with browser() as chromium:
+        for width in WIDTHS:
+            with opened(chromium, drawn, tmp_path, width, scheme) as shown:
+                check_accessible(shown)
