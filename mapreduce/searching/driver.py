@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from hdfs_utils.errors import ConflictError
-from hdfs_utils.folders import remove_folder
+from hdfs_utils.folders import remove_ended, remove_folder
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import replace as publish
 from mapreduce.data.shards import Dataset
@@ -184,7 +184,9 @@ def _begin(search: SearchDir, config: SearchConfig) -> None:
     """Make the folder of a search, or see that it is the same one."""
     path = search.path
     is_other = path.exists() and not (path / SEARCH).exists()
-    if is_other and any(entry.name not in FOLDERS for entry in path.iterdir()):
+    # A driver that was killed while it began has left an unfinished file.
+    names = {entry.name for entry in path.iterdir()} if is_other else set()
+    if any(name not in FOLDERS and not name.startswith(f".{SEARCH}.") for name in names):
         raise OutputError(f"{path} exists and is not a search. Name another folder")
     try:
         search.create(config)
@@ -225,6 +227,8 @@ def _run(
         if config.evaluation is not None and config.eval_sha256 is not None:
             check_data(config.evaluation, config.eval_sha256, "--eval")
         search.want(wanted, how.to_dict())
+        for folder in (search.path, *(search.path / name for name in FOLDERS)):
+            remove_ended(folder)
         workers = f"{count(how.workers, 'worker')} of runner {how.runner}"
         where = "in this process" if how.kind.is_alone else workers
         say(f"{count(wanted, 'trial')} by {config.sampler}: {where}")
@@ -312,21 +316,25 @@ def _publish_best(search: SearchDir, trial: Trial) -> None:
     What is there is taken as it is. With patience, rows that are held out say when a training ends.
     """
     config, options, best = search.config, trial.asked.options, RunDir(search.best)
-    if config.evaluation is None and "patience" not in options:
+    is_again = config.evaluation is None and "patience" not in options
+    wanted = trial.asked.plan_sha256
+    if is_again:
         left_out = ("held_out", "eval_every")
         settings = settings_of({n: text for n, text in options.items() if n not in left_out})
         wanted = creating.plan(settings, path_of(config.data), None).sha256
-        if best.path.exists() and best.config.plan.sha256 != wanted:
-            remove_folder(best.path, "run.json")
-        if not best.path.exists():
+    # One without a configuration was left by a driver that was killed.
+    is_whole = (best.path / "run.json").exists() and best.config.plan.sha256 == wanted
+    if best.path.exists() and not (is_whole and (is_again or best.result() is not None)):
+        remove_folder(best.path, "run.json")
+        is_whole = False
+    if is_again:
+        if not is_whole:
             creating.create(best.path, settings, path_of(config.data), None, config.numeric_profile)
         training.train(best, HERE, 1, Events())
         return
+    if is_whole:
+        return
     source = search.run(trial.number if trial.same_as is None else trial.same_as).path
-    if best.path.exists():
-        if best.config.plan.sha256 == trial.asked.plan_sha256 and best.result() is not None:
-            return
-        remove_folder(best.path, "run.json")
     skipped = {"lease.json", "lease.lock"}
     files = [path for path in source.rglob("*") if path.is_file() and path.name not in skipped]
     for path in sorted(files, key=lambda path: path.name == "run.json"):

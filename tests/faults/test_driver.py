@@ -1,6 +1,5 @@
 """The driver is stopped, killed and starved of disk; the run goes on to the same bits."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -8,6 +7,7 @@ import random
 import signal
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 import programs
 from builders import blobs_in, imported
 from jobs import word_count
+from killing import KillAt, in_child
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
@@ -48,52 +49,6 @@ def hash_of(run: RunDir, execution: Execution | None = None) -> str:
 # Killed at every boundary
 
 
-class KillAt:
-    """Kills the process before or after the n-th call that changes the file system."""
-
-    CALLS = ("link", "rename", "unlink", "mkdir", "fsync", "rmdir")
-
-    def __init__(self, number: int, after: bool) -> None:
-        self.calls = 0
-        self._number = number
-        self._after = after
-
-    def install(self) -> None:
-        for name in self.CALLS:
-            setattr(os, name, self._wrap(getattr(os, name)))
-
-    def _wrap(self, function):
-        def wrapped(*arguments, **options):
-            self.calls += 1
-            fatal = self.calls == self._number
-            if fatal and not self._after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return function(*arguments, **options)
-            finally:
-                if fatal:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        return wrapped
-
-
-def train_in_child(run: RunDir, execution: Execution, kill_at: KillAt) -> tuple[int, int]:
-    """Train in a forked process; its wait status, and the number of calls it survived."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        with contextlib.suppress(BaseException):
-            kill_at.install()
-            hash_of(run, execution)
-            os.write(writer, str(kill_at.calls).encode())
-            os._exit(0)
-        os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        calls = int(file.read() or 0)
-    return os.waitpid(pid, 0)[1], calls
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("executor", "least"), [("chain", 100), ("here", 60)])
 def test_killed_at_every_boundary(data, tmp_path, executor, least):
@@ -101,7 +56,7 @@ def test_killed_at_every_boundary(data, tmp_path, executor, least):
     # Here, so that no forked process has kernels to load or to keep: that is more calls.
     hash_of(create(data, tmp_path / "first"))
     execution, whole = Execution("inline", executor=executor), create(data, tmp_path / "whole")
-    status, calls = train_in_child(whole, execution, KillAt(0, False))
+    status, calls = in_child(lambda: hash_of(whole, execution), KillAt(0, False))
     assert status == 0
     assert calls > least
     expected = whole.read_json("result.json")["model_sha256"]
@@ -112,7 +67,7 @@ def test_killed_at_every_boundary(data, tmp_path, executor, least):
         # Half of the runs go on in this process, which costs a fifth of a chain.
         other = Execution("inline", executor=("chain", "here")[number % 2])
         run = create(data, tmp_path / f"run-{number}-{after}")
-        status, _ = train_in_child(run, execution, KillAt(number, after))
+        status, _ = in_child(partial(hash_of, run, execution), KillAt(number, after))
         assert os.WIFSIGNALED(status), f"call {number} never came"
         finished = max([*run.rounds.complete(), *checkpoint.saved(run), 0])
         started = []
