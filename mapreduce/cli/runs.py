@@ -9,7 +9,7 @@ import click
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
-from mapreduce.errors import DataError, MissingInputError, OutputError
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.report.text import aligned
 from mapreduce.support.printable import echo, printable
 from mapreduce.support.words import count
@@ -75,8 +75,14 @@ def _number(value: float | None) -> str:
 
 @runs.command()
 @click.argument("run", type=LOCATION)
+@click.option(
+    "--html",
+    type=FOLDER,
+    metavar="FILE",
+    help="Of the folder of a search, write a page for a browser into this file.",
+)
 @json_option
-def show(run: AnyPath, as_json: bool) -> None:
+def show(run: AnyPath, html: Path | None, as_json: bool) -> None:
     """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it.
 
     Of a gang it also shows which share of the work was parallel, the serial fraction by Amdahl's
@@ -91,8 +97,16 @@ def show(run: AnyPath, as_json: bool) -> None:
         from mapreduce.searching.directory import SearchDir
 
         search = SearchDir(run.absolute())
+        if html is not None:
+            _write_page(html, search)
+            return
         _show(search.summary() | {"config": asdict(search.config)}, as_json)
         return
+    if html is not None:
+        raise UsageError(
+            f"--html is for searches, and {run} is a run. Explain one of its rounds: 'gradreduce "
+            f"explain {run} --html {html}'"
+        )
     if is_fit(run):
         fit = FitDir(run)
         execution = fit.folder.read_json("execution.json")
@@ -117,6 +131,17 @@ def show(run: AnyPath, as_json: bool) -> None:
         "profile": directory.read_json("profile.json"),
     }
     _show(content, as_json)
+
+
+def _write_page(path: Path, search: Any) -> None:
+    from mapreduce.searching.page import page_of
+
+    content = page_of(search).encode()
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    echo(f"{path}: {len(content):,} bytes")
 
 
 def _show(content: dict[str, Any], as_json: bool) -> None:

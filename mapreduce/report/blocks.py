@@ -102,7 +102,15 @@ class Drawing:
     text: str
 
 
-Block = Table | Note | Gallery | Code | Drawing
+@dataclass(frozen=True)
+class Drawings:
+    """Drawings beside one another, as many as there is room for; on a page alone."""
+
+    caption: str
+    drawings: Sequence[Drawing]
+
+
+Block = Table | Note | Gallery | Code | Drawing | Drawings
 
 
 @dataclass(frozen=True)

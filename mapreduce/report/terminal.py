@@ -16,6 +16,7 @@ from mapreduce.report.blocks import (
     Cell,
     Code,
     Drawing,
+    Drawings,
     Gallery,
     Note,
     Picture,
@@ -70,7 +71,7 @@ def rendered(block: Block) -> RenderableType:
         return _gallery(block)
     if isinstance(block, Code):
         return _code(block)
-    if isinstance(block, Drawing):
+    if isinstance(block, Drawing | Drawings):
         return Text(f"{block.caption}: with --html", "dim")
     return _table(block) if isinstance(block, Table) else _note(block)
 

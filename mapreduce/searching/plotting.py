@@ -1,10 +1,15 @@
-"""A picture of a search, by matplotlib: the best score so far, and scores against each option."""
+"""Pictures of a search, by matplotlib: the best score so far, and scores against each option."""
 
+import io
+import re
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from mapreduce.report.blocks import Drawing
 from mapreduce.runs.plotting import new_figure
-from mapreduce.searching.directory import SearchDir
+from mapreduce.searching.directory import SearchDir, Trial
 
 #: Ratio of the largest value to the least from which on an axis is logarithmic.
 _WIDE = 30
@@ -12,42 +17,126 @@ _WIDE = 30
 _COLUMNS = 3
 #: Letters of a text below an axis, at most.
 _LETTERS = 20
+#: Texts that have a name of their own on an axis, and names that have room side by side, at most.
+_NAMES, _FLAT = 6, 3
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+#: Inches of a drawing on a page.
+_SIZE = (4.4, 3.3)
+#: The colours of a page, in the place of matplotlib's.
+_COLORS = {"#000000": "--ink", "#1f77b4": "--accent", "#7f7f7f": "--soft"}
+
+#: Draws on the axes of matplotlib.
+Draw = Callable[[Any], None]
 
 
 def figure(search: SearchDir) -> Any:
     """A ``matplotlib.figure.Figure`` of the trials that have a score; errors are those of
     :func:`mapreduce.runs.plotting.figure`.
     """
-    metric, options = search.config.metric, search.config.space.varying
-    trials = [each for each in search.standing(search.wanted).trials if each.result is not None]
-    scored = [(each, score) for each in trials if (score := search.score(each)) is not None]
-    scores = [abs(score) for _, score in scored]
-    drawn, axes = new_figure(1 + len(options), _COLUMNS)
-    best = map(abs, accumulate((score for _, score in scored), min))
-    axes[0].step([each.number for each, _ in scored], [*best], where="post")
-    axes[0].set(xlabel="trial", ylabel=f"best {metric} so far")
-    colors = ["C0" if each.result and each.result.state == "ended" else "C7" for each, _ in scored]
-    for axis, name in zip(axes[1:], options, strict=True):
-        texts = [each.asked.options[name] for each, _ in scored]
-        values = _numbers(texts)
-        axis.scatter(texts if values is None else values, scores, c=colors, s=16)
-        if values and min(values) > 0 and max(values) >= _WIDE * min(values):
-            axis.set_xscale("log")
-            axis.tick_params(axis="x", which="minor", labelbottom=False)
-        axis.set(xlabel=name.replace("_", " "), ylabel=metric)
-        if values is None:
-            names = [*dict.fromkeys(texts)]
-            axis.set_xticks(names, [*map(_short, names)], rotation=30, ha="right")
+    draws = _draws(search)
+    drawn, axes = new_figure(len(draws), _COLUMNS)
+    for axis, draw in zip(axes, draws.values(), strict=True):
+        draw(axis)
     return drawn
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+def drawings(search: SearchDir) -> list[Drawing]:
+    """The same axes as one drawing each, for a page."""
+    return [Drawing(name, _svg(draw), name) for name, draw in _draws(search).items()]
 
 
-def _numbers(texts: list[str]) -> list[float] | None:
-    """The values of texts; None if one is no number."""
-    try:
-        return [*map(float, texts)]
-    except ValueError:
-        return None
+def _svg(draw: Draw) -> str:
+    drawn, (axis,) = new_figure(1)
+    from matplotlib import rc_context
+
+    out, metadata = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    # Texts stay texts, and names within the picture do not vary.
+    texts: Any = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+    with rc_context({**texts, "svg.hashsalt": "gradreduce"}):
+        drawn.set_size_inches(_SIZE)
+        draw(axis)
+        drawn.savefig(out, format="svg", transparent=True, metadata=metadata)
+    svg = out.getvalue()
+    # Ids of groups would be the same in all drawings of a page.
+    svg = re.sub(r' id="[a-z_0-9]+_\d+"', "", svg[svg.index("<svg") :])
+    box = re.search(r' viewBox="[^"]*"', svg)
+    svg = svg.replace(svg[: svg.index(">")], f"<svg{box[0] if box else ''}", 1)
+    return re.sub("|".join(_COLORS), lambda color: f"var({_COLORS[color[0]]})", svg)
+
+
+def _draws(search: SearchDir) -> dict[str, Draw]:
+    """What draws each of the axes, by names: the best score so far, then the options."""
+    trials, metric = search.standing(search.wanted).trials, search.config.metric
+    scored = [(each, score) for each in trials if (score := search.score(each)) is not None]
+    draws: dict[str, Draw] = {"best so far": partial(_draw_best, scored=scored, metric=metric)}
+    for name in search.config.space.varying:
+        draw = partial(_draw_option, scored=scored, metric=metric, name=name)
+        draws[name.replace("_", " ")] = draw
+    return draws
+
+
+def _draw_best(axis: Any, scored: list[tuple[Trial, float]], metric: str) -> None:
+    best = map(abs, accumulate((score for _, score in scored), min))
+    axis.step([each.number for each, _ in scored], [*best], where="post")
+    axis.set(xlabel="trial", ylabel=f"best {metric} so far")
+
+
+def _draw_option(axis: Any, scored: list[tuple[Trial, float]], metric: str, name: str) -> None:
+    texts = [each.asked.options[name] for each, _ in scored]
+    label, values = _numbers(texts)
+    names: dict[str, float] = {}
+    if not values:
+        names, values = _places(texts)
+    colors = ["C0" if each.result and each.result.state == "ended" else "C7" for each, _ in scored]
+    axis.scatter(values, [abs(score) for _, score in scored], c=colors, s=16)
+    if names:
+        shown = [
+            _plain(text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…") for text in names
+        ]
+        slope = {"rotation": 30, "ha": "right"} if len(names) > _FLAT else {}
+        axis.set_xticks([*names.values()], shown, **slope)
+    elif min(values) > 0 and max(values) >= _WIDE * min(values):
+        axis.set_xscale("log")
+        axis.tick_params(axis="x", which="minor", labelbottom=False)
+    axis.set(xlabel=_plain(f"{name.replace('_', ' ')} {label}".strip()), ylabel=metric)
+
+
+def _plain(text: str) -> str:
+    """A text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")
+
+
+def _numbers(texts: list[str]) -> tuple[str, list[float]]:
+    """The only number in which texts differ, and what stands around it; none if there is more."""
+    kinds = {_kind(text) for text in texts}
+    columns = [*zip(*map(_NUMBER.findall, texts), strict=True)] if len(kinds) == 1 else []
+    varied = [column for column in columns if len({*column}) > 1] or columns[:1]
+    if len(varied) != 1:
+        return "", []
+    (kind,) = kinds
+    return kind.strip("…"), [float(number) for number in varied[0]]
+
+
+def _places(texts: list[str]) -> tuple[dict[str, float], list[float]]:
+    """Places of names on an axis, and those of texts.
+
+    Of many texts, those that differ in their numbers alone have one name, around which they lie in
+    the order of their numbers.
+    """
+    if len({*texts}) <= _NAMES:
+        names = {text: float(at) for at, text in enumerate(dict.fromkeys(texts))}
+        return names, [names[text] for text in texts]
+    names = {kind: float(at) for at, kind in enumerate(dict.fromkeys(map(_kind, texts)))}
+    places: dict[str, float] = {}
+    for kind, middle in names.items():
+        own = {text for text in texts if _kind(text) == kind}
+        ranked = sorted(own, key=lambda text: [*map(float, _NUMBER.findall(text))])
+        places |= {
+            text: middle + 0.8 * (at + 0.5) / len(own) - 0.4 for at, text in enumerate(ranked)
+        }
+    return names, [places[text] for text in texts]
+
+
+def _kind(text: str) -> str:
+    """A text without its numbers."""
+    return _NUMBER.sub("…", text)

@@ -309,8 +309,8 @@ def test_onnx(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_search(tmp_path, monkeypatch, capsys):
     """A search that is extended has the table of one that had all trials from the start."""
-    *_, shown_first, _, held_out, extended = typed("search", tmp_path)
-    assert "trials              8" in shown_first
+    *_, shown_first, page, _, held_out, extended = typed("search", tmp_path)
+    assert "trials              8" in shown_first and page.startswith("search.html: ")
     assert "trained again on all rows" in held_out
     (table,) = re.findall("table_sha256 (.*):", extended)
     command = blocks("sh", text("search"))[0].splitlines()[1].replace("--trials 8", "--trials 12")
