@@ -97,8 +97,8 @@ def test_each_says_how_to_check_its_exercises(page):
         assert f"- `--exercise {one.name.partition('_')[0].lstrip('0')}`, {link}: {task}\n" in text
 
 
-def test_each_names_the_next_and_there_are_sixteen():
-    assert len(LESSONS) == 16
+def test_each_names_the_next_and_there_are_seventeen():
+    assert len(LESSONS) == 17
     for page, following in pairwise(LESSONS):
         assert f"({following.name})" in page.read_text()
 
