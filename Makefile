@@ -83,12 +83,13 @@ docs: $(VENV)/.docs
 ptx: .venv-ptx/.ptx
 	.venv-ptx/bin/python tests/kernels/ptx.py
 
-# A few cases of what needs PyTorch, Triton's client or ONNX, in an environment of its own: 3 GB.
+# A few cases of what needs PyTorch, Triton's client, ONNX or optuna, in an environment of its own: 3 GB.
 test-torch: .venv-torch/.torch
 	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick 2 tests/mapreduce/models/test_torch_module.py \
 	    tests/mapreduce/training/test_given.py tests/test_bits.py tests/docs/test_pages.py \
 	    tests/mapreduce/serving/test_triton.py tests/mapreduce/training/test_onnx.py \
-	    -k "torch or given or triton or onnx"
+	    tests/mapreduce/searching/test_samplers.py tests/faults/test_searches.py \
+	    -k "torch or given or triton or onnx or samplers or tpe"
 
 # Jobs and trainings on Spark, which needs Java, in an environment of its own: 0.5 GB.
 test-spark: .venv-spark/.spark
@@ -134,7 +135,7 @@ $(VENV)/.bench: $(VENV)/.python setup.cfg
 
 .venv-torch/.torch: setup.cfg
 	$(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch,triton,onnx,onnxruntime]'
+	.venv-torch/bin/pip install -q --no-compile --no-cache-dir -e '.[test,torch,triton,onnx,onnxruntime,search]'
 	@touch $@
 
 .venv-spark/.spark: setup.cfg
