@@ -166,7 +166,7 @@ def in_memory(
     """
     asked, known = (repr(given), extras, shown), _known.get(fitted)
     if known is None or known[0] != asked or not known[1].equals(rows.schema):
-        _known[fitted] = known = asked, rows.schema, _like(fitted, rows, given, extras, shown)
+        _known[fitted] = known = asked, rows.schema, table_like(fitted, rows, given, extras, shown)
     if (file := known[2]) is None:
         return None
     if not len(rows):
@@ -187,7 +187,7 @@ def in_memory(
 _known: WeakKeyDictionary[FittedModel, tuple[Any, Any, Any]] = WeakKeyDictionary()
 
 
-def _like(
+def table_like(
     fitted: FittedModel, rows: Any, given: Mapping[str, Any], extras: Extras, shown: str
 ) -> TableFile | None:
     """A table like one in memory, without rows; None if no recipe reads it, or rows with ids are

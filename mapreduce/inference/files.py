@@ -183,15 +183,15 @@ class _Tables(NamedTuple):
         """
         finished = reading.finish()
         for rows in reading.part(part, before, before):
-            yield self._of(rows, finished)
+            yield self.of(rows, finished)
 
-    def _of(self, rows: Rows, finished: Finished) -> Any:
+    def of(self, rows: Rows, finished: Finished) -> Any:
         """The table of some rows, in the order of their numbers."""
         assert rows.numbers is not None, "readings tell them"
         if not len(rows.numbers):
             assert isinstance(rows.features, Block), "of lines none comes without rows"
             # For the names and types of the columns.
-            return self._of(_any_row(rows, rows.features), finished).slice(0, 0)
+            return self.of(_any_row(rows, rows.features), finished).slice(0, 0)
         predict = partial(self.predictor.predict, layer=self.extras.layer)
         arrays, numbers = in_batches(predict, rows, finished, self.shown), rows.numbers
         columns = dict(rows.kept)
@@ -246,17 +246,27 @@ def predict_here(predictor: Predictor, file: TableFile) -> tuple[Any, list[str]]
     Returns the table of predictions, and what a user should know about the file. Raises DataError
     (no row is left).
     """
-    (shown,), name = file.reading.table.paths, file.reading.recipe.id
-    id_name, before = outputs.id_name(name, file.extras), 0
-    tables = _Tables(predictor, file.extras, file.ids, id_name, str(shown))
+    predicted = predict_rows(predictor, file)
+    if not len(predicted):
+        raise none_left(str(file.reading.table.paths[0]), file)
+    return predicted, file.notes()
+
+
+def predict_rows(predictor: Predictor, file: TableFile) -> Any:
+    """The table of predictions of those rows that are not left out; of no parts, its columns."""
+    reading, before = file.reading, 0
+    id_name = outputs.id_name(reading.recipe.id, file.extras)
+    shown = str(reading.table.paths[0])
+    tables = _Tables(predictor, file.extras, file.ids, id_name, shown)
     found: list[Any] = []
     for part in file.parts:
-        found += tables.of_part(file.reading, part, before)
+        found += tables.of_part(reading, part, before)
         before += part.rows
-    predicted = found[0] if len(found) == 1 else pa.concat_tables(found)
-    if not len(predicted):
-        raise none_left(str(shown), file)
-    return predicted, file.notes()
+    if not found:
+        assert isinstance(reading, Reading), "lines have parts"
+        nothing = Rows(reading.empty, None, numbers=np.empty(0, np.int64))
+        return tables.of(nothing, reading.finish())
+    return found[0] if len(found) == 1 else pa.concat_tables(found)
 
 
 def predict(request: Request, file: TableFile) -> tuple[int, list[str]]:

@@ -53,11 +53,11 @@ def predict(predictor: Predictor, data: Any, extras: Extras, wanted: str | Seque
     ``data``: See :func:`mapreduce.data.readers.memory.table`; labels are not looked at.
     ``wanted``: ``prediction``, ``probabilities``, ``features``, or columns of ``extras``.
     """
-    features = _features(data, predictor)
+    rows = features(data, predictor)
     classes = _names(predictor.fitted.data.classes)
     parts = []
-    for start in range(0, len(features), SLICE_ROWS):
-        batch = Batch(features[start : start + SLICE_ROWS], None)
+    for start in range(0, len(rows), SLICE_ROWS):
+        batch = Batch(rows[start : start + SLICE_ROWS], None)
         try:
             predicted = predictor.predict(batch, extras.layer)
         except BadRowError as error:
@@ -81,7 +81,7 @@ def _names(classes: tuple[int | str, ...]) -> Array:
     return found
 
 
-def _features(data: Any, predictor: Predictor) -> Array:
+def features(data: Any, predictor: Predictor) -> Array:
     """The rows of an array, which fit the model, in its dtype."""
     dtype, fits = predictor.estimator.dtype, predictor.fits
     # Of other types, and of what cannot be, Arrow tells.
@@ -92,7 +92,7 @@ def _features(data: Any, predictor: Predictor) -> Array:
             if len(data) and np.isfinite(rows).all():
                 return rows
         if predictor.estimator.takes_missing and (missing := np.isnan(data)).any():
-            rows = _features(np.where(missing, 0, data), predictor).copy()
+            rows = features(np.where(missing, 0, data), predictor).copy()
             rows[missing.reshape(rows.shape)] = np.nan
             return rows
     table = memory.table(data)["X"].combine_chunks()

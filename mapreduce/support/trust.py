@@ -14,7 +14,7 @@ from types import ModuleType
 from mapreduce.errors import UsageError
 
 #: Variables of the environment: members that may be imported, and folders to import them from.
-_TRUSTED, _FOLDERS = "GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"
+VARIABLES = _TRUSTED, _FOLDERS = "GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"
 
 #: ``MODULE:NAME``, and arguments after another colon.
 OWN = re.compile(r"((?:[^\W\d]\w*\.)*[^\W\d]\w*:[^\W\d]\w*)(?::(.*))?", re.DOTALL)

@@ -13,9 +13,15 @@ from mapreduce.errors import DataError, UsageError
 def is_table(data: Any) -> bool:
     """Whether Arrow accepts it as a table: pyarrow's, or a data frame of pandas or Polars.
 
-    So is a dictionary of a row, or a list of them.
+    So is a dictionary of a row, or a list of them, and a DataFrame of Spark.
     """
-    return hasattr(data, "__arrow_c_stream__") or bool(_dictionaries(data))
+    is_own = hasattr(data, "__arrow_c_stream__") or is_frame(data)
+    return is_own or bool(_dictionaries(data))
+
+
+def is_frame(data: Any) -> bool:
+    """Whether it is a DataFrame of Spark, whose rows do not come here."""
+    return type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "mapInArrow")
 
 
 def _dictionaries(data: Any) -> list[Any]:
@@ -52,6 +58,11 @@ def table(data: Any, weights: Any = None) -> Any:
     Raises UsageError (the data are of another kind), DataError (the arrays' shapes do not fit, or
     ``X`` does not hold numbers).
     """
+    if is_frame(data):
+        raise UsageError(
+            "expected a table in memory, found a DataFrame of Spark, which mapreduce.train, "
+            "evaluate and predict alone take. Fetch the rows, if they are few: df.toArrow()"
+        )
     if is_table(data):
         try:
             rows = [] if isinstance(data, pa.Table) else _dictionaries(data)

@@ -90,8 +90,7 @@ class ParquetTable:
         return self.rows * len(self.names) * 12
 
     def leaves(self, stretch: Stretch | None = None) -> Iterator[Leaf]:
-        rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // len(self.names)))
-        yield from self._batches(self.names, rows, stretch)
+        yield from self._batches(self.names, block_rows(len(self.names)), stretch)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
         """Some columns, in batches of at most so many rows: of one row group, or of small ones."""
@@ -206,6 +205,11 @@ class ParquetTable:
             )
         column = without_views(column)
         return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def block_rows(columns: int) -> int:
+    """Rows of a block of so many columns, at most."""
+    return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // columns))
 
 
 def _together(metadata: Any, groups: Iterable[int], rows: int) -> Iterator[list[int]]:

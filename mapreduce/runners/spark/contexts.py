@@ -54,6 +54,11 @@ def get(master: str | None, workers: int | None) -> Context:
                 f"-r spark needs PySpark, and {error}. Install it: pip install 'gradreduce[spark]'"
             ) from error
         active = SparkContext._active_spark_context
+        if active is None and "SPARK_CONNECT_MODE_ENABLED" in os.environ:
+            raise UsageError(
+                "-r spark: expected a context of Spark, found a session of Spark Connect, which "
+                "runs DataFrames alone. Take -r parallel"
+            )
         found = next((one for one in _known if one.spark is active), None)
         if found is not None and not _suits(found, master, workers):
             if not found.is_ours:
@@ -180,7 +185,7 @@ def _check(context: Context) -> None:
         found = context.spark.parallelize(range(slots), slots).map(tasks.place).collect()
     except Exception as error:  # of Java, which has many
         raise UsageError(
-            f"-r spark: a first task failed: {_cause(error)}. Executors need this process's "
+            f"-r spark: a first task failed: {cause(error)}. Executors need this process's "
             f"packages. Name its interpreter by the variable PYSPARK_PYTHON: {sys.executable}"
         ) from error
     for one in found:
@@ -197,7 +202,7 @@ def _check(context: Context) -> None:
             )
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """What an error says of Python's, without the lines of Java."""
     said = re.findall(r"^\s*(\w+(?:Error|Exception): .*)$", str(error), re.M)
     lines = [line for line in said if "org.apache" not in line]

@@ -2,9 +2,10 @@
 
 import contextlib
 import hashlib
+import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,18 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce import models
 from mapreduce.data import copying, importer
 from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
+from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
+from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
 from mapreduce.support.spelling import in_python
+from mapreduce.tables.shuffle import import_table
 from mapreduce.training import fitting
 from mapreduce.training.api.calls import (
     KEYWORDS,
@@ -32,6 +37,7 @@ from mapreduce.training.api.calls import (
     READING,
     absolute_path,
     naming_parameter,
+    texts,
 )
 
 #: Beside a run's folder: datasets that were imported from memory, named by their digests.
@@ -57,6 +63,9 @@ def import_data(
 ) -> AnyPath:
     """The folder of a dataset, which other data become in ``place``, named by their digest."""
     is_path, is_table = isinstance(data, PATHS), memory.is_table(data)
+    is_frame, order_by = memory.is_frame(data), given.pop("order_by", None)
+    if order_by is not None and not is_frame:
+        raise UsageError("order_by: it is for DataFrames of Spark, whose rows have no order")
     is_file = is_table_file(data)
     for name in ("label", "id", "recipe", "missing_label", *READING):
         if given.get(name) is not None and not (is_file or is_table):
@@ -73,6 +82,10 @@ def import_data(
         return _read(data, place, like) if is_source else absolute_path(data)
     if like is None:
         given |= {"task": given.get("task") or _task(model), "dtype": dtype}
+    elif like.recipe is None and is_frame and has_lists(data):
+        # Features as they stand.
+        given["task"] = "regression" if like.classes is None else "classification"
+        given["dtype"] = dtype
     elif like.recipe is None and (is_file or is_table):
         raise UsageError(
             "the model was not trained on a table: expected an array, or the folder of a dataset"
@@ -86,6 +99,8 @@ def import_data(
         path = absolute_path(data)
         kind = opening.format_of([path])
         return import_file(path, kind, place, like, {**given, "weights": weights}, _warn)
+    if is_frame:
+        return _import_frame(data, place, like, {**given, "weights": weights}, order_by or ())
     rows = memory.table(data, None if is_table else weights)
     if not is_table:
         is_labelled = given.get("labelled") is not False
@@ -103,6 +118,41 @@ def import_data(
         given["shape"] = memory.shape(data)[1:]
     with as_file(rows, "the table" if is_table else "the data") as file:
         return import_file(file, "parquet", place, like, {**given, "weights": weights}, _warn)
+
+
+def has_lists(frame: Any) -> bool:
+    """Whether a DataFrame of Spark has a column of vectors, or of arrays of numbers."""
+    from mapreduce.runners.spark import snapshots
+
+    return any(snapshots.is_list(field.dataType) for field in frame.schema.fields)
+
+
+def _import_frame(
+    frame: Any,
+    place: AnyPath,
+    like: Like | None,
+    given: Mapping[str, Any],
+    order_by: str | Iterable[str],
+) -> AnyPath:
+    """The folder of the dataset that the rows of a DataFrame become, in jobs on its executors."""
+    from mapreduce.runners.spark import snapshots
+
+    if isinstance(place, RemotePath):
+        raise UsageError(
+            f"{place}: expected a folder of this machine for a DataFrame, whose executors write "
+            f"there. Name such a run"
+        )
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".frame-", dir=place) as folder:
+        files, sha256 = snapshots.write(frame, Path(folder), texts(order_by))
+        runner = "parallel" if "connect" in type(frame).__module__ else "spark"
+        try:
+            execution = flags.execution({"runner": runner})
+            return _import_files(files, "parquet", place, like, given, _warn, sha256, execution)
+        except (DataError, UsageError) as error:
+            # Not the name of a file that the user has never seen.
+            name = rf"(?:{re.escape(folder)}/)?part-\d+\.parquet"
+            raise type(error)(re.sub(name, "the DataFrame", str(error))) from error
 
 
 def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath:
@@ -240,23 +290,44 @@ def import_file(
 
     ``warn`` receives what a user should know about the data.
     """
+    with storage_errors("read", file), file.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    return _import_files([file], kind, place, like, given, warn, sha256)
+
+
+def _import_files(
+    files: Sequence[AnyPath],
+    kind: str,
+    place: AnyPath,
+    like: Like | None,
+    given: Mapping[str, Any],
+    warn: Callable[[str], None],
+    sha256: str,
+    execution: Execution | None = None,
+) -> AnyPath:
+    """Import files of one digest; see :func:`import_file`.
+
+    ``execution``: Of the jobs that read tables; without it this process does.
+    """
     classes, fitted = like or Like(None, None)
-    recipe = opening.recipe_of(given, [file], fitted)
+    recipe = opening.recipe_of(given, files, fitted)
     is_refused = given.get("labelled") is not False and recipe.labelled is False
     if fitted is None and is_refused and kind != "parquet":
         raise UsageError("the data have no labels")
     shape = given.get("shape", ())
     content = [recipe.to_json(), classes, fitted.sha256 if fitted else None, *shape[1:]]
     digest = hashlib.sha256(repr(content).encode())
-    with storage_errors("read", file), file.open("rb") as content_of:
-        digest.update(hashlib.file_digest(content_of, "sha256").digest())
+    digest.update(bytes.fromhex(sha256))
     out = place / digest.hexdigest()[:32]
     if not out.exists():
-        source = opening.table([file], kind, recipe, fitted)
+        source = opening.table(files, kind, recipe, fitted)
         if shape:
             source = replace(source, shape=shape)
-        with copying.made_here(out) as made:
-            importer.import_rows(source, made, 0, classes)
+        if execution is not None and isinstance(source.chunks, Reading):
+            import_table(source.chunks, out, 0, execution, classes)
+        else:
+            with copying.made_here(out) as made:
+                importer.import_rows(source, made, 0, classes)
         for note in source.remarks:
             warn(note)
     return out

@@ -38,6 +38,7 @@ def train(
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
+    order_by: str | Iterable[str] | None = None,
     task: str | None = None,
     recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     init_from: Any = None,
@@ -49,13 +50,14 @@ def train(
 
     Parameters
     ----------
-    data : (X, y), table, Bunch, the file of a table, the folder of a dataset, or Source
+    data : (X, y), table, DataFrame, Bunch, the file of a table, the folder of a dataset, or Source
         ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
         numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
         that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
         into a folder ``.imported`` beside the run, and are named by their digest. Features are
         stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
-        Parquet file, become is inferred, as by ``gradreduce data import``. A
+        Parquet file, become is inferred, as by ``gradreduce data import``. Of a DataFrame of
+        Spark its executors make the dataset, with the rows in the order of their content. A
         :class:`mapreduce.data.importer.Source` is what a reader of one's own returns.
     model : str, list of Layer, function, class or torch.nn.Module
         The same as for ``--model``. Or the layers of a network. Or what returns a
@@ -73,6 +75,8 @@ def train(
         A table's column that identifies each row.
     weights : str or array (rows,), optional
         How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
+    order_by : str or iterable of str, optional
+        Columns of a DataFrame of Spark that order its rows, before all other columns do.
     task : {"classification", "regression"}, optional
         Whether labels are classes or numbers to be predicted. Default: what the model learns; for a
         model that learns either, as they look: texts and up to 20 different whole numbers are
@@ -133,6 +137,7 @@ def train(
         raise UsageError("init_from: the module has parameters to start from. Pass its class")
     path = absolute_path(run) if run is not None else new_folder(model)
     named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
+    named["order_by"] = order_by
     if recipe is not None and not isinstance(recipe, Mapping):
         named["recipe"] = path_of(str(recipe))
     if fitting.is_fitted(model):

@@ -137,6 +137,8 @@ class TrainedModel:
         """
         reading = {"label": label, "weights": weights, **take_reading(options, "missing_label")}
         wanted = report_options(take(options, REPORTED))
+        if memory.is_frame(data) and (wanted.by is not None or wanted.importance):
+            raise UsageError("by, importance: expected a table or its file, found a DataFrame")
         if memory.is_table(data) and wanted.by is None and not wanted.importance:
             data, reading = _rows_of(self._fitted, data, reading)
         if (by := wanted.by) is not None and not (memory.is_table(data) or isinstance(data, PATHS)):
@@ -218,6 +220,12 @@ class TrainedModel:
         if is_array and not probabilities:
             array = "features" if wanted.layer else wanted.columns or "prediction"
             array = array[0] if of and is_single else array
+        if memory.is_frame(data):
+            if named["keep"] or id:
+                raise UsageError("id, keep: all columns of a DataFrame stay. Leave them out")
+            from mapreduce.inference import frames
+
+            return frames.predict(fitted, data, wanted, _device(execution), reading)
         if here and execution.keys() - {"device"}:
             raise UsageError(
                 f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
@@ -325,7 +333,8 @@ def _request(
         execution = flags.execution({**values, "executor": "here"} if here else values)
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
         shown = data_name(data)
-        if fitted.recipe is not None and memory.is_table(data):
+        is_table = memory.is_table(data) and not memory.is_frame(data)
+        if fitted.recipe is not None and is_table:
             data = stack.enter_context(as_file(memory.table(data), "the table"))
         elif fitted.recipe is None or not is_table_file(data):
             like = Like(fitted.data.classes or None, fitted.recipe)
