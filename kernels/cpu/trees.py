@@ -11,7 +11,8 @@ A category has codes from 0 on, :data:`PAGE` of them in each column of bins. A *
 has a bit for each, in words of 32 bits.
 """
 
-from typing import Any
+import heapq
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,10 @@ _HESSIAN = float(1 << HESSIAN_BITS)
 _BLOCK = 256
 #: Two children have at least this sum of hessians each, as those of scikit-learn's and LightGBM's.
 _LEAST_HESSIAN = 1e-3
+#: A gain below this is none.
+_LEAST_GAIN = 1e-10
+#: The number of all nodes that are not known yet, above all others.
+_EXPECTED = 1 << 62
 #: So that nothing is divided by zero.
 _TINY = 1e-15
 #: Codes of fewer rows in a leaf are one group, and the hessian that is added to that of a code when
@@ -560,6 +565,234 @@ def best_subset(
     expect("best_subset", "found", found, (max(len(found), 9 - -codes // 32),))
     how = least_rows, l2, gradient, hessian
     return float(_best_subset(pages, feature, codes, *how, best, found))
+
+
+@jit
+def _next_splits(splits, split_gains, gains, most, decay):
+    count = len(splits)
+    node_of, leaf_of = np.zeros(count + 1, np.int64), np.zeros(2 * count + 1, np.int64)
+    split_of, gain_of = np.full(2 * count + 1, -1), np.zeros(2 * count + 1)
+    for number in range(count):
+        leaf, new = splits[number, 0], splits[number, 4]
+        split_of[node_of[leaf]], gain_of[node_of[leaf]] = number, split_gains[number]
+        node_of[leaf], node_of[new] = 2 * number + 1, 2 * number + 2
+    for leaf in range(count + 1):
+        gain_of[node_of[leaf]], leaf_of[node_of[leaf]] = gains[leaf], leaf
+    taken, upcoming = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    steps, waiting = 0, 0
+    # Of equal gains the node with the lower number is first.
+    reached = [(-gain_of[0], 0)]
+    for _ in range(most - 1):
+        gain, node = heapq.heappop(reached)
+        if -gain < _LEAST_GAIN:
+            break
+        if node < _EXPECTED and split_of[node] >= 0:
+            number = split_of[node]
+            for child in (2 * number + 1, 2 * number + 2):
+                heapq.heappush(reached, (-gain_of[child], child))
+            if not waiting:
+                taken[steps] = number
+                steps += 1
+            continue
+        if node < _EXPECTED:
+            upcoming[waiting] = leaf_of[node]
+            waiting += 1
+        for _ in range(2):
+            heapq.heappush(reached, (gain * decay, _EXPECTED))
+    return node_of, split_of, taken[:steps], upcoming[:waiting]
+
+
+def next_splits(
+    splits: Array, split_gains: Array, gains: Array, most: int, decay: float
+) -> tuple[Array, Array, Array, Array]:
+    """Which splits belong to a tree that grows best first, and which leaves to split next.
+
+    Parameters
+    ----------
+    splits : array (n, 5 or more), int64
+        Of which the first number is a leaf, and the fifth the leaf that its right child is.
+    split_gains : array (n,), float64
+    gains : array (n + 1,), float64
+        Of the leaves.
+    most : int
+        Leaves that the tree may have.
+    decay : float
+        The gain that a child is expected to have, as a share of its parent's.
+
+    Returns
+    -------
+    tuple of array
+        The node of each leaf; the split of each node, or -1; the splits that the tree has, in their
+        order, as far as they are known; and the leaves that are expected to be split next, of which
+        the first one will be.
+    """
+    expect("next_splits", "split_gains", split_gains, (len(splits),))
+    expect("next_splits", "gains", gains, (len(splits) + 1,))
+    if ((splits[:, [0, 4]] < 0) | (splits[:, [0, 4]] > len(splits))).any():
+        raise ValueError(f"next_splits: expected leaves up to {len(splits)}")
+    found: tuple[Array, Array, Array, Array] = _next_splits(splits, split_gains, gains, most, decay)
+    return found
+
+
+class Search(NamedTuple):
+    """How splits are searched in all lanes, the columns of bins.
+
+    ``cuts`` (lanes,): How many the number in a lane has; -1 for a category. ``features`` (lanes,):
+    Of each lane. ``starts`` (features + 1,): The first lane of each. ``codes`` (features,): How
+    many a category has, else 0; None if none is one. For the rest see :func:`best_split`.
+    """
+
+    cuts: Array
+    features: Array
+    starts: Array
+    codes: Array | None
+    least_rows: int
+    l2: float
+    gradient: float
+    hessian: float
+
+
+@jit
+def _search(histogram, how, codes, row):
+    row[:] = 0
+    worth = how.least_rows, how.l2, how.gradient, how.hessian
+    gain = _best_split(histogram, how.cuts, *worth, row[:9])
+    row[0] = how.features[row[0]]
+    # Numba does not compile what follows for None.
+    if codes is not None:
+        for feature in range(len(codes)):
+            if codes[feature]:
+                pages = histogram[how.starts[feature] : how.starts[feature + 1]]
+                gain = _best_subset(pages, feature, codes[feature], *worth, gain, row)
+    return gain
+
+
+@jit
+def _add_rows(bins, order, gradients, packed, histogram):
+    histogram[:] = 0
+    _pack_histogram(bins, order, gradients, packed)
+    _unpack_histogram(packed, histogram)
+
+
+@jit
+def _grow_tree(bins, gradients, how, most, decay, words, packed, histograms):
+    room, count, waiting = len(histograms) - 1, 0, 1
+    splits, split_gains = np.zeros((room, 6 + words), np.int64), np.zeros(room)
+    leaves, gains = np.zeros((room + 1, 10 + words), np.int64), np.zeros(room + 1)
+    starts, stops = np.zeros(room + 1, np.int64), np.zeros(room + 1, np.int64)
+    order, scratch = np.arange(len(bins)).astype(np.int32), np.empty(len(bins), np.int32)
+    stops[0], place_of = len(bins), np.arange(room + 1)
+    _add_rows(bins, order, gradients, packed, histograms[0])
+    gains[0] = _search(histograms[0], how, how.codes, leaves[0, 1:])
+    while True:
+        known = splits[:count], split_gains[:count], gains[: count + 1]
+        _, _, taken, upcoming = _next_splits(*known, most, decay)
+        if not len(upcoming) or count + len(upcoming) > room:
+            waiting = len(upcoming)
+            break
+        is_last, before = len(taken) == most - 2, count
+        for leaf in upcoming:
+            new, one = count + 1, splits[count]
+            one[4], one[5] = new, 2 * leaves[leaf, 6] > leaves[leaf, 9]
+            for at in range(4):
+                one[at] = leaves[leaf, at]
+            for at in range(words):
+                one[6 + at] = leaves[leaf, 10 + at]
+            split_gains[count] = gains[leaf]
+            rows, lane = order[starts[leaf] : stops[leaf]], how.starts[one[1]]
+            if one[2] < 0:
+                stop = how.starts[one[1] + 1]
+                left = _split_subset(bins, rows, lane, stop, one[6:], one[3] > 0, scratch)
+            else:
+                left = _split_rows(bins, rows, lane, one[2], one[3] > 0, scratch)
+            starts[new], stops[new] = starts[leaf] + left, stops[leaf]
+            stops[leaf] = starts[new]
+            count += 1
+            if is_last:
+                # What its children gain does not count.
+                leaves[new, 0], gains[leaf] = new, 0.0
+                for at in range(7, 10):
+                    leaves[new, at] = leaves[leaf, at] - leaves[leaf, at - 3]
+                    leaves[leaf, at] = leaves[leaf, at - 3]
+                leaves[leaf, 1:7] = 0
+                leaves[leaf, 10:] = 0
+        if is_last:
+            waiting = 0
+            break
+        for one in splits[before:count]:
+            leaf, new = one[0], one[4]
+            smaller = new if one[5] else leaf
+            rows = order[starts[smaller] : stops[smaller]]
+            whole, part = histograms[place_of[leaf]], histograms[new]
+            _add_rows(bins, rows, gradients, packed, part)
+            for f in range(len(whole)):
+                for at in range(256):
+                    for each in range(3):
+                        whole[f, at, each] -= part[f, at, each]
+            if smaller == leaf:
+                place_of[leaf], place_of[new] = new, place_of[leaf]
+            for child in (leaf, new):
+                leaves[child, 0] = child
+                at = place_of[child]
+                gains[child] = _search(histograms[at], how, how.codes, leaves[child, 1:])
+    return count, waiting, splits, split_gains, leaves, gains, order, starts, stops
+
+
+class Grown(NamedTuple):
+    """A tree: see :class:`mapreduce.algorithms.growing.Growth`, and where the rows are.
+
+    The numbers of the rows of a leaf are ``order[start:stop]`` of ``starts`` and ``stops``.
+    """
+
+    splits: Array
+    split_gains: Array
+    leaves: Array
+    gains: Array
+    order: Array
+    starts: Array
+    stops: Array
+
+
+def grow_tree(
+    bins: Array, gradients: Array, how: Search, most: int, decay: float, histograms: Array
+) -> Grown | None:
+    """Grow a tree on rows that are all here.
+
+    Parameters
+    ----------
+    bins : array (rows, lanes), uint8
+        At most :data:`MOST_ROWS` rows.
+    gradients : array (rows, 2), int32
+    how : Search
+    most, decay : int, float
+        See :func:`next_splits`.
+    histograms : array (n, lanes, 256, 3), int64
+        Memory for those of n leaves. There may be more of them than ``most``, since leaves are
+        split that the tree then does not reach.
+
+    Returns
+    -------
+    Grown or None
+        None if the memory was not enough.
+    """
+    rows, lanes = bins.shape
+    expect("grow_tree", "gradients", gradients, (rows, 2))
+    expect("grow_tree", "histograms", histograms, (len(histograms), lanes, 256, 3))
+    expect_all("grow_tree", (lanes,), cuts=how.cuts, features=how.features)
+    codes = np.zeros(len(how.starts) - 1, np.int64) if how.codes is None else how.codes
+    expect("grow_tree", "starts", how.starts, (len(codes) + 1,))
+    if rows > MOST_ROWS or how.cuts.max() > 254 or how.starts[-1] != lanes:
+        raise ValueError(
+            f"grow_tree: {rows} rows, {how.cuts.max()} cuts and {how.starts[-1]} lanes: expected "
+            f"at most {MOST_ROWS} and 254, and {lanes}"
+        )
+    words, packed = -(-int(codes.max()) // 32), np.zeros((lanes, 256, 2), np.int64)
+    found = _grow_tree(bins, gradients, how, most, decay, words, packed, histograms)
+    count, waiting, *arrays = found
+    if waiting:
+        return None
+    sizes = count, count, count + 1, count + 1, rows, count + 1, count + 1
+    return Grown(*(array[:size] for array, size in zip(arrays, sizes, strict=True)))
 
 
 @jit

@@ -4,6 +4,7 @@ The first rounds find the cuts of the features (:mod:`mapreduce.algorithms.cuts`
 the labels. In each later round tasks split the rows of some leaves, and add up the histograms of
 the smaller children; those of the larger ones are the differences. Reducers, each of which has
 some of the features, find the best split of each new leaf, and choose alike which leaves to split.
+Rows of one unit are all in one task, which grows a whole tree in a round: it is the same tree.
 """
 
 import math
@@ -40,6 +41,8 @@ from mapreduce.support.scratch import Scratch
 #: Bytes of bins that a task has in memory of its own.
 _MEMORY = 128 << 20
 _NO_NUMBERS = np.zeros(0)
+#: What a task sends of a tree that it has grown.
+_GROWN = "splits", "split_gains", "leaves", "gains"
 _HISTOGRAM, _TREES = "histogram.", "trees."
 #: A pass for the cuts takes up to half a MiB of each feature, so 8 GiB.
 _MOST_FEATURES = 1 << 14
@@ -100,6 +103,17 @@ class _Rows:
             self._starts[one.new], self._stops[one.new] = middle, stop
             self._stops[one.leaf] = middle
         self._applied = len(splits)
+
+    def grow(self, tree: int, how: kernels.Search, most: int, histograms: Array) -> kernels.Grown:
+        """Grow a tree on these rows alone, in the memory of histograms."""
+        bins, gradients = self.bins, self.gradients
+        while (
+            found := kernels.grow_tree(bins, gradients, how, most, growing.DECAY, histograms)
+        ) is None:
+            histograms = np.empty((2 * len(histograms), *histograms.shape[1:]), np.int64)
+        self._tree, self._applied = tree, len(found.splits)
+        self._order, self._starts, self._stops = found.order, found.starts, found.stops
+        return found
 
     def rows_of(self, leaf: int) -> Array:
         """The numbers of the rows in a leaf, ascending."""
@@ -213,8 +227,11 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         progress = Progress.of(known)
         make = self._count if progress.counts else self._add_up
         found = make(now, units, progress, known)
-        histograms = found.pop("sum")
+        histograms = found.pop("sum", None)
         for number in range(now.layout.blocks):
+            if histograms is None:
+                yield (number,), Message({"units": [units.start, units.stop]}, found)
+                continue
             start, stop = self._part(number, now.layout.blocks)
             if not progress.counts:
                 start, stop = self.lanes.starts[[start, stop]]
@@ -263,6 +280,12 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         """The histograms of the new leaves that are the smaller ones, or of a root."""
         splits = known["splits"]
         taken = [self._grown(now, unit, progress, known) for unit in units]
+        if self._grows_at_once and not progress.leaves:
+            ((rows, loss),) = taken
+            how = self.lanes.whole_search(known["sizes"], self._how(known))
+            grown = rows.grow(progress.trees, how, self.leaves, self._histograms)
+            tree = {name: getattr(grown, name) for name in _GROWN}
+            return {"largest": np.array([rows.largest]), "loss": loss, **tree}
         leaves = [0]
         if progress.leaves:
             leaves = [split.smaller for split in growing.splits_of(splits[progress.applied :])]
@@ -285,6 +308,16 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     def lanes(self) -> Lanes:
         """The columns of bins."""
         return Lanes(self.features, self.categories)
+
+    @cached_property
+    def _grows_at_once(self) -> bool:
+        """Whether a round grows a whole tree, since one task has all rows."""
+        return len(self.slices) == 1 and self.unit_rows <= kernels.MOST_ROWS
+
+    @cached_property
+    def _histograms(self) -> Array:
+        most = min(2 * self.leaves, self.unit_rows // self.least_rows + 1)
+        return np.empty((most, self.lanes.count, 256, 3), np.int64)
 
     @cached_property
     def _packed(self) -> Array:
@@ -419,6 +452,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             first, end = message.meta["units"]
             fold.receive(first, end, message.arrays, message.digest or 0)
         total = dict(fold.result())
+        if "splits" in total:
+            return total
         histograms = total.pop("sum")
         if progress.counts:
             part = before["prefix"][start:stop], before["rank"][start:stop]
@@ -435,12 +470,16 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             np.zeros(len(found)),
             np.zeros((len(found), *before["leaves"].shape[1:]), np.int64),
         )
-        how, sizes = (self.least_rows, self.l2, *self._worth(before)), before["sizes"][start:stop]
+        how, sizes = self._how(before), before["sizes"][start:stop]
         for place, (leaf, histogram) in enumerate(sorted(found.items())):
             leaves[place, 0] = leaf
             gains[place] = self.lanes.search(histogram, sizes, start, how, leaves[place, 1:])
         named = {f"{_HISTOGRAM}{leaf}": histogram for leaf, histogram in found.items()}
         return {**total, **named, "gains": gains, "leaves": leaves}
+
+    def _how(self, known: Mapping[str, Array]) -> tuple[int, float, float, float]:
+        """How splits are searched; see :func:`kernels.cpu.trees.best_split`."""
+        return (self.least_rows, self.l2, *self._worth(known))
 
     def _worth(self, known: Mapping[str, Array]) -> tuple[float, float]:
         """What a gradient, and a hessian, of 1 stands for."""
@@ -455,9 +494,14 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         progress = Progress.of(before)
         if progress.counts:
             return {**before, **self._narrowed(progress, before, offers)}
-        gains, leaves = _best(offers)
+        if is_grown := "splits" in own:
+            gains, leaves = own["gains"], own["leaves"]
+        else:
+            gains, leaves = _best(offers)
         open_now = {name: array for name, array in own.items() if _HISTOGRAM in name}
         splits, split_gains, largest = before["splits"][:0], _NO_NUMBERS, own["largest"]
+        if is_grown:
+            splits, split_gains = own["splits"], own["split_gains"]
         if progress.leaves:
             splits, split_gains = before["splits"], before["split_gains"]
             largest = before["largest"]

@@ -1,6 +1,5 @@
 """How a tree grows: the splits of a round, and the nodes of a tree that is whole."""
 
-import heapq
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -11,10 +10,6 @@ from mapreduce.data.batch import Array
 
 #: The gain that a child is expected to have, as a share of its parent's.
 DECAY = 0.5
-#: A gain below this is none.
-_LEAST_GAIN = 1e-10
-#: The number of all nodes that are not known yet, above all others.
-_EXPECTED = 1 << 62
 
 
 class Split(NamedTuple):
@@ -103,36 +98,12 @@ class Growth:
     ) -> None:
         self.splits, self.split_gains, self.leaves, self.gains = splits, split_gains, leaves, gains
         self._splits, self._most = splits_of(splits), most
-        #: The node that a leaf is now, and the split of each node that was split.
-        self._node, self._split = {0: 0}, dict[int, int]()
-        for number, split in enumerate(self._splits):
-            self._split[self._node[split.leaf]] = number
-            self._node[split.leaf], self._node[split.new] = 2 * number + 1, 2 * number + 2
-        self._gain = {self._node[leaf]: gain for leaf, gain in enumerate(gains.tolist())}
-        self._gain |= {node: float(split_gains[number]) for node, number in self._split.items()}
-        #: The splits that the tree has, in their order, as far as they are known; the leaves that
-        #: are expected to be split next, of which the first one will be.
-        self.taken: list[int] = []
-        self._next: list[int] = []
-        leaf_of = {node: leaf for leaf, node in self._node.items()}
-        # Of equal gains the node with the lower number is first.
-        reached: list[tuple[float, int]] = [(-self._gain[0], 0)]
-        for _ in range(most - 1):
-            if not reached or -reached[0][0] < _LEAST_GAIN:
-                break
-            gain, node = heapq.heappop(reached)
-            if node in self._split:
-                number = self._split[node]
-                children = [2 * number + 1, 2 * number + 2]
-                reached += [(-self._gain[child], child) for child in children]
-                heapq.heapify(reached)
-                if not self._next:
-                    self.taken.append(number)
-                continue
-            if node < _EXPECTED:
-                self._next.append(leaf_of[node])
-            for _ in range(2):
-                heapq.heappush(reached, (gain * DECAY, _EXPECTED))
+        known = splits, split_gains, gains, most, DECAY
+        found = (array.tolist() for array in kernels.next_splits(*known))
+        #: The node that a leaf is now, the splits that the tree has, in their order, as far as they
+        #: are known, and the leaves that are expected to be split next.
+        self._node, split_of, self.taken, self._next = found
+        self._split = {node: number for node, number in enumerate(split_of) if number >= 0}
         self._free = most - 1 - len(self.taken)
 
     @property
@@ -191,7 +162,7 @@ class Growth:
             place[2 * number + 1], place[2 * number + 2] = used, used + 1
             used += 2
         values = np.zeros(len(self.leaves))
-        leaf_of = {node: leaf for leaf, node in self._node.items()}
+        leaf_of = {node: leaf for leaf, node in enumerate(self._node)}
         for node, at in place.items():
             found[at, 4] = value(*sums[node])
             below = [node]

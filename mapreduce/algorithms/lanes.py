@@ -78,6 +78,12 @@ class Lanes:
             gain = kernels.best_subset(pages, start + place, int(codes[place]), *how, gain, out)
         return gain
 
+    def whole_search(self, sizes: Array, how: tuple[int, float, float, float]) -> kernels.Search:
+        """How splits are searched in all lanes. ``sizes``: Cuts of each feature."""
+        cuts = np.where(self.codes > 0, -1, sizes)[self._feature]
+        codes = self.codes if self.words else None
+        return kernels.Search(cuts, self._feature, self.starts, codes, *how)
+
     def split(self, bins: Array, order: Array, split: Split, scratch: Array) -> int:
         """Put the rows ``order`` that go left first; see :func:`.split_rows`."""
         lane, is_left = int(self.starts[split.feature]), split.missing_left > 0

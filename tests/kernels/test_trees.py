@@ -1,5 +1,7 @@
 """Bins, gradients, histograms and splits of boosted trees, beside plain loops."""
 
+import heapq
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -243,6 +245,95 @@ def test_of_equal_gains_the_first_feature_has_it(codes):
         gains.append(dispatch.get("best_subset")(pages, 5, 600, *how, best, found))
         assert found[0] == (min(other, 5) if best else 5)
     assert gains[0] > 0 and len({*gains}) == 1
+
+
+def plain_next(splits, split_gains, gains, most, decay):
+    """Which splits a tree has, and which leaves come next, by a heap of all nodes."""
+    node, split = {0: 0}, {}
+    for number, (leaf, *_, new) in enumerate(splits.tolist()):
+        split[node[leaf]] = number
+        node[leaf], node[new] = 2 * number + 1, 2 * number + 2
+    gain = {node[leaf]: each for leaf, each in enumerate(gains.tolist())}
+    gain |= {at: float(split_gains[number]) for at, number in split.items()}
+    leaf_of, taken, after = {at: leaf for leaf, at in node.items()}, [], []
+    reached = [(-gain[0], 0)]
+    for _ in range(most - 1):
+        value, at = heapq.heappop(reached)
+        if -value < 1e-10:
+            break
+        if at in split:
+            children = (2 * split[at] + 1, 2 * split[at] + 2)
+            taken += [] if after else [split[at]]
+        else:
+            after += [leaf_of[at]] if at in leaf_of else []
+            children = ()
+        for child in children:
+            heapq.heappush(reached, (-gain[child], child))
+        for _ in range(2 - len(children)):
+            heapq.heappush(reached, (value * decay, 10**9))
+    return [node[leaf] for leaf in range(len(node))], taken, after
+
+
+@given(
+    st.lists(st.integers(0, 99), max_size=12),
+    st.lists(st.integers(0, 5), min_size=25, max_size=25),
+    st.integers(2, 15),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_trees_grow_in_the_order_of_their_gains(parents, gains, most, decay):
+    """With many equal gains, of which the node with the lower number is first."""
+    count = len(parents)
+    splits = np.zeros((count, 5), np.int64)
+    for number, parent in enumerate(parents):
+        splits[number, [0, 4]] = parent % (number + 1), number + 1
+    numbers = np.array(gains, float)
+    known = splits, numbers[:count], numbers[count : 2 * count + 1], most, decay
+    nodes, of_nodes, taken, after = trees.next_splits(*known)
+    assert (nodes.tolist(), taken.tolist(), after.tolist()) == plain_next(*known)
+    assert (of_nodes[nodes] == -1).all() and sorted(of_nodes[of_nodes >= 0]) == [*range(count)]
+
+
+def how_of(lanes, least_rows=5, **changes):
+    features = np.arange(lanes)
+    how = trees.Search(
+        np.full(lanes, 11), features, np.arange(lanes + 1), None, least_rows, 0.0, 2**-30, 2**-28
+    )
+    return how._replace(**changes)
+
+
+def test_a_tree_needs_memory_for_all_leaves_that_it_tries(bins):
+    _, _, gradients = gradients_of(ROWS)
+    found = {}
+    for room in (3, 8, 40):
+        memory = np.zeros((room, FEATURES, 256, 3), np.int64)
+        found[room] = trees.grow_tree(bins, gradients, how_of(FEATURES), 9, 1.0, memory)
+    assert found[3] is None and found[8] is None
+    splits, leaves = found[40].splits, found[40].leaves
+    assert len(leaves) == len(splits) + 1 >= 9
+    whole = gradients.sum(axis=0, dtype=np.int64)
+    assert leaves[:, 7:10].sum(axis=0).tolist() == [*whole.tolist(), ROWS]
+    for row, start, stop in zip(leaves, found[40].starts, found[40].stops, strict=True):
+        rows = found[40].order[start:stop]
+        assert row[7:10].tolist() == [*gradients[rows].sum(axis=0, dtype=np.int64), len(rows)]
+
+
+@cases(
+    "changes, message",
+    ({"starts": np.arange(3)}, "grow_tree: .* 2 lanes: expected .* and 3"),
+    ({"cuts": np.full(3, 255)}, "grow_tree: .* 255 cuts .* expected at most .* 254"),
+    ({"cuts": np.full(2, 9)}, "grow_tree: cuts has shape"),
+    ({"codes": np.zeros(2, int)}, "grow_tree: starts has shape"),
+)
+def test_lanes_that_do_not_belong_together(bins, changes, message):
+    _, _, gradients = gradients_of(ROWS)
+    memory = np.zeros((9, FEATURES, 256, 3), np.int64)
+    with pytest.raises(ValueError, match=message):
+        trees.grow_tree(bins, gradients, how_of(FEATURES, **changes), 9, 0.5, memory)
+
+
+def test_splits_of_leaves_that_are_not_there():
+    with pytest.raises(ValueError, match="leaves up to 1"):
+        trees.next_splits(np.array([[0, 0, 0, 0, 2]]), np.ones(1), np.ones(2), 4, 0.5)
 
 
 TREE = {

@@ -14,6 +14,7 @@ from mapreduce.algorithms.trees import arrays_of
 from mapreduce.data.batch import Batch
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
+from mapreduce.engine.state import InMemory
 from mapreduce.errors import DataError
 from mapreduce.executors.here import Here
 from mapreduce.executors.resumable import Resumable
@@ -170,11 +171,11 @@ def plain_tree(x, y, raw, bounds, leaves, least_rows, categories=()):
     return found
 
 
-@cases("decay", 0.0, 0.5, 1.0)
-def test_trees_grow_best_first_whatever_is_split_beside(monkeypatch, decay):
+@cases("decay, unit_rows", (0.0, 97), (0.5, 97), (0.5, 300), (1.0, 97), (1.0, 300))
+def test_trees_grow_best_first_whatever_is_split_beside(monkeypatch, decay, unit_rows):
     monkeypatch.setattr(growing, "DECAY", decay)
     x, y = table(300, 2)
-    boosting = program(x, y, 2, trees=3, leaves=9, least_rows=10)
+    boosting = program(x, y, 2, trees=3, leaves=9, least_rows=10, unit_rows=unit_rows)
     trees, base = grown(boosting)
     raw = np.repeat(base, len(x))
     np.testing.assert_allclose(base, np.log(y.mean() / (1 - y.mean())), rtol=1e-9)
@@ -223,6 +224,35 @@ def test_more_rounds_where_less_is_split_in_vain(monkeypatch):
         boosting = program(x, y, 2, trees=4)
         rounds[decay] = Here().advance(boosting).completed
     assert rounds[0.0] <= rounds[0.5] < rounds[1.0]
+
+
+def test_a_round_grows_a_tree_where_one_unit_has_all_rows(monkeypatch):
+    x, y = table(600, 2)
+    options = {"trees": 4, "least_rows": 2}
+    monkeypatch.setattr(growing, "DECAY", 1.0)
+    many, alone = program(x, y, 2, **options), program(x, y, 2, unit_rows=600, **options)
+    # More leaves are tried than there is memory for at first.
+    vars(alone)["_histograms"] = np.empty((3, alone.lanes.count, 256, 3), np.int64)
+    done = Here().advance(alone)
+    assert done.completed == cuts.PASSES + 4
+    assert trees_of(done.blocks[0].arrays).tobytes() == grown(many)[0].tobytes()
+
+
+def test_a_tree_that_was_begun_in_rounds_is_finished():
+    """As a run of an earlier version has left it."""
+    x, y = table(600, 2)
+    whole = grown(program(x, y, 2, trees=3))[0]
+    state = InMemory(1)
+    Here(state).advance(program(x, y, 2, trees=3), until=cuts.PASSES + 2)
+    assert state.scalar(cuts.PASSES + 2, "progress")[2] > 0
+    state._owned[cuts.PASSES + 2, 0] = {
+        name: np.concatenate([state.own(cuts.PASSES + 2, unit)[name] for unit in range(7)], axis=1)
+        for name in ("raw", "held")
+    }
+    state._own.clear()
+    alone = program(x, y, 2, trees=3, unit_rows=600)
+    done = Here(state).advance(alone, start=cuts.PASSES + 2)
+    assert trees_of(done.blocks[0].arrays).tobytes() == whole.tobytes()
 
 
 # The same for any cut and order
@@ -283,10 +313,12 @@ def test_the_contract_of_programs(monkeypatch, tmp_path, kind):
     check_program(imported(tmp_path / "data", kind, 130)(trees=1))
 
 
-@pytest.mark.parametrize("kind", ["four classes", "numbers", "categories"])
-def test_one_model_on_any_executor(monkeypatch, tmp_path, kind):
+@cases(
+    "kind, unit_rows", ("four classes", 90), ("numbers", 90), ("categories", 90), ("weights", 600)
+)
+def test_one_model_on_any_executor(monkeypatch, tmp_path, kind, unit_rows):
     # Workers are forked.
-    monkeypatch.setattr(Boosting, "unit_rows", 90)
+    monkeypatch.setattr(Boosting, "unit_rows", unit_rows)
     make, found = imported(tmp_path / "data", kind), {}
     for name, execution in EXECUTIONS.items():
         done = Resumable.of(execution, place=tmp_path / name).advance(make())
