@@ -82,7 +82,8 @@ def split(
         A column of numbers, or of dates and times as ISO 8601 has them. The latest rows are the
         test's, those before them the validation's. Only one of these three columns can be given.
     id : str, optional
-        A column that decides on a row's part instead of all of them.
+        A column that decides on a row's part instead of all of them. With ``stratify``, rows of one
+        value count in the first of their classes.
     seed : int
         From 0 to 2**63 - 1.
     header : bool, optional
@@ -135,13 +136,17 @@ def split(
     )
     if not len(keys):
         raise DataError(f"{paths[0]} has no rows")
+    if stratify and id:
+        codes, classes = ranks_of_keys(keys, codes, classes), sorted(classes)
     parts = np.empty(len(keys), np.int8)
     column = time or group or id
     what = f"different values in column {column}" if column else "different rows"
     # Rows class after class; all are of one if they are not stratified.
-    rows = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
+    counts = np.bincount(codes, minlength=len(classes))
+    rows = np.split(np.argsort(codes, kind="stable"), counts.cumsum()[:-1])
     for name, some in zip(classes, rows, strict=True):
-        parts[some] = _cut(keys[some], sizes, f"{what} of the class {name!r}" if stratify else what)
+        of_class = f" of the class {name!r}{', and of none before it' * bool(id)}"
+        parts[some] = _cut(keys[some], sizes, what + of_class * bool(stratify))
     suffix = ".tsv" if recipe.delimiter == "\t" else ".csv"
     suffix = ".parquet" if isinstance(table, ParquetTable) else suffix
     names = [f"{name}{suffix}" for name in ("test", "validation", "train")]
@@ -190,6 +195,18 @@ def keys_and_classes(
         else:
             codes.append(np.zeros(len(batch), np.int8))
     return np.concatenate(keys), np.concatenate(codes), [*classes] if stratify else [""]
+
+
+def ranks_of_keys(keys: Array, codes: Array, classes: list[str]) -> Array:
+    """Ranks (rows,) by name of the classes in which rows count: of all rows of one key, the first.
+
+    ``keys``, ``codes``, ``classes``: See :func:`keys_and_classes`.
+    """
+    values, places = np.unique(keys, return_inverse=True)
+    first = np.full(len(values), len(classes))
+    np.minimum.at(first, places, np.argsort(np.argsort(classes))[codes])
+    found: Array = first[places]
+    return found
 
 
 def words_of(column: Any, place: Place, name: str) -> Any:

@@ -77,10 +77,9 @@ def deal(
             f"{path}: rows {one:,} and {other:,} have one id in column {decides}: expected an id "
             f"for each row. To keep them in one fold, say --group {decides}, and not --id"
         )
-    first = np.full(len(values), len(classes))
-    np.minimum.at(first, places, np.argsort(np.argsort(classes))[codes])
+    ranks = splitting.ranks_of_keys(keys, codes, classes)
     for rank in range(len(classes)):
-        own = np.flatnonzero(first[places] == rank)
+        own = np.flatnonzero(ranks == rank)
         values, places_of, counts = np.unique(keys[own], return_inverse=True, return_counts=True)
         if len(own):
             # By the middle of the rows of one key; small classes do not all begin with one fold.
@@ -100,7 +99,7 @@ def deal(
     if not all(map(len, rows)):
         different = f"different values in column {decides}" if decides else "different rows"
         raise DataError(
-            f"{path}: expected rows for each of {count} folds, found {len(first)} {different}. "
+            f"{path}: expected rows for each of {count} folds, found {len(np.unique(keys))} {different}. "
             f"Take fewer folds (--folds)"
         )
     rows = [each[np.lexsort((content[each], keys[each]))] for each in rows]

@@ -155,6 +155,22 @@ class TestChoice:
         )
         assert one == two
 
+    def test_an_id_in_several_classes_is_in_one_part(self, write, tmp_path):
+        rows = [(i % 40, i, "abc"[i % 40 % 3 if i % 7 else 2]) for i in range(200)]
+        split([write(as_csv(rows))], tmp_path / "out", stratify="kind", id="x")
+        parts = {
+            name: {row["x"] for row in part} for name, part in rows_of(tmp_path / "out").items()
+        }
+        assert not parts["test"] & parts["train"]
+        assert sorted(parts["test"] | parts["train"]) == sorted(map(str, range(40)))
+
+    def test_a_class_that_has_only_ids_of_another(self, write, tmp_path):
+        table = write("x,kind\n1,b\n2,b\n1,a\n2,a\n3,a\n4,a\n")
+        with pytest.raises(
+            DataError, match="values in column x of the class 'b', and of none before it.*found 0"
+        ):
+            split([table], tmp_path / "out", stratify="kind", id="x")
+
     @given(
         kinds=st.lists(st.sampled_from("uvw"), min_size=9, max_size=120), seed=st.integers(0, 99)
     )
