@@ -7,7 +7,7 @@ has the same bits for any workers, any order of the rows and any processor.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -138,7 +138,13 @@ def moments(blocks: Sequence[Message]) -> Moments:
 
 def _upper(matrix: Array) -> Any:
     """The upper triangle as Python's integers, since sums of these have hundreds of bits."""
-    return matrix[np.triu_indices(len(matrix))].astype(object)
+    return matrix[_pairs(len(matrix))].astype(object)
+
+
+@lru_cache(maxsize=1)
+def _pairs(size: int) -> tuple[Array, Array]:
+    """The places of the upper triangle of a matrix."""
+    return np.triu_indices(size)
 
 
 def _centred(gram: Any, size: int, power: int = 0) -> tuple[int, Any, Array]:
@@ -148,7 +154,7 @@ def _centred(gram: Any, size: int, power: int = 0) -> tuple[int, Any, Array]:
 
     ``power``: Of 2, by which the products are multiplied; at most 0.
     """
-    i, j = np.triu_indices(size)
+    i, j = _pairs(size)
     weight, sums, within = gram[-1], gram[j == size - 1][:-1], j < size - 1
     i, j = i[within], j[within]
     exact = np.zeros((size - 1, size - 1))
