@@ -111,7 +111,7 @@ class ExactSum(Program):
 
     @abstractmethod
     def lift(self, now: Round, unit: int) -> Arrays:
-        """The contribution of a unit."""
+        """The contribution of a unit: arrays, or numbers, by name."""
 
     def combine(self, now: Round, left: Arrays, right: Arrays) -> Arrays:
         """The contribution of both: by default sums, and the largest of :attr:`LARGEST`.
@@ -127,6 +127,11 @@ class ExactSum(Program):
                     f"the program {self.name}: {name!r} is an array of {left[name].dtype}: "
                     f"expected int64, since sums of floats depend on their order, and smaller "
                     f"integers overflow. Name it in LARGEST, or take a mapreduce.parts.Sum"
+                )
+            if left[name].shape != right[name].shape:
+                raise MemberError(
+                    f"the program {self.name}: expected that lift returns {name!r} in one shape "
+                    f"for all units, found {left[name].shape} and {right[name].shape}"
                 )
             found[name] = np.asarray(both(left[name], right[name]))
         return found
@@ -151,7 +156,8 @@ class ExactSum(Program):
         return (Phase("total", layout.blocks),)
 
     def map(self, now: Round, units: range) -> Iterator[Pair]:
-        found = reduce(partial(self.combine, now), (self.lift(now, unit) for unit in units))
+        lifted = (self._arrays("lift", self.lift(now, unit)) for unit in units)
+        found = reduce(partial(self.combine, now), lifted)
         for number in range(now.layout.blocks):
             arrays = self.cut(found, number, now.layout.blocks)
             yield (number,), Message({"units": [units.start, units.stop]}, arrays)
@@ -163,4 +169,14 @@ class ExactSum(Program):
         for message in messages:
             start, stop = message.meta["units"]
             fold.receive(start, stop, message.arrays, message.digest or 0)
-        yield key, Message({}, self.finish(now, key[0], fold.result()))
+        block = self._arrays("finish", self.finish(now, key[0], fold.result()))
+        yield key, Message({}, block)
+
+    def _arrays(self, method: str, result: Any) -> Arrays:
+        """The result of a method of one's own, in which a number may stand for an array."""
+        if not isinstance(result, Mapping):
+            raise MemberError(
+                f"the program {self.name}: expected that {method} returns a dictionary of arrays, "
+                f"found {result!r:.60}"
+            )
+        return {name: np.asarray(array) for name, array in result.items()}

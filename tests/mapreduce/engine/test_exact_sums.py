@@ -65,6 +65,45 @@ def test_floats_are_no_exact_sums():
         Here().advance(Powers(2, floats=True))
 
 
+@dataclass(frozen=True)
+class Returns(ExactSum):
+    """What three units return, which is a shape, a text or a number."""
+
+    what: str
+
+    def units(self, completed):
+        return 3
+
+    def lift(self, now, unit):
+        return {
+            "shapes": {"sums": np.arange(unit + 1)},
+            "array": np.arange(2),
+            "number": {"sums": unit, "more": [unit, 2]},
+        }.get(self.what, {"sums": np.array(1)})
+
+    def finish(self, now, number, total):
+        return {"mean": total["sums"].item() / 3} if self.what != "total" else total["sums"]
+
+
+def test_numbers_stand_for_arrays():
+    check_program(Returns("number"))
+    (block,) = Here().advance(Returns("number")).blocks
+    assert block.arrays["mean"] == np.array(1.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("shapes", r"Returns: expected that lift returns 'sums' in one shape .* \(1,\) and \(2,\)"),
+        ("array", r"Returns: expected that lift returns a dictionary of arrays, found array\("),
+        ("total", r"Returns: expected that finish returns a dictionary of arrays, found array\("),
+    ],
+)
+def test_results_of_other_types(what, message):
+    with pytest.raises(MemberError, match=message):
+        Here().advance(Returns(what))
+
+
 def test_a_task_sends_one_message_a_block():
     program = Powers(13)
     state = InMemory(3)
