@@ -112,7 +112,11 @@ def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: expected one of {', '.join(DEVICES)}")
     if kernel not in KERNELS:
-        raise ValueError(f"unknown kernel {kernel!r}: expected one of {', '.join(KERNELS)}")
+        # Loaded for errors alone.
+        from difflib import get_close_matches
+
+        known = get_close_matches(kernel, KERNELS) or KERNELS
+        raise ValueError(f"unknown kernel {kernel!r}: expected one of {', '.join(known)}")
     if device != "cpu":
         if KERNELS[kernel] in HOST_ONLY:
             raise ValueError(

@@ -39,7 +39,8 @@ def test_twins_take_the_same_arguments(kernel, module):
     "kernel, device, message",
     ("WordCounter", "cuda", "WordCounter runs on the host: expected the device 'cpu'"),
     ("mask_blocks", "cuda", "mask_blocks runs on the host: expected the device 'cpu'"),
-    ("afine", "cpu", "unknown kernel 'afine': expected one of .*affine"),
+    ("afine", "cpu", "unknown kernel 'afine': expected one of affine$"),
+    ("zzz", "cpu", "unknown kernel 'zzz': expected one of scale, .*row_chances"),
     ("affine", "abacus", "unknown device 'abacus': expected one of cpu"),
 )
 def test_what_there_is_not(kernel, device, message):
