@@ -174,6 +174,11 @@ class Model(ABC):
                     f"{name}._parameters: expected each a Parameter, a weight, bias or buffer, "
                     f"found {one!r:.80}"
                 )
+            if not isinstance(one.shape, tuple | list):
+                raise UsageError(
+                    f"{name}._parameters: expected a tuple as the shape of {one.name!r}, such as "
+                    f"(3,), found {one.shape!r:.80}"
+                )
         names = [one.name for one in self.parameters]
         if not names or len({*names}) < len(names):
             raise UsageError(f"{name}._parameters: expected different names, found {names!r:.200}")

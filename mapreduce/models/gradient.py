@@ -100,7 +100,9 @@ class GradientModel(Estimator):
         return found
 
     def score(self, batch: Batch) -> tuple[float, int]:
-        return self.model.score(self.params, batch, self.context)
+        loss, correct = self.model.score(self.params, batch, self.context)
+        # NumPy's numbers are no JSON.
+        return float(loss), int(correct)
 
     def of_logits(self) -> Estimator | None:
         model = self.model.of_logits() if self.is_batch_invariant else None

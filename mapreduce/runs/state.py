@@ -39,10 +39,12 @@ class Position:
         """The state before the first round: from the model's own parameters, or from these."""
         model = plan.about
         params = model.init(plan.seed) if params is None else params
-        if (params.shape, params.dtype) != ((model.size,), model.dtype):
+        is_array = isinstance(params, np.ndarray)
+        if not is_array or (params.shape, params.dtype) != ((model.size,), model.dtype):
+            found = f"{params.dtype} {params.shape}" if is_array else f"a {type(params).__name__}"
             raise UsageError(
                 f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
-                f"{params.dtype} {params.shape}"
+                f"{found}"
             )
         history, scalars = np.empty((0, 3 + plan.notes)), plan.transformation.first_scalars()
         return cls(0, params, plan.initial_arrays(params), history, scalars)

@@ -25,8 +25,8 @@ from mapreduce.runs.directory import RunConfig, RunDir
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import slopes
 
-#: Rows of which a model of one's own is tried, and by how much two sums of losses may differ.
-_CONTRACT_ROWS, _LOSS = 64, 1e-3
+#: Rows of which a model of one's own is tried.
+_CONTRACT_ROWS = 64
 #: Features whose scales differ more than this many times are warned of.
 MOST_RATIO = 100
 #: Rows, and elements of rows, whose scales are looked at.
@@ -87,14 +87,8 @@ def contract(context: TaskContext) -> str | None:
             plan, "score returns the loss and the number of right rows", f"{scored!r:.60}"
         )
     is_same = not (model.is_random or model.mixes_rows or plan.is_mixed) and model.steps is None
-    is_close = np.isclose(scored[0], loss, rtol=_LOSS, atol=1e-6 * batch.rows)
-    if is_same and np.isfinite(loss) and not is_close:
-        raise _broken(
-            plan,
-            "score and gradient have one loss, or else evaluations tell of another one: write a "
-            "method score with the model's loss, or set is_random if its rows change by chance",
-            f"{scored[0]:.6g} and {loss:.6g} of the first {batch.rows} rows",
-        )
+    if is_same and (wrong_score := slopes.other_score(scored[0], loss, batch.rows)):
+        raise _broken(plan, wrong_score.expected, wrong_score.found)
     if model.size > slopes.MOST:
         return None
     # At points that a training may never reach, a right model may fail.

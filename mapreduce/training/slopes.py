@@ -32,12 +32,23 @@ class Wrong(NamedTuple):
 
 
 def first_wrong(model: Model, batch: Batch, seed: int) -> Wrong | None:
-    """What is wrong with the loss of some rows, or else with its gradient; None if nothing is.
+    """What is wrong with the loss of some rows, its gradient or its score; None if nothing is.
 
     Nothing is said of a model whose numbers are too coarse to tell.
     """
     tried = _Tried(model, batch, seed)
-    return tried.sums() or tried.slopes()
+    return tried.sums() or tried.slopes() or tried.scores()
+
+
+def other_score(scored: float, loss: float, rows: int) -> Wrong | None:
+    """What is wrong if ``score`` and ``gradient`` return these losses of some rows."""
+    if not math.isfinite(loss) or np.isclose(scored, loss, rtol=_LOSS, atol=1e-6 * rows):
+        return None
+    what = (
+        "score and gradient have one loss, or else evaluations tell of another one: write a method "
+        "score with the model's loss, or set is_random if its rows change by chance"
+    )
+    return Wrong(True, what, f"{scored:.6g} and {loss:.6g} of the first {rows} rows")
 
 
 class _Tried:
@@ -110,6 +121,18 @@ class _Tried:
         among = f", along {', '.join(names):.200}," if names else ""
         found = f"a slope{among} that is {factors[0]:.4g} and {factors[1]:.4g} times the loss's"
         return Wrong(False, what, f"{found} at two random points. It may be meant so")
+
+    def scores(self) -> Wrong | None:
+        """Compare the losses of ``score`` and ``gradient``, which may agree where a model begins.
+
+        If all parameters are 0, for example, all classes have one probability.
+        """
+        model, point = self._model, self._point().astype(self._model.dtype)
+        if model.is_random or model.mixes_rows or model.steps is not None:
+            return None
+        loss = model.gradient(point, self._batch, self._out, Context(self._workspace))
+        scored, _ = model.score(point, self._batch, Context(self._workspace))
+        return other_score(scored, loss, self._batch.rows)
 
     def _factors(self, scale: Array) -> list[float]:
         """The gradient's slopes divided by the loss's, if they differ wherever it can be told."""

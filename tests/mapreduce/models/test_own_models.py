@@ -14,6 +14,7 @@ from quick import cases
 MODELS = '''
 import numpy as np
 from mapreduce.models.base import Model, Parameter
+from mapreduce.models.softmax import Softmax
 
 
 class Squares(Model):
@@ -52,6 +53,38 @@ class Squares(Model):
 
 class Unscored(Squares):
     score = Model.score
+
+
+class Sharp(Softmax):
+    """Its loss is that of twice the parameters, which is another one unless they are 0."""
+
+    stays_on_device = False
+
+    def gradient(self, params, batch, out, context):
+        loss = super().gradient(2 * params, batch, out, context)
+        out *= 2
+        return loss
+
+
+class OfNumPy(Squares):
+    """Returns numbers of NumPy, which are no JSON."""
+
+    def gradient(self, params, batch, out, context):
+        return np.float64(super().gradient(params, batch, out, context))
+
+    def score(self, params, batch, context):
+        loss, right = super().score(params, batch, context)
+        return np.float32(loss), np.int64(right)
+
+
+class Flat(Squares):
+    def _parameters(self):
+        return [*super()._parameters(), Parameter("other", self.classes)]
+
+
+class Listed(Squares):
+    def init(self, seed):
+        return [0.1] * self.size
 
 
 class Unwritten(Squares):
@@ -177,6 +210,9 @@ PLAN = "--rounds", 3, "-r", "inline", "-q"
 @cases(
     "name, code, message",
     ("Unscored", 2, "or else evaluations tell of another one: write a method score"),
+    ("Sharp", 2, "or else evaluations tell of another one: write a method score"),
+    ("Flat", 2, "expected a tuple as the shape of 'other', such as (3,), found 3"),
+    ("Listed", 2, "expected float32 (39,) from init, found a list"),
     ("Unwritten", 2, "found 3 of 39 elements that depend on what out had before, the fi"),
     ("InTraining", 2, "found 3 of 39 elements that depend on what out had before"),
     ("Changes", 2, "leave the parameters as they are; found changed ones"),
@@ -207,6 +243,14 @@ def test_one_that_keeps_it_is_evaluated_by_its_own_loss(data):
     )
     losses = run.evaluations.column("loss").to_pylist()
     assert losses[-1] < 2
+    again = mapreduce.train(
+        data,
+        "own_squares:OfNumPy",
+        eval=data,
+        **keywords("run=again rounds=3 learning_rate=1e-3 runner=inline progress=False"),
+    )
+    assert again.model_sha256 == run.model_sha256
+    assert again.evaluations.column("loss").to_pylist() == pytest.approx(losses)
     with pytest.raises(UsageError, match="eval and evaluation are one keyword"):
         mapreduce.train(data, eval=data, evaluation=data)
 
