@@ -149,7 +149,7 @@ VARIED = [
     ),
     Law(
         "combiner",
-        "It gives the same output without its combiner, and however often that runs.",
+        "It gives the same output without its combiner, and however often the combiner runs.",
         "A combiner runs when a buffer is full, and again when buffers are merged. A task with few "
         "records may not run it at all. So its output must be able to replace its input.",
         "A combiner may get any part of a key's values, and its output must replace that part. "
