@@ -47,7 +47,7 @@ class Boosting(Job):
         self.sums = self.sums + row
 
     def mapper_final(self):
-        """Histograms, which any order of the rows gives."""
+        """The histograms, which are the same for any order of the rows."""
         if self.sums.ndim:
             yield None, self.sums.tolist()
 

@@ -20,7 +20,7 @@ class MeanVariance(Job):
         yield section, (1, int(size), int(size) ** 2)
 
     def combiner(self, section, moments):
-        """It may run never, once, or on what it made itself: it takes what it gives."""
+        """It may run never, once, or on its own output: it yields the kind of value it takes."""
         yield section, add(moments)
 
     def reducer(self, section, moments):

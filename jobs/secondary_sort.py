@@ -18,12 +18,12 @@ class SecondarySort(Job):
     SORT_VALUES = True
 
     def mapper(self, _, line):
-        """What is sorted by comes first, with zeros before it: as text, "10" is before "9"."""
+        """The sort key comes first, with zeros before it: as text, "10" is before "9"."""
         name, section, size, _ = line.split("\t")
         yield section, (f"{int(size):012d}", name)
 
     def reducer(self, section, packages):
-        """In order, however many they are."""
+        """The packages come in order, however many there are."""
         for rank, (size, name) in enumerate(packages, 1):
             yield section, [rank, name, int(size)]
 

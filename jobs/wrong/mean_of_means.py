@@ -24,7 +24,7 @@ class MeanOfMeans(Job):
         yield section, mean(sizes)
 
     def reducer(self, section, means):
-        """Each mean counts one, however many packages it is of."""
+        """Each mean counts once, whatever the number of its packages."""
         yield section, {"mean": mean(means)}
 
 

@@ -19,7 +19,7 @@ class OneMapper(Job):
         self.seen: set[str] = set()
 
     def mapper(self, _, line):
-        """Yielded once by this task, and again by every other one."""
+        """This task yields a need once, but so does every other task."""
         *_, needs = line.split("\t")
         for need in filter(None, needs.split(",")):
             if need not in self.seen:

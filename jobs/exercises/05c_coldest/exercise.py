@@ -1,4 +1,4 @@
-"""Which are the three coldest days of each station? Have them sorted, with `SORT_VALUES`.
+"""Which are the three coldest days of each station? Sort them with `SORT_VALUES`.
 
 A line of temperatures.tsv has a station, a day such as 2026-01-02 and whole degrees from -99 to 99,
 with TABs between; there is one line for a station and a day. Rank 1 is the coldest; days of equal
