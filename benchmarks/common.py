@@ -62,7 +62,7 @@ class Rounds:
             created.config.plan.create_model()
         )
         self._chain = Chain(self._execution, place=created.rounds.folder)
-        self._training = Training.kept(created)
+        self._training = Training.from_cache(created)
         self._position = 0
 
     def __enter__(self) -> "Rounds":

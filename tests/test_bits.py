@@ -257,7 +257,7 @@ def test_the_plans_do_what_they_are_for(data, reference):
         run = driver.RunDir(data / "runs" / name)
         model = run.config.plan.create_model()
         assert model.size > 2 * 16_384
-        found[name] = checkpoint.load(run, model, checkpoint.saved(run)[-1])
+        found[name] = checkpoint.load(run, model, checkpoint.saved_rounds(run)[-1])
     zeros = {name: (found[f"sparse-{name}"].params[:-1] == 0).sum() for name in ("clip", "sgd")}
     assert 0 < zeros["sgd"] < zeros["clip"]
     # Not only what was never moved.

@@ -122,7 +122,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     with signals.interrupting(), grader:
         if not options["trust_submissions"]:
             echo(grader.counting, err=True)
-        for one in grader.graded(found, known, options["jobs"]):
+        for one in grader.grades(found, known, options["jobs"]):
             made.append(one.grade)
             student, points = one.grade.student, one.grade.points
             kept += one.page is None

@@ -24,7 +24,7 @@ _INT64 = range(-(2**63), 2**63)
 Tally = tuple[int | str, int, int]
 
 
-def tallied(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
+def tally_labels(labels: Array, weights: Array | None) -> tuple[Array, list[Tally]]:
     """Places (rows,) of labels among the different ones, and these in the order of their coming."""
     encoded = pa.array(labels).dictionary_encode()
     indices: Array = encoded.indices.to_numpy()
@@ -79,7 +79,7 @@ class Classes:
         """Numbers of labels, (rows,), int32, each given when it first came."""
         if labels is None:
             return None
-        indices, tallies = tallied(labels, weights)
+        indices, tallies = tally_labels(labels, weights)
         coded: Array = np.array(self.add(tallies), np.int32)[indices]
         return coded
 

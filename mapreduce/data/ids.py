@@ -77,7 +77,7 @@ class Writer:
         """The file for the manifest, once it is closed, if no two rows have one id."""
         if self._writer is None:
             return None
-        if len(doubtful := self._hashes.repeated()):
+        if len(doubtful := self._hashes.pop_repeats()):
             self._check_unique(files, doubtful)
         with storage_errors("read", self._path), self._path.open("rb") as file:
             return ListedIds(FILE, hashlib.file_digest(file, "sha256").hexdigest(), self._kind)
@@ -132,7 +132,7 @@ class _Runs:
         self._file.write(np.sort(hashes).tobytes())
         self._ends.append(self._ends[-1] + len(hashes))
 
-    def repeated(self) -> Array:
+    def pop_repeats(self) -> Array:
         """Those that are there several times, ascending; afterwards all are gone."""
         count = 1 + self._ends[-1] // _SORTED
         edges = np.array([number * (1 << 64) // count for number in range(1, count)], np.uint64)

@@ -177,7 +177,7 @@ def _shuffled(
     with contextlib.ExitStack() as stack:
         named = stack.enter_context(ids.Writer(folder / ids.FILE))
         stack.callback(buckets.close)
-        for parts in ordered_map(lambda one: buckets.parted(*one), numbered()):
+        for parts in ordered_map(lambda one: buckets.bucket_batches(*one), numbered()):
             buckets.write(parts)
     check_some(source, buckets.rows, buckets.weight)
     listed = named.finish(files_of(source))
@@ -350,7 +350,7 @@ class _Buckets:
         self._form = self._form or stored.form_of(features)
         return numbers
 
-    def parted(self, rows: Rows, numbers: Array) -> list[tuple[int, Any]]:
+    def bucket_batches(self, rows: Rows, numbers: Array) -> list[tuple[int, Any]]:
         """The rows of each bucket, as record batches."""
         columns = columns_of(rows, numbers)
         if not self._bits:
@@ -358,7 +358,7 @@ class _Buckets:
         bucket = (order.keys_of(self.seed, 0, numbers) >> np.uint64(64 - self._bits)).astype(
             np.uint8
         )
-        return stored.divided(self._form, columns, rows.features, bucket, len(self._paths))
+        return stored.owner_batches(self._form, columns, rows.features, bucket, len(self._paths))
 
     def write(self, parts: list[tuple[int, Any]]) -> None:
         """Append the rows of each bucket to its file."""

@@ -87,7 +87,7 @@ def combine(left: Moments, right: Moments) -> Moments:
     return Moments(left.rows + right.rows, *merged)
 
 
-def pooled(total: Moments, channels: int) -> Moments:
+def pool_positions(total: Moments, channels: int) -> Moments:
     """Moments of an image's channels, those of each at all of its positions.
 
     The formula of Chan, Golub and LeVeque for many parts of equal weight: the positions.

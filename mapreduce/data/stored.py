@@ -122,7 +122,7 @@ class _BlockForm:
         return Block(numbers, texts)
 
 
-def divided(
+def owner_batches(
     form: Any, columns: dict[str, Array], features: Any, owners: Array, count: int
 ) -> list[tuple[int, Any]]:
     """Record batches of the rows of each of ``count`` owners that has some; owners are (rows,)."""

@@ -49,7 +49,7 @@ class Grade:
         return [name for name, state in self.laws.items() if state == "broken"]
 
 
-def graded(student: str, findings: Sequence[Finding], rubric: Mapping[str, float]) -> Grade:
+def grade_of(student: str, findings: Sequence[Finding], rubric: Mapping[str, float]) -> Grade:
     """The grade that follows from what was found: laws and cost count if the answer is right."""
     answer, *others = findings
     laws = {one.law.name: one.state for one in others}

@@ -25,7 +25,7 @@ from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.exercises import jail
 from mapreduce.exercises.answers import Answers, answers_of, named_cases, question, require_lawful
 from mapreduce.exercises.exercise import FOLDER, Exercise
-from mapreduce.exercises.grades import Grade, as_page, graded
+from mapreduce.exercises.grades import Grade, as_page, grade_of
 from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import NONSENSE, Lost, Remote
@@ -129,7 +129,7 @@ class Grader:
                 jail.stop(one)
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def graded(
+    def grades(
         self, submissions: Mapping[str, Path], known: Mapping[str, Grade], jobs: int
     ) -> Iterator[Graded]:
         """Each submission's grade, in their order; ``known`` ones if nothing has changed."""
@@ -224,7 +224,7 @@ class Grader:
                 trace = remote.trace(Variation(maps=2, reducers=2), answers.smallest)
                 for source, lines in zip(trace.sources, answers.smallest, strict=False):
                     source.lines, source.size = len(lines), sum(line.size for line in lines)
-        return graded(student, findings, self.rubric), findings, trace
+        return grade_of(student, findings, self.rubric), findings, trace
 
     # Processes
 

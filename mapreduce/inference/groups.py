@@ -118,7 +118,7 @@ class Groups:
     data: AnyPath
     stamp: str
 
-    def added(self, found: Report, request: Request) -> Report:
+    def add_to(self, found: Report, request: Request) -> Report:
         """A report on the dataset that the file became, with a report on each group.
 
         Raises DataError (the file has changed meanwhile).
@@ -130,7 +130,7 @@ class Groups:
         is_weighted = Dataset(request.data).manifest.weighted
         # Of rows without any weight, nothing is known.
         reports = {
-            self.values[number]: report.reported(tally, request.fitted, is_weighted)
+            self.values[number]: report.report_of(tally, request.fitted, is_weighted)
             for number, tally in tallies.items()
             if tally.score.weight
         }

@@ -235,10 +235,10 @@ def report(request: Request) -> Report:
     """
     tally: Tally = total(Tallies.of(request), request.executor())
     check_finite(tally.score, request.fitted.completed, request.data)
-    return reported(tally, request.fitted, Dataset(request.data).manifest.weighted)
+    return report_of(tally, request.fitted, Dataset(request.data).manifest.weighted)
 
 
-def reported(tally: Tally, fitted: FittedModel, is_weighted: bool) -> Report:
+def report_of(tally: Tally, fitted: FittedModel, is_weighted: bool) -> Report:
     """The report that follows from the sums over all rows."""
     estimator, classes = fitted.about, fitted.data.classes
     weights = {"weight": tally.score.weight, "is_weighted": is_weighted}

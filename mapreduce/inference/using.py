@@ -43,7 +43,7 @@ def evaluate(request: Request, options: ReportOptions = PLAIN) -> Report:
         dataset = stack.enter_context(raw.imported(request, labelled=True, scores=scores))
         found = report.report(dataset)
         if grouped is not None:
-            found = grouped.added(found, dataset)
+            found = grouped.add_to(found, dataset)
         if options.importance:
             found = importance.add_importance(found, dataset, options.repeats, options.seed)
         return found

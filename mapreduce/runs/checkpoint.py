@@ -73,7 +73,7 @@ def save(run: RunDir, model: Model, position: Position) -> str:
     return digest
 
 
-def saved(run: RunDir) -> list[int]:
+def saved_rounds(run: RunDir) -> list[int]:
     """Rounds completed at each checkpoint, in order."""
     if not run.checkpoints.is_dir():
         return []
@@ -168,7 +168,7 @@ def check_result(model: Model, position: Position, result: RunEnded) -> None:
 
 def sign(run: RunDir) -> tuple[bytes, ...]:
     """What differs if :func:`latest` would find another model: the run, and its last checkpoint."""
-    result, known = run.result(), saved(run)
+    result, known = run.result(), saved_rounds(run)
     completed = [result.completed] if result else known[-1:]
     files = [run.path / name for name in ("run.json", "moved.json")]
     files += [run.checkpoints / f"{number:08d}" / MARKER for number in completed]
@@ -200,7 +200,7 @@ def fitted(run: RunDir, completed: int | None = None) -> FittedModel:
     model = run.config.plan.about
     if completed is not None:
         return fitted_with(run, load(run, model, completed).params, completed)
-    result, known = run.result(), saved(run)
+    result, known = run.result(), saved_rounds(run)
     if result is None and not known:
         raise MissingInputError(
             f"{run.path} has no checkpoint yet. Continue with '{resume(run.path)}'"
@@ -259,6 +259,6 @@ def remove(run: RunDir, completed: int) -> None:
 
 def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
     """Delete all but the last ``keep`` checkpoints and those that are needed."""
-    for completed in saved(run)[: -keep or None]:
+    for completed in saved_rounds(run)[: -keep or None]:
         if completed not in needed:
             remove(run, completed)

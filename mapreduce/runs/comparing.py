@@ -134,7 +134,7 @@ def needless(run: RunDir | FitDir, failed: bool) -> list[AnyPath]:
             # A driver that was killed just before its end has left them.
             return [files.folder] if files.folder.exists() else []
         return [run.path] if failed and not max(files.complete(), default=0) else []
-    result, saved = run.result(), checkpoint.saved(run)
+    result, saved = run.result(), checkpoint.saved_rounds(run)
     if result is None:
         is_failed = (
             not saved

@@ -152,7 +152,7 @@ class Moved:
     data: str | None = None
     evaluation: str | None = None
 
-    def applied(self, config: Config) -> Config:
+    def apply_to(self, config: Config) -> Config:
         """The configuration, of a training or of a fit, with these paths."""
         places = {name: at for name, at in vars(self).items() if at is not None}
         return replaced(config, **places) if places else config
@@ -255,7 +255,7 @@ class RunDir:
                 # Code of somebody's own may have changed since.
                 config = replaced(config, plan=replaced(config.plan))
             self._check_plan(config.plan)
-            config = (self.read_json("moved.json", Moved) or Moved()).applied(config)
+            config = (self.read_json("moved.json", Moved) or Moved()).apply_to(config)
             # A ValueError if no file can have this name.
             os.fsencode(config.data + (config.evaluation or ""))
             return config

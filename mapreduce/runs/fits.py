@@ -76,7 +76,7 @@ class FitDir:
                 raise ValueError(f"numeric_profile: {config.numeric_profile!r:.40} is unknown")
         except (ValueError, TypeError) as error:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
-        return (self.folder.read_json("moved.json", Moved) or Moved()).applied(config)
+        return (self.folder.read_json("moved.json", Moved) or Moved()).apply_to(config)
 
     def move(self, data: str) -> None:
         """Note where the data, which are the same, lie now."""

@@ -123,7 +123,7 @@ class Script:
         """The units that were applied to all blocks."""
         return set.intersection(*map(set, self.orders)) if self.orders else set()
 
-    def wanted(self, block: int) -> dict[int, list[int]]:
+    def units_by_version(self, block: int) -> dict[int, list[int]]:
         """The units that have read each version of a block."""
         found = defaultdict(list)
         for unit, versions in self.versions.items():

@@ -101,7 +101,7 @@ class Turns:
             self._end = max(self._end, given + _STRETCH_UNITS * took)
         self._waiting.append(call)
 
-    def given(self) -> list[tuple[Call, int | None]]:
+    def due_calls(self) -> list[tuple[Call, int | None]]:
         """Who may go on with which unit, or without one at the end."""
         found: list[tuple[Call, int | None]] = []
         self._look_at_clock()
@@ -160,7 +160,7 @@ class ServedBlock:
         self._strategy = strategy
         self._order = script.orders[number]
         self._known = script.versions
-        self._wanted = script.wanted(number)
+        self._wanted = script.units_by_version(number)
         self._log = log
         self._first = first
         #: Of each unit the version that it has read, and its parameters.
@@ -373,5 +373,5 @@ class Arrivals:
             arrays = {str(number): params for number, (_, params) in known.items()}
             self._post.answer(call, Message({"versions": versions}, arrays))
         if self._turns is not None:
-            for call, given in self._turns.given():
+            for call, given in self._turns.due_calls():
                 self._post.answer(call, Message({"unit": given, "stop": self._turns.stop}))

@@ -61,7 +61,7 @@ class Training(InBlocks, Owning, EndsEarly, Concluding, Staged, Profiled):
         return found
 
     @classmethod
-    def kept(cls, run: RunDir, driver: str = "") -> "Training":
+    def from_cache(cls, run: RunDir, driver: str = "") -> "Training":
         """The one that this process keeps: see :func:`mapreduce.engine.program.cache_program`."""
         found = cache_program(cls.of(run).describe(), driver).program
         assert isinstance(found, Training)

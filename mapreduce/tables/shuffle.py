@@ -20,7 +20,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from hdfs_utils.publish import mapped, new_file, put_if_absent, write_new
 from mapreduce.data import copying, ids, importer, order, stored
 from mapreduce.data.batch import Array, Block, Csr
-from mapreduce.data.classes import Classes, tallied
+from mapreduce.data.classes import Classes, tally_labels
 from mapreduce.data.importer import Finished, Rows
 from mapreduce.data.manifest import RECIPE, ListedIds, Manifest, ShardEntry
 from mapreduce.data.readers.reading import Reading
@@ -184,13 +184,13 @@ class Shuffle(PlacedProgram):
             features = self._features(rows.features)
             columns = importer.columns_of(rows, rows.numbers)
             if rows.labels is not None and self._reading.task != "regression":
-                places, tallies = tallied(rows.labels, None)
+                places, tallies = tally_labels(rows.labels, None)
                 ranks = [self._plan.ranks[value] for value, *_ in tallies]
                 columns["label"] = np.array(ranks, np.int32)[places]
             keys = order.keys_of(self.seed, 0, rows.numbers)
             owners = np.searchsorted(self._plan.cuts, keys, side="right")
             count = len(self.counts)
-            for owner, batch in stored.divided(self._form, columns, features, owners, count):
+            for owner, batch in stored.owner_batches(self._form, columns, features, owners, count):
                 yield (owner,), _packed(unit, batch)
 
     def write(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterator[Pair]:

@@ -22,7 +22,7 @@ from mapreduce.data.copying import check_absent
 from mapreduce.data.importer import shard_name
 from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
-from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pooled
+from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pool_positions
 from mapreduce.engine.executor import total
 from mapreduce.engine.program import Layout, Pair, Phase, Program, Round
 from mapreduce.engine.sums import Monoid, Sum
@@ -175,7 +175,7 @@ def standardise(
         if statistics is None:
             found: Moments = total(SumMoments(str(data), manifest.sha256), Chain(execution))
             if channels is not None:
-                found = pooled(found, channels)
+                found = pool_positions(found, channels)
             statistics = standardisation.finish(found, centred=centred)
         described = statistics.save(partial, centred=centred)
         shards = Standardise(str(data), manifest.sha256, str(partial), described, dtype)

@@ -80,7 +80,7 @@ def train(
     """
     # The caller's object may know an earlier run at this path.
     run = RunDir(run.path)
-    config = moved.applied(run.config) if moved else run.config
+    config = moved.apply_to(run.config) if moved else run.config
     if config.plan.asynchronous:
         execution = execution.for_arrivals(run.path)
     # One that cannot be imported is an error before anything is told.
@@ -136,7 +136,7 @@ class Driver:
         self._events = events
         self._job_class = job_class
         self._name = secrets.token_hex(8)
-        self._program = Training.kept(run, self._name)
+        self._program = Training.from_cache(run, self._name)
         self.teller = Teller(run, self._model, events)
         self._recovery = Recovery(run, self._model, self.teller.warn)
 
@@ -189,9 +189,9 @@ class Driver:
         self._run.make_folders()
         position = self._recovery.start(at_most)
         # An earlier driver may not have told of its last rounds.
-        unsettled = self._recovery.unsettled(position.completed)
-        self.teller.start(position, unsettled, self._execution, self._given.auto)
-        for earlier in unsettled:
+        unsaved = self._recovery.unsaved_rounds(position.completed)
+        self.teller.start(position, unsaved, self._execution, self._given.auto)
+        for earlier in unsaved:
             self._settle(earlier)
         self.teller.rounds(position)
         self._run.publish_round(position, self._execution.blocks)

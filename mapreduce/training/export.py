@@ -101,7 +101,7 @@ def _is_linear(fitted: FittedModel) -> bool:
     return isinstance(model, LinearModel | Softmax) and fitted.arrays.keys() == {"weight", "bias"}
 
 
-def exported(fitted: FittedModel) -> dict[str, Array]:
+def arrays_of(fitted: FittedModel) -> dict[str, Array]:
     """What :func:`export` writes.
 
     Returns
@@ -133,7 +133,7 @@ def exported(fitted: FittedModel) -> dict[str, Array]:
 
 
 def export(fitted: FittedModel, out: AnyPath) -> dict[str, Array]:
-    """Write :func:`exported` to a file ``.npz``, or ``.safetensors`` with texts in its metadata.
+    """Write :func:`arrays_of` to a file ``.npz``, or ``.safetensors`` with texts in its metadata.
 
     The second is the file of the model itself, too, which :func:`mapreduce.load` reads. A file
     ``.onnx`` is a graph, by which other programs predict.
@@ -151,7 +151,7 @@ def export(fitted: FittedModel, out: AnyPath) -> dict[str, Array]:
         raise UsageError(
             f"--to {out}: expected a name that ends with {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
         )
-    arrays = exported(fitted)
+    arrays = arrays_of(fitted)
     if suffix == ".safetensors":
         fitted.save(out, {n: arrays[n] for n in ("coef_", "intercept_") if n in arrays})
         return arrays

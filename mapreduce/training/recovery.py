@@ -31,13 +31,13 @@ class Recovery:
         position = self.latest(at_most)
         if position is None:
             position = checkpoint.first(self._run)
-            if checkpoint.saved(self._run):
+            if checkpoint.saved_rounds(self._run):
                 self._warn("no checkpoint can be read: the run starts from its first round again")
         return position
 
-    def unsettled(self, before: int) -> list[Position]:
+    def unsaved_rounds(self, before: int) -> list[Position]:
         """Rounds to be saved, which a gang had published when its driver was killed."""
-        found, plan, saved = [], self._run.config.plan, checkpoint.saved(self._run)
+        found, plan, saved = [], self._run.config.plan, checkpoint.saved_rounds(self._run)
         for completed, blocks in self._run.rounds.complete().items():
             is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
             if is_due and max(saved, default=0) < completed < before:
@@ -48,7 +48,7 @@ class Recovery:
 
     def save(self, position: Position) -> str | None:
         """Save a checkpoint, and return its digest, unless there is a whole one."""
-        if position.completed in checkpoint.saved(self._run):
+        if position.completed in checkpoint.saved_rounds(self._run):
             if position.completed not in self.damaged:
                 return None
             checkpoint.remove(self._run, position.completed)
@@ -105,7 +105,7 @@ class Recovery:
 
     def _whole(self, at_most: int | None) -> Position | None:
         position = self._run.latest_round(self._warn, at_most=at_most)
-        for completed in reversed(checkpoint.saved(self._run)):
+        for completed in reversed(checkpoint.saved_rounds(self._run)):
             if position is not None and position.completed > completed:
                 break
             if completed in self.damaged or (at_most is not None and completed > at_most):

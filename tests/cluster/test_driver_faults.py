@@ -52,6 +52,6 @@ def test_the_driver_is_interrupted(run, expected, yarn):
     assert f"gradreduce resume {shlex.quote(str(run.path))}" in stderr
     assert "Traceback" not in stderr
     assert live(yarn, run) == []
-    assert checkpoint.saved(run) == [0]
+    assert checkpoint.saved_rounds(run) == [0]
     assert lease.holder(run.path) is None
     assert train(RunDir(run.path), execution=INLINE, job_class=ChainJob) == expected

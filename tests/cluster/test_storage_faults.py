@@ -67,7 +67,7 @@ def test_replicas_are_corrupted(cluster, drill_data, expected):
     with pytest.raises((DataError, StorageError), match=entry.file):
         train(run, execution=INLINE)
     assert run.read_json("result.json") is None
-    assert checkpoint.saved(run) in ([], [0])
+    assert checkpoint.saved_rounds(run) in ([], [0])
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def test_the_quota_is_reached(cluster, drill_data, expected):
     with contextlib.ExitStack() as limits:
         with pytest.raises(StorageError, match=r"QuotaExceeded"):
             driver.train(run, INLINE, 2, Events(full))
-        assert checkpoint.saved(run) == [1]
+        assert checkpoint.saved_rounds(run) == [1]
         model = run.config.plan.create_model()
         assert checkpoint.load(run, model, 1).completed == 1
     assert train(RunDir(run.path), execution=INLINE) == expected

@@ -115,11 +115,11 @@ def test_if_nothing_is_whole_the_run_begins_again(data, tmp_path, capsys):
     before = run.result()
     for path in run.path.rglob("*.block"):
         flip(path)
-    for completed in checkpoint.saved(run):
+    for completed in checkpoint.saved_rounds(run):
         WAYS["a flipped bit"](folder_of(run, completed))
     assert main(["evaluate", str(run.path), str(data / "test")]) == 65
     assert before.model_sha256 in follow(capsys.readouterr().err, capsys).out
-    for completed in checkpoint.saved(run):
+    for completed in checkpoint.saved_rounds(run):
         checkpoint.load(run, run.config.plan.create_model(), completed)
 
 
@@ -172,7 +172,7 @@ def test_what_came_after_a_fall_back_does_not_count_until_it_is_reached(
     (run.path / "result.json").unlink()
     for path in run.path.rglob("*.block"):
         flip(path)
-    for completed in checkpoint.saved(run):
+    for completed in checkpoint.saved_rounds(run):
         if completed > back_to:
             WAYS["a flipped bit"](folder_of(run, completed))
     assert not run.is_out_of_patience(back_to)

@@ -69,7 +69,7 @@ def test_killed_at_every_boundary(data, tmp_path, executor, least):
         run = create(data, tmp_path / f"run-{number}-{after}")
         status, _ = in_child(partial(hash_of, run, execution), KillAt(number, after))
         assert os.WIFSIGNALED(status), f"call {number} never came"
-        finished = max([*run.rounds.complete(), *checkpoint.saved(run), 0])
+        finished = max([*run.rounds.complete(), *checkpoint.saved_rounds(run), 0])
         started = []
         events = Events(lambda event, to=started: to.append(event))
         ended = driver.train(run, other, 2, events)
@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
     said = fails(1, *command, "--learning-rate", 20)
     assert "the loss of the model after 5 rounds on" in said
     assert "Traceback" not in said
-    assert checkpoint.saved(RunDir(run)) == [5]
+    assert checkpoint.saved_rounds(RunDir(run)) == [5]
 
 
 # No space
@@ -119,8 +119,8 @@ def test_a_full_disk_costs_no_checkpoint(data, tmp_path, small_disk, runner):
     said = fails(74, "train", data / "train", "--run", small_disk / "run", *command)
     assert "No space left on device. Free some space there" in said
     run = RunDir(small_disk / "run")
-    assert checkpoint.saved(run)
-    for completed in checkpoint.saved(run):
+    assert checkpoint.saved_rounds(run)
+    for completed in checkpoint.saved_rounds(run):
         checkpoint.load(run, run.config.plan.create_model(), completed)
     programs.succeed("evaluate", run.path, data / "test")
     remount = ["mount", "-o", "remount,size=64m", str(small_disk)]
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
 def test_a_checkpoint_whose_lengths_are_patched_with_digests_that_fit(data, tmp_path):
     run = create(data, tmp_path / "run")
     driver.train(run, Execution("inline"), 0, Events())
-    saved = checkpoint.saved(run)[-1]
+    saved = checkpoint.saved_rounds(run)[-1]
     folder = run.checkpoints / f"{saved:08d}"
     marker = json.loads((folder / checkpoint.MARKER).read_text())
     for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):

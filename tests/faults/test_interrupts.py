@@ -92,7 +92,7 @@ def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number
         lambda: process.poll() is not None or max(run.rounds.complete(), default=0) > 0
     )
     assert f"gradreduce resume {run.path}" in interrupted(process, number, os.killpg)
-    (saved,) = checkpoint.saved(run)
+    (saved,) = checkpoint.saved_rounds(run)
     assert checkpoint.load(run, run.config.plan.create_model(), saved).completed == saved > 0
     assert programs.processes_of(str(run.path)) == []
     assert lease.holder(run.path) is None

@@ -52,7 +52,7 @@ def test_everything_works_without_links(tmp_path):
         options = ["--executor", executor, "--workers", 2, "--json"]
         trained = done("train", folder / "train", "--run", run, *command, *options)
         assert json.loads(trained)["model_sha256"] == expected["model_sha256"]
-        assert checkpoint.saved(RunDir(run)) == [4, 8, 12]
+        assert checkpoint.saved_rounds(RunDir(run)) == [4, 8, 12]
     # A driver that was killed before its last checkpoint.
     (folder / "chain/result.json").unlink()
     shutil.rmtree(folder / "chain/checkpoints/00000012")

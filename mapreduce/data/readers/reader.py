@@ -133,7 +133,7 @@ class Reader:
             if pa.types.is_floating(column.type):
                 # No name is "nan".
                 column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-            values, found = fields.texts(self.given(column), self.recipe.na), kind
+            values, found = fields.texts(self.mark_missing(column), self.recipe.na), kind
             return values, found
         else:
             plain, is_sure = self.plain(name, column), self.is_sure(name)
@@ -166,7 +166,7 @@ class Reader:
                 found = "number?"
         return values, found
 
-    def given(self, column: Any) -> Any:
+    def mark_missing(self, column: Any) -> Any:
         """A column that is null where a field is missing, its texts without white space around."""
         if is_text(column.type):
             return fields.texts(column, self.recipe.na)
@@ -178,7 +178,7 @@ class Reader:
 
     def plain(self, name: str, column: Any) -> Any:
         """Texts as numbers are written in a program, if the recipe says how they are here."""
-        column = self.given(column)
+        column = self.mark_missing(column)
         if not is_text(column.type):
             return column
         if self.recipe.columns.get(name, Rule()).kind == "number":

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hdfs_utils.paths import AnyPath, size_of, stamp_of
 from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
-from mapreduce.data.classes import Tally, tallied
+from mapreduce.data.classes import Tally, tally_labels
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.readers.labels import Looks
 from mapreduce.data.readers.plain import PlainReader
@@ -272,7 +272,7 @@ class Reading:
             self._count(self.like, piece)
         tallies: list[Tally] = []
         if rows.labels is not None and kept and self._task != "regression":
-            _, tallies = tallied(rows.labels, rows.weights)
+            _, tallies = tally_labels(rows.labels, rows.weights)
         return Survey(
             found,
             starts,
@@ -390,7 +390,7 @@ class Reading:
         path, first, numbers = place
         if self._task == "regression":
             return self._numbers(name, column, place, fields.NO_LABEL)
-        return fields.classes(self._reader.given(column), path, first, name, numbers)
+        return fields.classes(self._reader.mark_missing(column), path, first, name, numbers)
 
     def _numbers(
         self, name: str, column: Any, place: tuple[AnyPath, int, Array], advice: str = ""
@@ -399,7 +399,9 @@ class Reading:
         least = 0.0 if name == self.roles.weights else -np.inf
         if (bad := words | np.isnan(values) | (values < least)).any():
             (path, first, rows), at = place, int(bad.argmax())
-            value = fields.field_text(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
+            value = fields.field_text(
+                self._reader.mark_missing(column)[at].as_py(), np.dtype(np.float64)
+            )
             found = f"{' from 0 on' * bool(values[at] < least)}, found {value}"
             found = f"expected a finite number{found}" + advice * (not words[at])
             raise fields.bad_value(path, first, name, int(rows[at]), found)

@@ -62,7 +62,7 @@ def traced(
         scratch.create(replace(config, evaluation=None))
         start = replay.nearest(run, number - 1, tell)
         before = replay.advance(scratch, start, number - 1, layout.blocks, tell)
-        training = Training.kept(scratch)
+        training = Training.from_cache(scratch)
         training.context.warm_up()
         found = tracing.trace_round(scratch, number - 1, layout, Path(folder))
         after = scratch.read_round(number, layout.blocks)

@@ -42,7 +42,7 @@ def choose_round(run: RunDir, number: int | None) -> int:
     """
     plan, result = run.config.plan, run.result()
     ended = {result.completed} if result is not None else set()
-    last = max({*run.rounds.complete(), *checkpoint.saved(run), *ended}, default=0)
+    last = max({*run.rounds.complete(), *checkpoint.saved_rounds(run), *ended}, default=0)
     if not last:
         raise UsageError(
             f"{run.path} has not finished a round yet. Continue with '{resume(run.path)}'"
@@ -61,7 +61,7 @@ def choose_round(run: RunDir, number: int | None) -> int:
 
 def state_after(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
     """The state after some rounds, if the run has it, whole."""
-    if completed in checkpoint.saved(run):
+    if completed in checkpoint.saved_rounds(run):
         try:
             position = checkpoint.load(run, run.config.plan.about, completed)
             return Start(position, f"the checkpoint after {completed:,} rounds")
@@ -76,7 +76,7 @@ def state_after(run: RunDir, completed: int, tell: Callable[[str], None]) -> Sta
 
 def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state kept after at most ``completed`` rounds."""
-    known = {0, *checkpoint.saved(run), *run.rounds.complete()}
+    known = {0, *checkpoint.saved_rounds(run), *run.rounds.complete()}
     places = sorted((one for one in known if one <= completed), reverse=True)
     return next(found for at in places if (found := state_after(run, at, tell)))
 
@@ -98,7 +98,7 @@ def advance(
 
 def _run(scratch: RunDir, start: int, stop: int, blocks: int) -> None:
     """Run rounds from a published one on."""
-    training = Training.kept(scratch)
+    training = Training.from_cache(scratch)
     state = InFolder(scratch.rounds, blocks, training.owners())
     if start < stop:
         Here(state).advance(training, start, stop)
@@ -116,11 +116,11 @@ def compare_states(
     round that is explained, in ``blocks`` blocks.
     """
     number = after.completed
-    for at in sorted({*checkpoint.saved(run), *run.rounds.complete()}):
+    for at in sorted({*checkpoint.saved_rounds(run), *run.rounds.complete()}):
         if number <= at <= number + _NEAR and (found := state_after(run, at, tell)):
             break
     else:
-        saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"
+        saved = ", ".join(f"{one:,}" for one in checkpoint.saved_rounds(run)) or "none"
         text = f"the run has not kept it, nor one soon after it: its checkpoints are {saved}"
         return [Check("the model", text, None)]
     (theirs, place), ours, when = found, after, ""

@@ -94,7 +94,7 @@ class Leases:
         return f"{self._worker} {beat}".encode()
 
     @contextlib.contextmanager
-    def held(self, lease: Lease) -> Iterator[None]:
+    def hold(self, lease: Lease) -> Iterator[None]:
         """Say again and again that this worker lives, and give the lease back at the end."""
         path, beat = self._folder / lease.name, 0
 

@@ -48,7 +48,7 @@ def work(program: UnitFiles, worker: str, patience: float, done: Done) -> None:
         if lease is None:
             time.sleep(max(_LOOK_SECONDS, min(1.0, patience / 10)))
             continue
-        with leases.held(lease):
+        with leases.hold(lease):
             _predict(program, lease.part, done)
 
 

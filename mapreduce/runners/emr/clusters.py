@@ -30,7 +30,9 @@ class Shared:
         self._client: Callable[[], Any] | None = None
         self._ended: Callable[[], None] | None = None
 
-    def started(self, cluster: str, client: Callable[[], Any], ended: Callable[[], None]) -> None:
+    def note_start(
+        self, cluster: str, client: Callable[[], Any], ended: Callable[[], None]
+    ) -> None:
         """A job has started it; ``client`` makes a client of EMR, ``ended`` follows its end."""
         self.id, self._client, self._ended = cluster, client, ended
 

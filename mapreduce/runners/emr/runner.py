@@ -315,7 +315,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         self._cluster_id, self._created_cluster = cluster_id, True
         self._since = time.monotonic()
         if self._shared:
-            self._shared.started(cluster_id, self.make_emr_client, self._tell_cost)
+            self._shared.note_start(cluster_id, self.make_emr_client, self._tell_cost)
         applications.tell(cluster_id)
         super()._add_tags(tags, cluster_id)
 

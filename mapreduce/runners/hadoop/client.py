@@ -92,7 +92,7 @@ class Client:
         try:
             while not ended:
                 try:
-                    ended, answered = self.yarn.ended(application), time.monotonic()
+                    ended, answered = self.yarn.final_status(application), time.monotonic()
                 except RestError as error:
                     if error.status == 404:
                         ended = "LOST"

@@ -126,7 +126,7 @@ class Yarn:
         """An application with all that the resource manager's web server alone tells of it."""
         return dict(self._manager(f"ws/v1/cluster/apps/{application}")["app"])
 
-    def ended(self, application: str) -> str:
+    def final_status(self, application: str) -> str:
         """How an application has ended, as ``SUCCEEDED``; "" if it waits or runs."""
         try:
             found = self.application(application)["finalStatus"]
@@ -137,7 +137,7 @@ class Yarn:
             found = self.job(application)["state"]
         return "" if found == "UNDEFINED" else str(found)
 
-    def tagged(self, tag: str, states: str = "") -> list[str]:
+    def applications_with_tag(self, tag: str, states: str = "") -> list[str]:
         """Applications with a tag, in some states or in any."""
         query = f"applicationTags={tag.lower()}{f'&states={states}' * bool(states)}"
         try:
@@ -148,7 +148,7 @@ class Yarn:
 
     def live(self, tag: str) -> list[str]:
         """Applications with a tag that wait or run."""
-        return self.tagged(tag, _LIVE)
+        return self.applications_with_tag(tag, _LIVE)
 
     def live_of(self, user: str) -> list[str]:
         """Applications of a user that wait or run."""

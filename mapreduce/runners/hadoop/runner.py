@@ -355,7 +355,11 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         that name).
         """
         known = {step.application for step in left.steps}
-        tagged = {one for run in left.marks for one in self._yarn.tagged(applications.mark(run))}
+        tagged = {
+            one
+            for run in left.marks
+            for one in self._yarn.applications_with_tag(applications.mark(run))
+        }
         # At most one application was submitted that is not on record.
         *_, last = ["", *sorted(tagged - known, key=lambda one: (len(one), one))]
         steps, ends = [], []
@@ -381,7 +385,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     def _ended(self, application: str) -> str:
         """How an application has ended, as of :meth:`Yarn.ended`; "LOST" if nobody knows it."""
         try:
-            return self._yarn.ended(application) if application else "LOST"
+            return self._yarn.final_status(application) if application else "LOST"
         except RestError as error:
             if error.status != 404:
                 raise

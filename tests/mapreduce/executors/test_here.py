@@ -136,7 +136,7 @@ def test_an_interrupted_training_tells_of_all_rounds_of_its_checkpoint(data, tmp
     run = create(tmp_path / "run", data / "train", Settings(model="mlp:9", rounds=9))
     with pytest.raises(Interrupted):
         driver.train(run, HERE, 0, events)
-    assert checkpoint.saved(run) == [5]
+    assert checkpoint.saved_rounds(run) == [5]
     assert [*range(1, 6)] == sorted({*rounds} - {None, 0})
 
 

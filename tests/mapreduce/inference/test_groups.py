@@ -199,4 +199,4 @@ def test_bad_input(trained, folder):
         whole = report.report(dataset)
         write_csv(rows.slice(1), folder / "b.csv")
         with pytest.raises(DataError, match="changed while it was read"):
-            found.added(whole, dataset)
+            found.add_to(whole, dataset)

@@ -324,7 +324,7 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
     assert [one.take([4, 7]) for one in others] == [Lease(4, 2), None]
     clock = 19
     assert [one.take([7]) for one in others] == [Lease(7, 2), None]
-    with others[0].held(Lease(4, 2)):
+    with others[0].hold(Lease(4, 2)):
         assert (tmp_path / Lease(4, 2).name).exists()
     assert sorted(leases.find_leases(tmp_path)) == [Lease(4, 1), Lease(7, 1), Lease(7, 2)]
     # What cannot be read for so long is nobody's, either.

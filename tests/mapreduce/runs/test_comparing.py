@@ -141,7 +141,7 @@ def test_prune_keeps_the_result_and_asks_first(folder):
     assert {folder / path for path in listed["paths"]} <= files - {*folder.rglob("*")}
     for name in ("deep", "slow", "fast"):
         run = RunDir(folder / "runs" / name)
-        assert checkpoint.saved(run) == [run.result().completed]
+        assert checkpoint.saved_rounds(run) == [run.result().completed]
         assert not any(run.rounds.folder.iterdir())
     assert succeed("runs", "prune", "runs", "--yes", cwd=folder) == "nothing to remove\n"
     assert succeed("evaluate", "runs/deep", "test", cwd=folder) == before

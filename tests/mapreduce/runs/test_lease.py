@@ -206,7 +206,7 @@ def test_a_driver_that_lost_its_lease_stops_and_deletes_nothing(run, executor, l
     execution = Execution("inline", executor=executor, workers=1, rounds_per_job=2)
     with pytest.raises(LeaseError, match="deletes nothing"):
         driver.train(run, execution, 1, Events(lose))
-    assert checkpoint.saved(run) == [2]
+    assert checkpoint.saved_rounds(run) == [2]
     assert run.read_json("result.json") is None
     assert (run.rounds.folder / "00000009.00000-of-00001.block").exists()
     assert (run.path / "gang/theirs").exists()

@@ -122,7 +122,7 @@ def test_a_small_fit_in_python_takes_this_process(data, expected, tmp_path, opti
 
 def test_what_a_gradient_takes_is_not_asked_of_a_broken_model(data, tmp_path, monkeypatch):
     run = creating.create(tmp_path / "run", SETTINGS, data, None)
-    context = driver.Training.kept(run, "test").context
+    context = driver.Training.from_cache(run, "test").context
     assert 0 < choosing.work_of(context).gradients < 1
 
     def broken(*_):

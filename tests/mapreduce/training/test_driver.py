@@ -147,7 +147,7 @@ def test_patience_stops_and_the_best_model_is_the_result(data, tmp_path):
 @pytest.mark.parametrize(("keep", "expected"), [(0, [3, 6, 9, 10]), (1, [10]), (2, [9, 10])])
 def test_keep_leaves_the_last_checkpoints(data, tmp_path, keep, expected):
     run, _, _ = train(data, tmp_path / "run", keep=keep, rounds=10, checkpoint_every=3)
-    assert checkpoint.saved(run) == expected
+    assert checkpoint.saved_rounds(run) == expected
 
 
 def test_rounds_that_are_over_are_removed(data, tmp_path):

@@ -128,7 +128,7 @@ def test_the_run_needs_nobody(folder, tmp_path):
     run = fed(tmp_path, tmp_path / "run", folder / "data")
     shutil.rmtree(tmp_path / "trunk")
     ended = run.model_sha256
-    for number in checkpoint.saved(run._run):
+    for number in checkpoint.saved_rounds(run._run):
         checkpoint.remove(run._run, number)
     (run.path / "result.json").unlink()
     for path in [*(run.path / "rounds").iterdir()][-2:]:

@@ -102,4 +102,4 @@ def test_a_run_directory_that_is_kept_sees_the_new_run(data, tmp_path):
     shutil.rmtree(path)
     creating.create(path, Settings("softmax", rounds=4), data / "train", None)
     assert driver.train(first, Execution("inline"), 0, Events()).completed == 4
-    assert checkpoint.saved(RunDir(path)) == [4]
+    assert checkpoint.saved_rounds(RunDir(path)) == [4]

@@ -78,7 +78,7 @@ def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
     local = RunDir(tmp_path / "run")
     assert run.summary()["loss"] == local.summary()["loss"]
     assert run.evaluation_losses() == local.evaluation_losses()
-    assert checkpoint.saved(run) == checkpoint.saved(local)
+    assert checkpoint.saved_rounds(run) == checkpoint.saved_rounds(local)
     recorded = [e["completed"] for e in events.read(run.path / "events.jsonl") if "rows" in e]
     assert sorted(set(recorded)) == list(range(1, 13))
     here, there = (

@@ -440,13 +440,13 @@ class TestGoingOn:
         monkeypatch.setattr(waiting, "SECONDS", 0)
         answers = iter([RestError("x"), "", RestError("x"), "FAILED"])
 
-        def ended(self, application):
+        def final_status(self, application):
             answer = next(answers)
             if isinstance(answer, RestError):
                 raise answer
             return answer
 
-        monkeypatch.setattr(Yarn, "ended", ended)
+        monkeypatch.setattr(Yarn, "final_status", final_status)
         monkeypatch.setattr(causes, "_HISTORY_SECONDS", 0)
         outcome = Client(yarn, "tag", "step 1 of 1").follow(self.ONE)
         assert (outcome.return_code, outcome.application) == (1, self.ONE)
@@ -480,9 +480,9 @@ class TestGoingOn:
     def test_one_that_is_in_the_history_only(self, went_on, yarn):
         path = f"/ws/v1/history/mapreduce/jobs/{self.ONE.replace('application', 'job')}"
         Manager.answers = {path: {"job": {"state": "SUCCEEDED"}}}
-        assert yarn.ended(self.ONE) == "SUCCEEDED"
+        assert yarn.final_status(self.ONE) == "SUCCEEDED"
         with pytest.raises(RestError):
-            yarn.ended(self.TWO)
+            yarn.final_status(self.TWO)
 
 
 class TestWaiting:
