@@ -17,7 +17,7 @@ def trials(search, *losses):
 
 
 def inputs(random):
-    """Few trials, equal and failed ones, losses that texts put in another order, and random ones."""
+    """Few, equal and failed trials, losses that texts put in another order, and random ones."""
     yield "one trial", trials("a", "0.5")
     yield "two trials", trials("a", "0.5", "0.25")
     yield "five trials", trials("a", "0.5", "0.4", "0.1", "0.2", "0.3")

@@ -99,8 +99,8 @@ def deal(
     if not all(map(len, rows)):
         different = f"different values in column {decides}" if decides else "different rows"
         raise DataError(
-            f"{path}: expected rows for each of {count} folds, found {len(np.unique(keys))} {different}. "
-            f"Take fewer folds (--folds)"
+            f"{path}: expected rows for each of {count} folds, found {len(np.unique(keys))} "
+            f"{different}. Take fewer folds (--folds)"
         )
     rows = [each[np.lexsort((content[each], keys[each]))] for each in rows]
     return Folds(rows, hashlib.sha256(np.sort(content).tobytes()).hexdigest())

@@ -167,7 +167,7 @@ class TestChoice:
     def test_a_class_that_has_only_ids_of_another(self, write, tmp_path):
         table = write("x,kind\n1,b\n2,b\n1,a\n2,a\n3,a\n4,a\n")
         with pytest.raises(
-            DataError, match="values in column x of the class 'b', and of none before it.*found 0"
+            DataError, match=r"values in column x of the class 'b', and of none before it.*found 0"
         ):
             split([table], tmp_path / "out", stratify="kind", id="x")
 

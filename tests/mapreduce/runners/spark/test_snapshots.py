@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mapreduce.data.readers.parquet import block_rows
 from mapreduce.runners.spark import snapshots
