@@ -59,6 +59,7 @@ NAMES = (
     "serving.array",
     "serving.table",
     "serving.beside",
+    "timing.planted",
     "torch_module",
     "startup",
     "levels",
