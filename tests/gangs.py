@@ -12,6 +12,7 @@ from mapreduce.executors.gang.transport import Mesh
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.state import Position
 from mapreduce.strategies.program import Training
+from mapreduce.support.tracefiles import FOLDER
 
 
 def initial(run: RunDir, blocks: int) -> int:
@@ -46,7 +47,7 @@ class Gang:
             wait,
             stages=stages,
             threads=threads,
-            trace=trace,
+            trace=str(run.path / FOLDER / "driver") if trace else "",
         )
         self.ranks = ranks
 

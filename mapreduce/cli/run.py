@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from mapreduce.cli.common import json_option, log_format_option, print_json
+from mapreduce.errors import UsageError
 from mapreduce.support import collector
 from mapreduce.support.printable import drop_output, echo
 
@@ -42,6 +43,12 @@ class _Run(click.Command):
     help="Print an identifier at once, and run on: `gradreduce jobs` follows the job.",
 )
 @log_format_option
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Note in FOLDER where the time goes, for `gradreduce report FOLDER`.",
+)
 @click.option("--driver-of", hidden=True, type=click.Path(path_type=Path))
 @click.pass_context
 def run(
@@ -52,6 +59,7 @@ def run(
     verbose: bool,
     as_json: bool,
     submit: bool,
+    trace: Path | None,
     driver_of: Path | None,
 ) -> None:
     """Run JOB, any mrjob job, without a change.
@@ -71,6 +79,10 @@ def run(
     gradreduce run path/job.py --help -r parallel     shows the options of a runner
     """
     options = [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj]
+    if trace is not None:
+        if submit:
+            raise UsageError("--trace: expected a job that runs here, found --submit")
+        context.with_resource(_tracing(trace))
     if submit:
         from mapreduce.launch.jobs import start
 
@@ -91,6 +103,17 @@ def run(
 
         collector.keep()
         launch.start(job, options)
+
+
+@contextmanager
+def _tracing(folder: Path) -> Iterator[None]:
+    """Note the tasks of jobs in a folder."""
+    from mapreduce.support import tasks
+
+    with tasks.tracing(folder) as trace:
+        yield
+    if not trace.count:
+        echo(f"warning: {folder} has no tasks: only -r parallel tells of them", err=True)
 
 
 def _report(job: str, options: Sequence[str], folder: Path | None) -> None:

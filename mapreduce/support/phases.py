@@ -9,7 +9,6 @@ A file of events is a :data:`HEAD`, which is written again with each flush, and 
 """
 
 import contextlib
-import logging
 import os
 import struct
 import threading
@@ -24,8 +23,7 @@ import numpy as np
 from hdfs_utils import publish
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import UsageError
-
-log = logging.getLogger("mrjob.trace")
+from mapreduce.support.tracefiles import clock, give_up, log, machine, write_all
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,10 +65,8 @@ HEAD = np.dtype(
     ]
 )
 
-#: Where a run has its trace, and how the names of its files end.
-FOLDER, SUFFIX = "timing", ".events"
-
-clock = time.monotonic_ns
+#: How the names of files of events end.
+SUFFIX = ".events"
 
 _EVENT = struct.Struct("<BBHIqqqq")
 _pack = _EVENT.pack_into
@@ -113,7 +109,7 @@ class Recorder:
         self._buffer, self._at = bytearray(_FULL), 0
         self._codes = dict(zip(PHASES, range(len(PHASES)), strict=True))
         self._head = head = np.zeros((), HEAD)
-        head["magic"], head["version"], head["machine"] = MAGIC, VERSION, _machine()
+        head["magic"], head["version"], head["machine"] = MAGIC, VERSION, machine()
         head["rank"], head["ranks"], head["generation"] = rank, ranks, generation
         now = clock()
         head["start"], head["wall"] = start or now, time.time_ns() - now + (start or now)
@@ -124,7 +120,7 @@ class Recorder:
         self._schedstat = _open_schedstat()
         self._sampled, (self._cpu, self._delay) = now, self._usage()
         self._sample_at, self._flush_at = now + _SAMPLE, now + _FLUSH
-        self._write(head.tobytes(), 0)
+        write_all(self._file, head.tobytes(), 0)
 
     def code(self, name: str) -> int:
         """The code of a phase; names for which there are no more codes have the last one."""
@@ -182,13 +178,16 @@ class Recorder:
             return
         try:
             self._append(events[is_kept(events, int(head["level"]))])
-            self._write(head.tobytes(), 0)
+            write_all(self._file, head.tobytes(), 0)
         except (OSError, StorageError) as error:
-            self._give_up(error)
+            head["error"] = give_up(self._file, self._path, self._end, error).encode()[:80]
+            self._file = -1
+            with contextlib.suppress(OSError), self._path.open("r+b") as file:
+                file.write(head.tobytes())
 
     def _append(self, events: Any) -> None:
         """Append events, whole ones; of a file that grows too large every other round goes."""
-        self._write(events.tobytes(), self._end)
+        write_all(self._file, events.tobytes(), self._end)
         self._end += events.nbytes
         if self._end <= MOST_BYTES:
             return
@@ -203,20 +202,6 @@ class Recorder:
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._end = HEAD.itemsize + events.nbytes
-
-    def _write(self, content: bytes, at: int) -> None:
-        if os.pwrite(self._file, content, at) < len(content):
-            raise OSError(0, "the disk is full")
-
-    def _give_up(self, error: Exception) -> None:
-        text = getattr(error, "strerror", None) or str(error)
-        log.warning("the trace ends here, %s cannot be written: %s", self._path, text)
-        self._head["error"] = text.encode()[:80]
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file, self._end)
-            os.pwrite(self._file, self._head.tobytes(), 0)
-        os.close(self._file)
-        self._file = -1
 
     def close(self) -> None:
         """Write what is left, and close the file."""
@@ -238,6 +223,15 @@ def open_file(path: Path, *more: int) -> Recorder | None:
         return None
 
 
+def problem(prefix: Path) -> str:
+    """Why a rank could not write all of its events, if so; for the ranks of a driver."""
+    for path in sorted(prefix.parent.glob(f"{prefix.name}.*{SUFFIX}")):
+        with contextlib.suppress(OSError, ValueError):
+            if text := bytes(np.fromfile(path, HEAD, 1)[0]["error"]):
+                return f"{path}: {text.decode(errors='replace')}"
+    return ""
+
+
 def is_kept(events: Any, level: int) -> Any:
     """Whether events stay where one of 2 ** ``level`` rounds does, and all samples, as a mask.
 
@@ -257,14 +251,6 @@ def halved(events: Any) -> Any:
     for name in ("bytes", "units"):
         first[name] += second[name]
     return np.concatenate([events[~is_sample], samples[::2]])
-
-
-def _machine() -> str:
-    """A name of this machine since it was started, whose processes have one monotonic clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return os.uname().nodename[:40]
 
 
 def _open_schedstat() -> int:

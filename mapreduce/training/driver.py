@@ -8,6 +8,7 @@ import contextlib
 import secrets
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 
 from hdfs_utils.paths import path_of
 from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
@@ -30,8 +31,9 @@ from mapreduce.runs.events import (
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.program import Training
-from mapreduce.support import signals, traits
+from mapreduce.support import phases, signals, tasks, traits
 from mapreduce.support.commands import resume
+from mapreduce.support.tracefiles import FOLDER
 from mapreduce.training import doubts
 from mapreduce.training.choosing import Chooser
 from mapreduce.training.creating import check_data_of, record, with_places
@@ -109,7 +111,13 @@ def train(
 
         driver = Driver(run, execution, keep, events, job_class, until)
         with applications.report_to(str(run.path), submitted, driver.teller.warn):
-            return driver.run()
+            if not execution.trace:
+                return driver.run()
+            with tasks.tracing(Path(str(run.path), FOLDER)) as trace:
+                ended = driver.run()
+                if problem := trace.error or phases.problem(trace.prefix):
+                    driver.teller.warn(f"the trace is not whole: {problem}")
+            return ended
 
 
 class Driver:

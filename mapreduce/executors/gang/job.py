@@ -30,7 +30,7 @@ from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import block_bounds
-from mapreduce.support import cores, signals, traits
+from mapreduce.support import cores, signals, tasks, traits
 from mapreduce.support.jsonfiles import build
 from mapreduce.support.options import expect
 
@@ -250,7 +250,7 @@ class Gang(Resumable):
             stages=self.options.stages,
             threads=execution.threads,
             slow_worker=self.options.slow_worker or "",
-            trace=execution.trace,
+            trace=str(trace.prefix) if (trace := tasks.current()) else "",
         )
         options = {"--program": program.describe(), "--role": packed(json.dumps(asdict(role)))}
         if self._driver:

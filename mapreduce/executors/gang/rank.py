@@ -22,6 +22,7 @@ from mapreduce.executors.gang.transport import Mesh
 from mapreduce.executors.options import slow_worker
 from mapreduce.support import numeric, phases
 from mapreduce.support.periodic import every
+from mapreduce.support.tracefiles import clock
 
 #: Seconds between two signs of life.
 _ALIVE_SECONDS = 2.0
@@ -38,8 +39,8 @@ class Role:
     the rounds of a program with a state. Ranks are tasks, which ``wait`` so many seconds for each
     other; ``stages`` of them hold a state together. ``reach`` is how, see
     :meth:`mapreduce.support.traits.Traits.reach`, by an ``interface`` if the user names one.
-    ``slow_worker`` is RANK:FACTOR, for experiments. With ``trace`` ranks note their phases in the
-    folder ``timing`` of their home.
+    ``slow_worker`` is RANK:FACTOR, for experiments. ``trace`` is how the names of files begin in
+    which ranks note their phases, if they do.
     """
 
     home: str
@@ -54,7 +55,7 @@ class Role:
     stages: int = 1
     threads: int = 1
     slow_worker: str = ""
-    trace: bool = False
+    trace: str = ""
 
     def slowness(self, rank: int) -> float:
         """The factor by which the maps of a rank take longer."""
@@ -75,7 +76,7 @@ class Rank:
         self._meeting = Meeting(path_of(role.home), role.token)
         self._completed = 0
         self._progress = 0
-        self._began = phases.clock()
+        self._began = clock()
 
     def run(self) -> None:
         """Take part until the program or the job ends.
@@ -112,7 +113,7 @@ class Rank:
                     self._generation(server, generation, left, lost)
                     return
                 except LostPeerError as error:
-                    lost, self._began = error.peer, phases.clock()
+                    lost, self._began = error.peer, clock()
                     fruitless = fruitless + 1 if self._progress == before else 0
                     if fruitless >= _FRUITLESS:
                         raise GradreduceError(
@@ -171,9 +172,8 @@ class Rank:
         role, rank = self._role, self._rank
         if not role.trace:
             return None
-        folder = Path(role.home) / phases.FOLDER
-        name = f"{role.token}.{generation}.{rank}{phases.SUFFIX}"
-        return phases.open_file(folder / name, rank, role.ranks, generation, self._began)
+        path = Path(f"{role.trace}.{role.token}.{generation}.{rank}{phases.SUFFIX}")
+        return phases.open_file(path, rank, role.ranks, generation, self._began)
 
     def _start(self) -> tuple[int, bool]:
         """The last whole round that is published, and whether what is beside it is concluded."""

@@ -28,6 +28,7 @@ from mapreduce import compat
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import spawn, worker
 from mapreduce.support import signals
+from mapreduce.support import tasks as traces
 
 log = logging.getLogger("mrjob.parallel")
 
@@ -76,6 +77,8 @@ class _Worker:
     sign: int = 0
     #: Seconds without a sign of life after which it was killed.
     silent: float = 0.0
+    #: The least number that no other worker has.
+    slot: int = 0
 
 
 def definition_of(
@@ -150,6 +153,7 @@ class WorkerPool:
         Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
         waiting = deque({**task, "attempt": 0} for task in tasks)
+        trace, begun = traces.current(), time.monotonic_ns()
         replies = dict[int, Reply]()
         left = len(tasks)
         try:
@@ -169,6 +173,9 @@ class WorkerPool:
                     if "error" in reply:
                         raise task_error(task, reply)
                     replied(task, reply)
+                    if trace is not None:
+                        written = sum(size for _, size in reply["result"]["files"])
+                        trace.note(task, one.slot, self.size, begun, (*reply["at"], written))
                     one.since = time.monotonic()
                     replies[task["number"]] = reply
                     left -= 1
@@ -200,6 +207,7 @@ class WorkerPool:
         process = self._starter.start(theirs, str(stderr))
         theirs.close()
         one = _Worker(process, ours, stderr, _end_of(process.pid))
+        one.slot = min({*range(self.size)} - {other.slot for other in self._workers})
         self._workers.append(one)
         return one
 

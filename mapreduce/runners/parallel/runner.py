@@ -44,6 +44,7 @@ from mapreduce.runners.parallel.planning import StepPlan, Targets, between, divi
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.segments import Target
 from mapreduce.support import signals, task_log, unfinished
+from mapreduce.support import tasks as traces
 from mapreduce.support.cores import available_cores
 from mapreduce.support.traits import DEFAULT_START_METHOD, MOST_HERE
 
@@ -254,6 +255,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _run(self) -> None:
         given = bool(self._output_dir)
+        if (trace := traces.current()) is not None:
+            trace.job += 1
         if self._step_output_dir:
             _check_is_free(self._step_output_dir)
         super()._run()

@@ -189,7 +189,9 @@ class _Worker:
     def run(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Run a task; returns the reply."""
         reply: dict[str, Any] = {"task": spec["number"], "attempt": spec["attempt"]}
+        times = time.monotonic_ns(), time.process_time_ns()
         reply |= self._attempt(spec)
+        reply["at"] = times[0], time.monotonic_ns(), time.process_time_ns() - times[1]
         if os.getpid() != self._process:
             # A copy of this process, which a task made and let return: it is nobody's worker.
             os._exit(1)

@@ -8,6 +8,7 @@ from builders import blobs_in
 from mapreduce.plan.settings import Settings
 from mapreduce.support import phases
 from mapreduce.support.phases import EVENT, EXCHANGE, HEAD, LOAD, MAP, ROUND, SPREAD, START
+from mapreduce.support.tracefiles import FOLDER
 from mapreduce.timing.clocks import differences
 from mapreduce.timing.reading import read
 from mapreduce.training import creating
@@ -101,7 +102,7 @@ def test_the_error_holds_in_a_real_gang(data, tmp_path, seed):
     gangs.train(run, 2, 2, trace=True)
     (true,) = read(run.path).segments
     # A machine of its own.
-    path = run.path / phases.FOLDER / f"{true.name}.1{phases.SUFFIX}"
+    path = run.path / FOLDER / f"{true.name}.1{phases.SUFFIX}"
     content = bytearray(path.read_bytes())
     head, events = np.frombuffer(content, HEAD, 1), np.frombuffer(content, EVENT, -1, HEAD.itemsize)
     head["machine"] = "another"

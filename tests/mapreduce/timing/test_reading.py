@@ -12,6 +12,7 @@ from mapreduce.errors import DataError, MissingInputError
 from mapreduce.plan.settings import Settings
 from mapreduce.support import phases
 from mapreduce.support.phases import EVENT, HEAD, PHASES, ROUND, SAMPLE, START
+from mapreduce.support.tracefiles import FOLDER
 from mapreduce.timing.reading import read
 from mapreduce.training import creating
 
@@ -36,7 +37,7 @@ def runs(data, tmp_path_factory):
 @pytest.fixture
 def folder(runs, tmp_path):
     """A copy of a trace, to be damaged."""
-    return shutil.copytree(runs[1].path / phases.FOLDER, tmp_path / "timing")
+    return shutil.copytree(runs[1].path / FOLDER, tmp_path / "timing")
 
 
 def within(events, depth):
@@ -104,7 +105,7 @@ def test_a_trace_changes_no_bit(runs):
     ]
     assert len(digests[0]) == 1
     assert digests[0] == digests[1]
-    assert not (runs[0].path / phases.FOLDER).exists()
+    assert not (runs[0].path / FOLDER).exists()
 
 
 def test_a_trace_that_was_cut_is_read_as_far_as_it_goes(folder):
@@ -142,12 +143,12 @@ def test_a_run_without_a_trace(runs, tmp_path):
         ("head", "rounds", -1, "rounds: expected"),
         ("head", "nanoseconds", -1, "sums: expected"),
         ("head", "names", b"<b>", "names: expected"),
-        ("event", "code", 63, "event 3, code 63: expected a number below 12"),
-        ("event", "start", -(1 << 62), "event 3, start .* expected"),
-        ("event", "stop", 0, "event 3, stop 0: expected a later time"),
-        ("event", "stop", 1 << 62, "event 3, stop"),
-        ("event", "bytes", 1 << 60, "event 3, bytes"),
-        ("event", "units", -1, "event 3, units -1"),
+        ("event", "code", 63, "row 3, code 63: expected a number below 12"),
+        ("event", "start", -(1 << 62), "row 3, start .* expected"),
+        ("event", "stop", 0, "row 3, stop 0: expected a later time"),
+        ("event", "stop", 1 << 62, "row 3, stop"),
+        ("event", "bytes", 1 << 60, "row 3, bytes"),
+        ("event", "units", -1, "row 3, units -1"),
     ],
 )
 def test_a_damaged_trace_says_where(folder, part, name, value, message):

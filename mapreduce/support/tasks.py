@@ -1,0 +1,104 @@
+"""The tasks of the jobs that a driver starts, as the driver notes them for a trace.
+
+Each driver has a file of its own, whose name begins those of the files of its ranks
+(:mod:`mapreduce.support.phases`): a :data:`DRIVER`, which is written again with each flush, and
+rows.
+"""
+
+import contextlib
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.atomic import storage_errors
+from mapreduce.support.tracefiles import clock, give_up, machine, write_all
+
+MAGIC, VERSION, TASKS = b"GRTASKS\n", 1, ".tasks"
+
+#: The head: magic, version, tasks at once, the name of the clock's machine, when the driver began
+#: and last wrote, the nanoseconds since 1970 when it began, and why it could not write, if so.
+DRIVER = struct.Struct("<8sII40sqqq80s")
+
+#: A row, as :data:`mapreduce.timing.trace.TASK`.
+ROW = struct.Struct("<IH32sII8q")
+
+#: Nanoseconds between two flushes.
+_FLUSH = 1_000_000_000
+
+
+class Tasks:
+    """Notes the tasks of jobs, whose number is ``job``; without room only the trace ends.
+
+    ``count`` is the number of tasks, ``error`` why there are no more in the file.
+
+    Raises StorageError (the folder or the file cannot be made).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.prefix = folder / os.urandom(4).hex()
+        self.job, self.count, self.error = -1, 0, ""
+        self._path = self.prefix.with_name(self.prefix.name + TASKS)
+        with storage_errors("create", self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o666)
+        self._start, self._wall, self._machine = clock(), time.time_ns(), machine().encode()
+        self._workers = 0
+        self._rows: list[bytes] = []
+        self._end, self._flush_at = DRIVER.size, 0
+        self.flush()
+
+    def note(self, task: Mapping[str, Any], worker: int, workers: int, ready: int, at: Any) -> None:
+        """Note a task of the runner ``parallel``, by its description and its worker's times."""
+        start, stop, cpu, written = at
+        self._workers, self.count = max(self._workers, workers), self.count + 1
+        read = sum(part[2] for part in task.get("segments", ()))
+        read += sum(part[2] - part[1] for part in task.get("splits", ()))
+        place = self.job, task["step"], task["kind"].encode("utf-32-le"), task["number"], worker
+        self._rows.append(ROW.pack(*place, ready, start, stop, cpu, 0, read, written, -1))
+        if stop >= self._flush_at:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been noted."""
+        now, rows = clock(), b"".join(self._rows)
+        self._rows, self._flush_at = [], now + _FLUSH
+        if self._file < 0:
+            return
+        head = MAGIC, VERSION, self._workers, self._machine, self._start, now, self._wall, b""
+        try:
+            write_all(self._file, rows, self._end)
+            self._end += len(rows)
+            write_all(self._file, DRIVER.pack(*head), 0)
+        except OSError as error:
+            self.error = give_up(self._file, self._path, self._end, error)
+            self._file = -1
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self.flush()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+_current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)
+
+#: What notes the tasks of the jobs that this thread starts, if anything does.
+current = _current.get
+
+
+@contextlib.contextmanager
+def tracing(folder: Path) -> Iterator[Tasks]:
+    """Have a folder note the tasks of this thread's jobs."""
+    tasks = Tasks(folder)
+    token = _current.set(tasks)
+    try:
+        yield tasks
+    finally:
+        _current.reset(token)
+        tasks.close()
