@@ -9,7 +9,8 @@ on by itself, ``mapreduce.explain`` shows what a job did, or a round of a traini
 ``mapreduce.train`` trains a model on arrays, tables or datasets, ``mapreduce.search`` with many
 values of options, ``mapreduce.compare`` compares several models on a table, ``mapreduce.open_run``
 opens a training, ``mapreduce.load`` the file of a model, and ``mapreduce.split`` divides a table.
-``mapreduce.parts`` is the door for parts of one's own.
+``mapreduce.phase`` notes the time of a block in the trace of a training. ``mapreduce.parts`` is the
+door for parts of one's own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mapreduce.launch.run import run as run
     from mapreduce.searching.api import Search as Search
     from mapreduce.searching.api import search as search
+    from mapreduce.support.phases import phase as phase
     from mapreduce.training.api import Run as Run
     from mapreduce.training.api import TrainedModel as TrainedModel
     from mapreduce.training.api import evaluate as evaluate
@@ -49,6 +51,7 @@ _LAZY = {
     **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),
     **dict.fromkeys(("search", "Search"), "mapreduce.searching.api"),
     **dict.fromkeys(("check", "explain"), "mapreduce.checking.notebook"),
+    "phase": "mapreduce.support.phases",
     **dict.fromkeys(
         ("train", "open_run", "load", "evaluate", "predict", "Run", "TrainedModel"),
         "mapreduce.training.api",

@@ -112,7 +112,8 @@ class Recorder:
         head["magic"], head["version"], head["machine"] = MAGIC, VERSION, machine()
         head["rank"], head["ranks"], head["generation"] = rank, ranks, generation
         now = clock()
-        head["start"], head["wall"] = start or now, time.time_ns() - now + (start or now)
+        head["start"], head["stop"] = start or now, now
+        head["wall"] = time.time_ns() - now + (start or now)
         head["names"][: len(PHASES)] = PHASES
         #: Events of other threads, and the numbers of these.
         self.beside: list[bytes] = []

@@ -18,6 +18,8 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
+from mapreduce.support.phases import ROUND
+from mapreduce.timing.reading import read
 from mapreduce.training import creating, driver
 from programs import fails
 from quick import first_of
@@ -59,7 +61,13 @@ class Disturbed:
     def train(self, workers, blocks, stages=1):
         thread = threading.Thread(target=self._watch)
         events = []
-        how = {"blocks": blocks, "stages": stages, "executor": "gang", "gang_wait": 60}
+        how = {
+            "blocks": blocks,
+            "stages": stages,
+            "executor": "gang",
+            "gang_wait": 60,
+            "trace": True,
+        }
         execution = Execution("parallel", workers, **how)
         thread.start()
         try:
@@ -114,6 +122,11 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     assert disturbed.warnings[-1].endswith(last)
     assert re.match(r"the gang lost rank \d\. All go on after round \d", disturbed.warnings[-1])
     assert not list((tmp_path / "run/gang").iterdir())
+    # What each generation has noted, up to a second before its end, can be read.
+    segments = read(tmp_path / "run").segments
+    assert [int(each.name.rpartition(".")[2]) for each in segments][-1] == disturbed.generations[-1]
+    last = segments[-1]
+    assert all((events["code"] == ROUND).sum() == last.rounds > 0 for events in last.ranks)
 
 
 @pytest.mark.slow

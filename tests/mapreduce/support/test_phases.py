@@ -1,0 +1,204 @@
+"""Recorders: what they write and when, how their files stay small, and what a full disk does."""
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import mapreduce
+from mapreduce.errors import UsageError
+from mapreduce.support import phases, tracefiles
+from mapreduce.support.phases import EVENT, EXCHANGE, HEAD, MAP, PHASES, READ, ROUND, SAMPLE
+
+SECOND = 10**9
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.now = 10**12
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(phases, "clock", found)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / f"t.1.0{phases.SUFFIX}"
+
+
+def content(path):
+    return np.fromfile(path, HEAD, 1)[0], np.fromfile(path, EVENT, offset=HEAD.itemsize)
+
+
+def rounds(clock, count, first=1):
+    """Rounds of a millisecond, of which the map takes half and the exchange a quarter."""
+    for number in range(first, first + count):
+        began = phases.begin_round(number)
+        start = phases.begin()
+        clock.now += 500_000
+        phases.note(MAP, start, units=3)
+        start = phases.begin()
+        clock.now += 250_000
+        phases.note(EXCHANGE, start, 100)
+        clock.now += 250_000
+        phases.note(ROUND, began, units=1)
+
+
+def test_without_a_recorder_nothing_happens():
+    assert phases.begin() == phases.begin_round(3) == 0
+    phases.note(MAP, 0)
+    with mapreduce.phase("mine"):
+        pass
+    assert phases.inherited(len) is len
+
+
+def test_each_second_whole_events_are_written(clock, path):
+    with phases.recording(phases.Recorder(path)):
+        rounds(clock, 999)
+        assert content(path)[1].size == 0
+        rounds(clock, 1001, 1000)
+        head, events = content(path)
+        assert head["stop"] - head["start"] >= 2 * SECOND - 50_000_000
+        assert head["rounds"] >= 1900
+        assert len(events) >= 3 * 1900
+        # A long phase is written as it ends.
+        start = phases.begin()
+        clock.now += 5 * SECOND
+        phases.note(MAP, start)
+        assert content(path)[1]["stop"].max() == clock.now
+    head, events = content(path)
+    assert head["rounds"] == (events["code"] == ROUND).sum() == 2000
+    assert head["nanoseconds"][[ROUND, MAP, EXCHANGE]].tolist() == [
+        *(2 * SECOND, 6 * SECOND, SECOND // 2)
+    ]
+
+
+def test_a_file_is_bounded_and_its_rounds_are_spread_evenly(clock, path, monkeypatch):
+    monkeypatch.setattr(phases, "MOST_BYTES", 100_000)
+    count = 20_000
+    with phases.recording(phases.Recorder(path)):
+        rounds(clock, count)
+        assert path.stat().st_size <= 100_000 + HEAD.itemsize
+    head, events = content(path)
+    assert head["rounds"] == count
+    assert head["nanoseconds"][ROUND] == count * 1_000_000
+    whole = events[phases.is_kept(events, int(head["level"]))]
+    kept = whole[whole["code"] == ROUND]["round"].astype(int)
+    assert len(kept) == pytest.approx(count / 2 ** int(head["level"]), rel=0.05)
+    # Of any rhythm, too, and with all of their phases.
+    for rhythm in (2, 16, 100):
+        assert (kept % rhythm == 0).mean() == pytest.approx(1 / rhythm, abs=0.02)
+    assert (np.bincount(whole["round"])[kept] >= 3).all()
+    # Samples are joined, and none is lost.
+    samples = events[events["code"] == SAMPLE]
+    assert (samples["start"][1:] == samples["stop"][:-1]).all()
+    assert (samples["stop"] - samples["start"]).sum() == clock.now - head["start"]
+
+
+def test_one_round_with_too_many_events_ends_the_trace(clock, path, monkeypatch, caplog):
+    monkeypatch.setattr(phases, "MOST_BYTES", 10_000)
+    with phases.recording(phases.Recorder(path)), caplog.at_level(logging.WARNING, "mrjob.trace"):
+        for _ in range(5000):
+            phases.note(READ, phases.begin())
+    assert "the trace ends here" in caplog.text
+    assert b"one round has more than 10,000 bytes" in content(path)[0]["error"]
+
+
+def test_a_full_disk_ends_the_trace_and_nothing_else(clock, path, monkeypatch, caplog):
+    with phases.recording(phases.Recorder(path)), caplog.at_level(logging.WARNING, "mrjob.trace"):
+        rounds(clock, 1500)
+        before = content(path)[1].size
+        assert before
+        write = os.pwrite
+
+        def full(file, text, at):
+            # Of rows the system takes a part.
+            return write(file, text[:77] if at else text, at)
+
+        monkeypatch.setattr(tracefiles.os, "pwrite", full)
+        rounds(clock, 3000, 1501)
+    assert caplog.text.count("the trace ends here") == 1
+    head, events = content(path)
+    assert b"No space left" in head["error"]
+    assert (
+        path.stat().st_size
+        == HEAD.itemsize + before * EVENT.itemsize
+        == HEAD.itemsize + events.nbytes
+    )
+    assert "No space left" in phases.problem(path.with_name("t"))
+    assert phases.problem(path.with_name("u")) == ""
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    assert phases.open_file(tmp_path / "file" / "t.events", 0, 1, 1, 1) is None
+    assert "there will be no trace" in caplog.text
+
+
+def test_threads_note_with_the_thread_that_sent_them(path):
+    def work(number):
+        start = phases.begin()
+        phases.note(READ, start, units=number)
+        return phases._recorder()
+
+    with phases.recording(phases.Recorder(path)), ThreadPoolExecutor(2) as pool:
+        phases.begin_round(7)
+        found = [*pool.map(phases.inherited(work), range(20))]
+        assert pool.submit(work, 0).result() is None
+    assert None not in found
+    _, events = content(path)
+    reads = events[events["code"] == READ]
+    assert sorted(reads["units"]) == [*range(20)]
+    assert {*reads["thread"]} <= {1, 2}
+    assert {*reads["round"]} == {7}
+    assert {*reads["depth"]} == {1}
+
+
+def test_phases_of_ones_own(path):
+    with phases.recording(phases.Recorder(path)):
+        for number in range(60):
+            with mapreduce.phase(f"{number:02d}" + "é" * 20):
+                pass
+        with pytest.raises(ZeroDivisionError), mapreduce.phase("00" + "é" * 20):
+            1 / 0  # noqa: B018
+    head, events = content(path)
+    first = len(PHASES)
+    assert events["code"][0] == events["code"][60] == first
+    # There are no more codes.
+    assert (events["code"][51:60] == phases.MOST_CODES - 1).all()
+    assert head["names"][first].decode(errors="replace").startswith("00éé")
+    for name in ("", "map", "round"):
+        with pytest.raises(UsageError, match="expected a name of your own"), mapreduce.phase(name):
+            pass
+
+
+def test_depths_beyond_a_byte_are_no_error(path):
+    def deep(left):
+        if left:
+            with mapreduce.phase("deep"):
+                deep(left - 1)
+
+    with phases.recording(phases.Recorder(path)):
+        deep(300)
+    assert (content(path)[1]["code"] == len(PHASES)).sum() == 300
+
+
+def test_a_system_without_schedstat(path, monkeypatch):
+    monkeypatch.setattr(phases, "_open_schedstat", lambda: -1)
+    with phases.recording(phases.Recorder(path)):
+        sum(range(1000))
+    (sample,) = content(path)[1]
+    assert sample["code"] == SAMPLE
+    assert sample["bytes"] > 0
+    assert sample["units"] == 0
