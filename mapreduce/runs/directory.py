@@ -14,6 +14,7 @@
     pushes/         the log of asynchronous rounds (:mod:`mapreduce.runs.pushes`)
     events.jsonl    what happened, a JSON object on each line
     result.json     digest and number of rounds, when the training has ended
+    timing/         a trace, if there is one (:mod:`mapreduce.timing`)
     gang/           where the tasks of a gang meet, while one runs
     lease.json      the driver that works on the run
 

@@ -71,7 +71,8 @@ def test_the_table_names_what_there_is():
 
 def test_the_table_of_files_is_complete(tmp_path):
     rows = ([[0.0], [1.0]], ["a", "b"])
-    run = mapreduce.train(rows, runner="inline", evaluation=rows, run=tmp_path / "run", rounds=2)
+    options = {"runner": "inline", "rounds": 2, "trace": True}
+    run = mapreduce.train(rows, evaluation=rows, run=tmp_path / "run", **options)
     named = TEXT.partition("## The files of a run")[2]
     found = {name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \|", named, re.M)}
     assert found == {path.name for path in run.path.iterdir()}

@@ -170,7 +170,9 @@ def test_a_trace_needs_a_disk(tmp_path):
     how = Execution("inline", trace=True)
     how.check_trace(tmp_path)
     HERE.check_trace(path_of("hdfs://name:1/runs/a"))
-    with pytest.raises(UsageError, match=r"--trace: expected a run on a disk .* hdfs://name:1/runs/a"):
+    with pytest.raises(
+        UsageError, match=r"--trace: expected a run on a disk .* hdfs://name:1/runs/a"
+    ):
         how.check_trace(path_of("hdfs://name:1/runs/a"))
 
 
