@@ -22,6 +22,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.exercises.exercise import _SETTINGS
 from mapreduce.models.layers.spec import parse
 from mapreduce.runs.directory import RunDir
+from mapreduce.timing import advice
 
 
 def place(page):
@@ -96,6 +97,20 @@ def test_compare(tmp_path, monkeypatch, capsys):
     assert "±" in capsys.readouterr().out
     assert {each.name for each in (tmp_path / "runs/penguins").iterdir()} - {"lease.lock"} == {
         name.rstrip("/") for name in cells("compare")
+    }
+
+
+@pytest.mark.slow
+def test_timing(tmp_path):
+    """Its commands print a sentence and write files; its table has all causes."""
+    *_, reported, page, files = typed("timing", tmp_path)
+    assert re.search(r"Nothing stands out|of [\d.e+]+ s \(\d+%\): ", reported)
+    assert page.startswith("traced.html: ")
+    assert len(files.splitlines()) == 3
+    assert {*cells("timing")} == {
+        *("busy processors", "slow reads", "hot key", "large split"),
+        *advice._TRAININGS,
+        *advice._JOBS,
     }
 
 
