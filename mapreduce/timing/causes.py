@@ -78,7 +78,7 @@ def causes(trace: Trace) -> list[Cause]:
 
 def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
     """The causes to name, of a trace that took some seconds: none, one or two."""
-    large = [one for one in every if one.seconds >= NAMED * seconds]
+    large = [one for one in every if one.seconds >= NAMED * seconds > 0]
     return [one for one in large if one.seconds >= BESIDE * large[0].seconds][:2]
 
 
@@ -146,13 +146,18 @@ def _per_unit(rounds: Rounds) -> Any:
 
 def _speed(rounds: Rounds) -> Any:
     """The median seconds of a unit, by rank; nan for ranks without units."""
-    known = [one[np.isfinite(one)] for one in _per_unit(rounds)]
-    return np.array([np.median(one) if len(one) else np.nan for one in known])
+    return np.array([_median(one, np.nan) for one in _per_unit(rounds)])
+
+
+def _median(values: Array, default: float = 1e-9) -> float:
+    """Of values that are finite."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else default
 
 
 def _with_maps(rounds: Rounds, per_unit: Array, units: Array) -> Any:
     """The work, had each rank so many units and had a unit taken so long; nan: the median."""
-    typical = np.nanmedian(per_unit) if np.isfinite(per_unit).any() else 0.0
+    typical = _median(per_unit)
     work = rounds.work.sum(1) - rounds.of("map", "read").sum(1)
     work[0] += units * np.where(np.isfinite(per_unit), per_unit, typical)
     return work
@@ -160,7 +165,7 @@ def _with_maps(rounds: Rounds, per_unit: Array, units: Array) -> Any:
 
 def _divided(rounds: Rounds, speed: Any) -> Any:
     """The units of each rank and round, as a gang divides them among ranks of some speeds."""
-    known = np.where(np.isfinite(speed), speed, np.nanmedian(speed))
+    known = np.where(np.isfinite(speed), speed, _median(speed))
     split = EVEN if np.ptp(known) <= _UNLIKE * known.min() else Split(tuple(1 / known))
     parts = [shares(int(units), len(known), split) for units in rounds.units.sum(0)]
     return np.array([[stop - start for start, stop in one] for one in parts], float).T

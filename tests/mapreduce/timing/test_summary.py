@@ -15,6 +15,7 @@ import mapreduce
 from mapreduce.cli.main import cli
 from mapreduce.report import page, terminal
 from mapreduce.runs.directory import RunDir
+from mapreduce.support.phases import EVENT, PHASES
 from mapreduce.timing.advice import advise, training
 from mapreduce.timing.causes import Cause
 from mapreduce.timing.sections import page as page_of, view
@@ -186,3 +187,31 @@ def test_the_page_is_accessible(scheme, tmp_path):
         for width in WIDTHS:
             with opened(chromium, drawn, tmp_path, width, scheme) as shown:
                 check_accessible(shown)
+
+
+def stranger(seed):
+    """A segment of events that hold what a reader checks, and nothing else."""
+    random = np.random.default_rng(seed)
+    ranks = []
+    for _ in range(random.integers(1, 5)):
+        events = np.zeros(random.integers(0, 40), EVENT)
+        size = len(events)
+        events["code"], events["depth"] = random.integers(0, 13, size), random.integers(0, 4, size)
+        events["thread"], events["round"] = random.integers(0, 3, size), random.integers(0, 4, size)
+        events["start"] = np.sort(random.integers(0, 10 ** random.integers(1, 17), size))
+        events["stop"] = events["start"] + random.integers(0, 10 ** random.integers(1, 17), size)
+        events["bytes"], events["units"] = random.integers(0, 1 << 56, (2, size))
+        ranks.append(events)
+    return made_traces.segment("a", tuple(ranks), phases=(*PHASES, _MARKUP))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(150))
+def test_events_without_sense_have_a_report_of_numbers(seed):
+    segment = stranger(seed)
+    stop = max((int(one["stop"].max()) for one in segment.ranks if len(one)), default=0)
+    trace = replace(made_traces.jobs(), segments=(segment,), start=0, stop=stop)
+    summary = summarise(trace, None)
+    json.dumps(summary, allow_nan=False)
+    assert all(one["seconds"] >= 0 for one in summary["causes"])
+    assert texts(view(summary, "a", "a"))
