@@ -72,7 +72,7 @@ def rendered(block: Block) -> RenderableType:
     if isinstance(block, Code):
         return _code(block)
     if isinstance(block, Drawing | Drawings):
-        return Text(f"{block.caption}: with --html", "dim")
+        return Text(f"{block.caption}: only with --html", "dim")
     return _table(block) if isinstance(block, Table) else _note(block)
 
 

@@ -1,11 +1,29 @@
 """Curves of runs, by matplotlib."""
 
+import io
+import re
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
 from mapreduce.errors import UsageError
 from mapreduce.runs import events
 from mapreduce.runs.directory import RunDir
+
+#: Colours of amounts, from none to the largest; the page has its own.
+HEAT = tuple(f"#0000{level + 1:02x}" for level in range(8))
+
+#: The colours of a page, in the place of matplotlib's.
+_COLORS = {
+    "#000000": "var(--ink)",
+    "#1f77b4": "var(--accent)",
+    "#7f7f7f": "var(--soft)",
+    **dict.fromkeys(("#b0b0b0", "#cccccc"), "var(--line)"),
+    **{
+        color: f"color-mix(in srgb, var(--accent) {14 * level}%, var(--card))"
+        for level, color in enumerate(HEAT)
+    },
+}
 
 
 def figure(runs: list[RunDir], against: str = "rounds") -> Any:
@@ -63,6 +81,28 @@ def new_figure(count: int, most: int = 2) -> tuple[Any, list[Any]]:
     for empty in axes[count:]:
         empty.remove()
     return made, axes[:count]
+
+
+def svg(make: Callable[[], Any]) -> str:
+    """A figure that a function makes, as a part of a page and in the colours of the page.
+
+    Raises UsageError (matplotlib is not installed).
+    """
+    new_figure(1)
+    from matplotlib import rc_context
+
+    # Texts stay texts, and names within the picture do not vary.
+    texts: Any = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+    out, metadata = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context({**texts, "svg.hashsalt": "gradreduce"}):
+        make().savefig(out, format="svg", transparent=True, metadata=metadata)
+    text = out.getvalue()
+    # Ids of groups would be the same in all drawings of a page, whose style is not theirs.
+    text = re.sub(r' id="[a-z_0-9]+_\d+"', "", text[text.index("<svg") :])
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
+    box = re.search(r' viewBox="[^"]*"', text)
+    text = text.replace(text[: text.index(">")], f"<svg{box[0] if box else ''}", 1)
+    return re.sub("|".join(_COLORS), lambda color: _COLORS[color[0]], text)
 
 
 def _curves(run: RunDir, against: str) -> dict[str, list[tuple[int, float]]]:

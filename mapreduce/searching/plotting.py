@@ -1,6 +1,5 @@
 """Pictures of a search, by matplotlib: the best score so far, and scores against each option."""
 
-import io
 import re
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from mapreduce.report.blocks import Drawing
-from mapreduce.runs.plotting import new_figure
+from mapreduce.runs.plotting import new_figure, svg
 from mapreduce.searching.directory import SearchDir, Trial
 
 #: Ratio of the largest value to the least from which on an axis is logarithmic.
@@ -22,8 +21,6 @@ _NAMES, _FLAT = 6, 3
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 #: Inches of a drawing on a page.
 _SIZE = (4.4, 3.3)
-#: The colours of a page, in the place of matplotlib's.
-_COLORS = {"#000000": "--ink", "#1f77b4": "--accent", "#7f7f7f": "--soft"}
 
 #: Draws on the axes of matplotlib.
 Draw = Callable[[Any], None]
@@ -42,26 +39,16 @@ def figure(search: SearchDir) -> Any:
 
 def drawings(search: SearchDir) -> list[Drawing]:
     """The same axes as one drawing each, for a page."""
-    return [Drawing(name, _svg(draw), name) for name, draw in _draws(search).items()]
+    return [
+        Drawing(name, svg(partial(_figure, draw)), name) for name, draw in _draws(search).items()
+    ]
 
 
-def _svg(draw: Draw) -> str:
+def _figure(draw: Draw) -> Any:
     drawn, (axis,) = new_figure(1)
-    from matplotlib import rc_context
-
-    out, metadata = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    # Texts stay texts, and names within the picture do not vary.
-    texts: Any = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
-    with rc_context({**texts, "svg.hashsalt": "gradreduce"}):
-        drawn.set_size_inches(_SIZE)
-        draw(axis)
-        drawn.savefig(out, format="svg", transparent=True, metadata=metadata)
-    svg = out.getvalue()
-    # Ids of groups would be the same in all drawings of a page.
-    svg = re.sub(r' id="[a-z_0-9]+_\d+"', "", svg[svg.index("<svg") :])
-    box = re.search(r' viewBox="[^"]*"', svg)
-    svg = svg.replace(svg[: svg.index(">")], f"<svg{box[0] if box else ''}", 1)
-    return re.sub("|".join(_COLORS), lambda color: f"var({_COLORS[color[0]]})", svg)
+    drawn.set_size_inches(_SIZE)
+    draw(axis)
+    return drawn
 
 
 def _draws(search: SearchDir) -> dict[str, Draw]:

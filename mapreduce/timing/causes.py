@@ -39,6 +39,9 @@ _MESSAGE = 65_536
 #: worker are many.
 _TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-8, 4
 
+#: What a task has, in words.
+_NOUNS = {"records": "records", "read": "bytes"}
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -317,17 +320,21 @@ def _of_tasks(tasks: Array, workers: int) -> Cause | None:
     times = float(seconds[at] / max(typical, 1e-9))
     if times < _SLOW_TASK or seconds[at] - typical < _LATE:
         return None
-    amount = tasks["records"] if tasks["records"].min() > 0 else read.clip(0)
+    noun = "records" if tasks["records"].min() > 0 else "read"
+    amount = tasks[noun].clip(0)
     more = float(amount[at] / max(np.median(np.delete(amount, at)), 1))
     name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
     if more - 1 > (times - 1) / 2:
         kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
-        other, text = np.full(number, seconds.mean()), f"{name}, with {more:.2g} times the records"
+        other, text = (
+            np.full(number, seconds.mean()),
+            f"{name}, with {more:.2g} times the {_NOUNS[noun]}",
+        )
     else:
         kind, other, text = (
             "slow task",
             np.minimum(seconds, typical),
-            f"{name}, for no more records",
+            f"{name}, for no more {_NOUNS[noun]}",
         )
     before, after = (
         max(each.sum() / min(workers, number), each.max()) for each in (seconds, other)

@@ -1,34 +1,18 @@
 """Drawings of a report, by matplotlib, in the colours of the page that they are on."""
 
-import re
 from collections.abc import Mapping
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mapreduce.report.blocks import Drawing
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.plotting import figure, new_figure
+from mapreduce.runs.plotting import HEAT, figure, new_figure, svg
 from mapreduce.support.words import count
 
 #: Columns of the rounds in a drawing, by ranks; and ranks that have a line each.
 _CELLS, _COLUMNS, _LINES = 2400, 400, 8
-
-#: Levels of heat, each a colour that the page replaces by its own.
-_LEVELS = 8
-
-#: Colours of matplotlib, and those of the page. The first ones are of text and axes.
-_COLOURS = {
-    "#000000": "var(--ink)",
-    "#ffffff": "var(--card)",
-    "#b0b0b0": "var(--line)",
-    "#cccccc": "var(--line)",
-    **{
-        f"#0000{level + 1:02x}": f"color-mix(in srgb, var(--accent) {14 * level}%, var(--card))"
-        for level in range(_LEVELS)
-    },
-}
 
 
 def drawings(segment: Mapping[str, Any]) -> list[Drawing]:
@@ -44,20 +28,26 @@ def drawings(segment: Mapping[str, Any]) -> list[Drawing]:
     UsageError
         matplotlib is not installed.
     """
-    name = f"{segment['name']}"
     load, numbers = np.array(segment["load"]), np.array(segment["numbers"])
-    made = [_phases(segment, name)]
-    if load.size:
-        made += [_heat(load, numbers, name), _lines(load, numbers, name)]
-    return made
+    ranks = count(segment["ranks"], "rank")
+    made = {
+        "Seconds by phase": (partial(_phases, segment), f"The seconds of {ranks} by phase"),
+        "Load of each rank in each round": (
+            partial(_heat, load, numbers),
+            f"The load of {ranks} by round: the darker, the longer",
+        ),
+        "Load by round": (partial(_lines, load, numbers), f"The load of {ranks}, by round"),
+    }
+    some = made.items() if load.size else [*made.items()][:1]
+    return [Drawing(caption, svg(draw), text) for caption, (draw, text) in some]
 
 
 def losses(run: RunDir) -> Drawing:
     """The losses of a run, and its evaluations."""
-    return Drawing("Losses", _svg(figure([run]), "losses"), "The losses of the rounds")
+    return Drawing("Losses", svg(partial(figure, [run])), "The losses of the rounds")
 
 
-def _phases(segment: Mapping[str, Any], name: str) -> Drawing:
+def _phases(segment: Mapping[str, Any]) -> Any:
     drawn, (axis,) = new_figure(1)
     ranks, left = segment["ranks"], np.zeros(segment["ranks"])
     drawn.set_size_inches(9, 1.6 + 0.3 * min(ranks, 40))
@@ -70,11 +60,10 @@ def _phases(segment: Mapping[str, Any], name: str) -> Drawing:
     axis.set(xlabel="seconds", ylabel="rank", yticks=range(ranks) if ranks <= 40 else [])
     axis.invert_yaxis()
     axis.legend(ncols=5, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
-    text = f"The seconds of {count(ranks, 'rank')} by phase; the table has the numbers"
-    return Drawing("Seconds by phase", _svg(drawn, f"phases {name}"), text)
+    return drawn
 
 
-def _heat(load: Any, numbers: Any, name: str) -> Drawing:
+def _heat(load: Any, numbers: Any) -> Any:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -83,46 +72,37 @@ def _heat(load: Any, numbers: Any, name: str) -> Drawing:
     drawn, (axis,) = new_figure(1)
     drawn.set_size_inches(9, 1.4 + 0.3 * min(ranks, 40))
     most = np.quantile(cells, 0.99) or 1.0
-    levels = np.clip((cells / most * _LEVELS).astype(int), 0, _LEVELS - 1)
-    for level in range(_LEVELS):
-        rows, columns = np.nonzero(levels == level)
-        if not len(rows):
-            continue
-        corners = [
-            [
-                (edges[x], y - 0.5),
-                (edges[x + 1], y - 0.5),
-                (edges[x + 1], y + 0.5),
-                (edges[x], y + 0.5),
-            ]
-            for y, x in zip(rows, columns, strict=True)
+    levels = np.clip((cells / most * len(HEAT)).astype(int), 0, len(HEAT) - 1)
+    left, right = edges[:-1], edges[1:]
+    square, codes = np.array(Path.unit_rectangle().vertices), Path.unit_rectangle().codes
+    for level, colour in enumerate(HEAT):
+        # One path for all cells of a colour, which takes least room.
+        places = np.argwhere(levels == level)
+        paths = [
+            Path(square * (right[x] - left[x], 1) + (left[x], y - 0.5), codes) for y, x in places
         ]
-        paths = [Path([*each, each[0]], closed=True) for each in corners]
-        colour = f"#0000{level + 1:02x}"
-        axis.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=colour, linewidth=0))
+        if paths:
+            axis.add_patch(
+                PathPatch(Path.make_compound_path(*paths), facecolor=colour, linewidth=0)
+            )
     axis.set(xlim=(edges[0], edges[-1]), ylim=(ranks - 0.5, -0.5), xlabel="round", ylabel="rank")
     axis.set_yticks(range(ranks) if ranks <= 40 else [])
-    text = (
-        f"The load of {count(ranks, 'rank')} by round: the darker, the longer, up to {most:.3g} s"
-    )
-    return Drawing("Load of each rank in each round", _svg(drawn, f"heat {name}"), text)
+    return drawn
 
 
-def _lines(load: Any, numbers: Any, name: str) -> Drawing:
+def _lines(load: Any, numbers: Any) -> Any:
     cells, edges = _means(load, numbers, _COLUMNS)
     drawn, (axis,) = new_figure(1)
     drawn.set_size_inches(9, 3)
     names = [f"rank {rank}" for rank in range(len(load))]
     if len(load) > _LINES:
-        cells, names = (
-            np.stack([cells.max(0), cells.mean(0), cells.min(0)]),
-            ["longest", "mean", "shortest"],
-        )
+        cells = np.stack([cells.max(0), cells.mean(0), cells.min(0)])
+        names = ["longest", "mean", "shortest"]
     for number, (one, label) in enumerate(zip(cells * 1e3, names, strict=True)):
         axis.plot(edges[:-1], one, label=label, color=f"C{number}", linewidth=1)
     axis.set(xlabel="round", ylabel="load, ms", ylim=(0, None))
     axis.legend(ncols=4, frameon=False)
-    return Drawing("Load by round", _svg(drawn, f"lines {name}"), "The load of ranks, by round")
+    return drawn
 
 
 def _means(load: Any, numbers: Any, most: int) -> tuple[Any, Any]:
@@ -130,24 +110,3 @@ def _means(load: Any, numbers: Any, most: int) -> tuple[Any, Any]:
     starts = np.unique(np.linspace(0, load.shape[1], min(most, load.shape[1]) + 1).astype(int))[:-1]
     sizes = np.diff([*starts, load.shape[1]])
     return np.add.reduceat(load, starts, 1) / sizes, np.array([*numbers[starts], numbers[-1] + 1])
-
-
-def _svg(drawn: Any, name: str) -> str:
-    """A figure as a part of a page, with the colours of that."""
-    import matplotlib as mpl
-
-    options: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "text.parse_math": False,
-    }
-    with mpl.rc_context(options), StringIO() as file:
-        drawn.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-        text = file.getvalue()
-    text = text[text.index("<svg") :]
-    # What is for the whole page, and not for this drawing.
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.S)
-    for colour, variable in _COLOURS.items():
-        text = text.replace(colour, variable)
-    # Text is black where no colour is said.
-    return text.replace("<svg ", '<svg style="fill: var(--ink); stroke-linejoin: round" ', 1)

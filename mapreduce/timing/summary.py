@@ -70,7 +70,9 @@ def _segment(segment: Segment) -> dict[str, Any]:
         "name": segment.name,
         "ranks": len(segment.ranks),
         "rounds": segment.rounds,
-        "clock_errors": segment.clock_errors.tolist(),
+        "clock_errors": [
+            one if np.isfinite(one) else None for one in segment.clock_errors.tolist()
+        ],
         "by_rank": columns
         | {
             "on a processor": [one for one, _ in times],
