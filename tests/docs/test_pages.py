@@ -22,6 +22,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.exercises.exercise import _SETTINGS
 from mapreduce.models.layers.spec import parse
 from mapreduce.runs.directory import RunDir
+from mapreduce.support.phases import PHASES
 from mapreduce.timing import advice
 
 
@@ -103,14 +104,17 @@ def test_compare(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_timing(tmp_path):
     """Its commands print a sentence and write files; its table has all causes."""
-    *_, reported, page, files = typed("timing", tmp_path)
-    assert re.search(r"Nothing stands out|of [\d.e+]+ s \(\d+%\): ", reported)
+    clone(tmp_path)
+    _, _, reported, page, files, _, _, of_job = typed("timing", tmp_path)
+    for said in (reported, of_job):
+        assert re.search(r"Nothing stands out|of [\d.e+]+ s \(\d+%\): ", said)
     assert page.startswith("traced.html: ")
     assert len(files.splitlines()) == 3
     assert {*cells("timing")} == {
         *("busy processors", "slow reads", "hot key", "large split"),
         *advice._TRAININGS,
         *advice._JOBS,
+        *(name for name in PHASES if name not in ("load", "read")),
     }
 
 
