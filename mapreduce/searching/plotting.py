@@ -82,7 +82,7 @@ def _draw_option(axis: Any, scored: list[tuple[Trial, float]], metric: str, name
         ]
         slope = {"rotation": 30, "ha": "right"} if len(names) > _FLAT else {}
         axis.set_xticks([*names.values()], shown, **slope)
-    elif min(values) > 0 and max(values) >= _WIDE * min(values):
+    elif values and min(values) > 0 and max(values) >= _WIDE * min(values):
         axis.set_xscale("log")
         axis.tick_params(axis="x", which="minor", labelbottom=False)
     axis.set(xlabel=_plain(f"{name.replace('_', ' ')} {label}".strip()), ylabel=metric)

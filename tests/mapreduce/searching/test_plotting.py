@@ -36,6 +36,15 @@ def test_the_best_so_far_and_scores_against_options(search, tmp_path, answer, re
     assert "the folder of a search: expected a run" in refused(2, *both)
 
 
+def test_before_any_trial_has_a_score(search, tmp_path):
+    pytest.importorskip("matplotlib")
+    search("--learning-rate", "0.1|0.2", "--sampler", "grid", "--epochs", 1)
+    for path in (tmp_path / "search/results").iterdir():
+        path.unlink()
+    first, second = Search(tmp_path / "search").plot().axes
+    assert not len(first.lines[0].get_xdata()) and second.get_xlabel() == "learning rate"
+
+
 def test_without_matplotlib(search, tmp_path, monkeypatch):
     search("--epochs", 1, "--trials", 1)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
