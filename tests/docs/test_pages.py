@@ -69,12 +69,23 @@ def test_spark(tmp_path):
     *_, listed = typed("spark", tmp_path)
     assert len({line.split()[-1] for line in listed.splitlines()}) == 1
     assert len(listed.splitlines()) == 2
-    (program,) = blocks("python", text("spark"))
-    # A context of its own needs a process of its own.
-    command = [sys.executable, "-c", program]
+    by_job, by_frame = blocks("python", text("spark"))
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout == "True 3\n", done.stderr
+
+    def printed(program):
+        # A context of its own needs a process of its own.
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert printed(by_job) == ["True 3"]
+    rows, columns, *counts, is_one = printed(by_frame)
+    assert (rows, is_one) == ("100", "True")
+    assert columns.startswith("['id', 'size', 'side', 'prediction', 'probability'")
+    assert sum(map(int, re.findall(r"\w\|\s*(\d+)\|", "\n".join(counts)))) == 100
 
 
 @pytest.mark.slow
