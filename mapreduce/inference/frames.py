@@ -14,7 +14,6 @@ from mapreduce.data.readers import lists
 from mapreduce.errors import DataError, UsageError
 from mapreduce.inference import cutting, files, near
 from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
-from mapreduce.models.fitted import FittedModel
 from mapreduce.runners.spark import snapshots
 from mapreduce.runs.models import ModelPlace, place_of
 from mapreduce.support import numeric, trust
@@ -109,7 +108,7 @@ def _in_utc(column: Any) -> Any:
 
 
 def predict(
-    fitted: FittedModel, frame: Any, extras: Extras, device: str, given: Mapping[str, Any]
+    predictor: Predictor, frame: Any, extras: Extras, device: str, given: Mapping[str, Any]
 ) -> Any:
     """The DataFrame with the predictions of its rows, in columns behind its own.
 
@@ -123,6 +122,7 @@ def predict(
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
     snapshots.check(frame)
+    fitted = predictor.fitted
     # Spark looks for columns by their names, in which it would not have dots.
     names, read = [*frame.schema.names], frame.toDF(*snapshots.short_names(frame))
     fields = {field.name: field.dataType for field in frame.schema.fields}
@@ -146,7 +146,7 @@ def predict(
     environment = {name: os.environ[name] for name in trust.VARIABLES if name in os.environ}
     given = {"id": "", "keep": (), **given}
     program = PredictBatches(place_of(fitted), device, given, extras, tuple(names), environment)
-    new = program.predict(Predictor(fitted, device), pa.table(empty)).schema
+    new = program.predict(predictor, pa.table(empty)).schema
     own = [field for field in new if field.name != "row"]
     known = {name.casefold() for name in fields}
     for field in own:

@@ -144,20 +144,23 @@ def write(frame: Any, folder: Path, order_by: Sequence[str]) -> tuple[list[Path]
     ]
     first = [names[name] for name in order_by]
     order = [*dict.fromkeys((*first, *names.values()))]
-    with _errors():
-        rows, parts = _sorted(renamed.select(*columns), order, folder / "sorted")
-    if not rows:
-        raise DataError("the DataFrame: expected at least one row, found none")
-    if sum(count for _, count in parts) != rows:
-        raise UsageError(
-            f"the DataFrame: {rows:,} rows were written to {folder}, and this machine has "
-            f"{sum(count for _, count in parts):,} of them. Executors must be on this machine"
-        )
     zoned = [field.name for field in fields if field.dataType.typeName() == "timestamp"]
-    cut = Cut(str(folder), tuple(parts), tuple(names), tuple(zoned))
-    with _errors():
+    try:
+        rows, parts = _sorted(renamed.select(*columns), order, folder / "sorted")
+        if not rows:
+            raise DataError("the DataFrame: expected at least one row, found none")
+        cut = Cut(str(folder), tuple(parts), tuple(names), tuple(zoned))
+        if cut.rows != rows:
+            raise UsageError(
+                f"the DataFrame: {rows:,} rows were written to {folder}, and this machine has "
+                f"{cut.rows:,} of them. Executors must be on this machine"
+            )
         numbers = frame.sparkSession.range(0, cut.files, 1, cut.files)
         written = numbers.mapInArrow(cut, "number long, sha256 string").collect()
+    except GradreduceError:
+        raise
+    except Exception as error:  # of Java, which has many
+        raise GradreduceError(f"the DataFrame: Spark failed: {contexts.cause(error)}") from error
     digest = hashlib.sha256("".join(row.sha256 for row in sorted(written)).encode())
     return [cut.path(number) for number in range(cut.files)], digest.hexdigest()
 
@@ -175,17 +178,6 @@ def _sorted(frame: Any, order: list[str], place: Path) -> tuple[int, list[tuple[
     return seen.get["rows"], [(path, pq.read_metadata(path).num_rows) for path in paths]
 
 
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """What Spark says, without the lines of Java."""
-    try:
-        yield
-    except GradreduceError:
-        raise
-    except Exception as error:  # of Java, which has many
-        raise GradreduceError(f"the DataFrame: Spark failed: {contexts.cause(error)}") from error
-
-
 @dataclass(frozen=True)
 class Cut:
     """Cuts a snapshot into files of a fixed number of rows, in tasks of Spark.
@@ -200,13 +192,18 @@ class Cut:
     zoned: tuple[str, ...]
 
     @property
-    def files(self) -> int:
-        """How many files there are."""
-        return -(-sum(rows for _, rows in self.parts) // self._rows)
+    def rows(self) -> int:
+        """The rows of all files."""
+        return sum(rows for _, rows in self.parts)
 
     @property
-    def _rows(self) -> int:
-        return _FILE_BLOCKS * block_rows(len(self.names))
+    def files(self) -> int:
+        """How many files there are."""
+        return -(-self.rows // (_FILE_BLOCKS * self._block))
+
+    @property
+    def _block(self) -> int:
+        return block_rows(len(self.names))
 
     def path(self, number: int) -> Path:
         """A file."""
@@ -220,16 +217,16 @@ class Cut:
 
     def _write(self, number: int) -> str:
         """Write a file; returns its digest."""
-        first, path = number * self._rows, self.path(number)
-        table = pa.Table.from_batches(self._slices(first, first + self._rows))
+        path, rows = self.path(number), _FILE_BLOCKS * self._block
+        table = pa.Table.from_batches(self._slices(number * rows, (number + 1) * rows))
         table = table.rename_columns([*self.names]).combine_chunks()
         for name in self.zoned:
             place = self.names.index(name)
             table = table.set_column(place, name, table[name].cast(UTC))
         # Another attempt writes the same.
         with contextlib.suppress(FileExistsError), new_file(path) as temporary:
-            plain_table = table.replace_schema_metadata(None)
-            pq.write_table(plain_table, temporary, row_group_size=block_rows(len(self.names)))
+            table = table.replace_schema_metadata(None)
+            pq.write_table(table, temporary, row_group_size=self._block)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -241,7 +238,7 @@ class Cut:
             if at >= stop or start <= first:
                 continue
             with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(block_rows(len(self.names))):
+                for batch in file.iter_batches(self._block):
                     low, high = max(first - at, 0), min(stop - at, len(batch))
                     if low < high:
                         yield batch.slice(low, high - low)

@@ -159,7 +159,7 @@ class TrainedModel:
 
         Parameters
         ----------
-        data : array, table, row, rows, the file of a table, or the folder of a dataset
+        data : array, table, DataFrame, row, rows, the file of a table, or the folder of a dataset
             As :func:`train` takes them, without labels. A row of a table is a dictionary.
         id : str, optional
             A table's column that identifies each row; ``""`` for none. Default: that of the
@@ -184,13 +184,14 @@ class TrainedModel:
 
         Returns
         -------
-        array or pyarrow.Table
+        array, pyarrow.Table or pyspark.sql.DataFrame
             Of arrays (rows,) classes or numbers, or outputs (rows, n) of the layer. Of tables and
             datasets a table with ``row``, the id, called as its column, if the data have any, the
             ``label`` of a dataset that has them, the columns of ``keep``, ``prediction``,
             ``probability``, that of each ``probability_of``, ``probabilities`` in the order of
             :attr:`classes`, which the schema's metadata have as ``gradreduce.classes``, and
-            ``features``, the outputs of the layer.
+            ``features``, the outputs of the layer. Of a DataFrame of Spark one with its columns,
+            and those from ``prediction`` on, which Spark computes once rows are asked for.
 
         Raises
         ------
@@ -225,7 +226,9 @@ class TrainedModel:
                 raise UsageError("id, keep: all columns of a DataFrame stay. Leave them out")
             from mapreduce.inference import frames
 
-            return frames.predict(fitted, data, wanted, _device(execution), reading)
+            with pinned(fitted.numeric_profile):
+                predictor = self._near.predictor(fitted, device := _device(execution))
+                return frames.predict(predictor, data, wanted, device, reading)
         if here and execution.keys() - {"device"}:
             raise UsageError(
                 f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
