@@ -83,6 +83,7 @@ def trained(data, folder, **options):
     return load(dataset).sha256, run
 
 
+@pytest.mark.long
 def test_one_dataset(frame, settings, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise AssertionError("rows come to the driver")
@@ -110,6 +111,7 @@ def test_one_dataset(frame, settings, tmp_path, monkeypatch):
     assert report.loss == run.evaluate(frame.drop("key").repartition(3)).loss
 
 
+@pytest.mark.long
 def test_predictions_are_those_of_the_command(frame, settings, tmp_path):
     from pyspark.sql import functions as f
 
@@ -234,6 +236,7 @@ def test_predictions_that_are_refused(frame, tmp_path):
         run.evaluate(frame, by="open")
 
 
+@pytest.mark.long
 def test_rows_that_the_model_leaves_out_have_no_predictions(frame, session, settings, tmp_path):
     with pytest.warns(UserWarning, match="rows left out"):
         _, run = trained(frame, tmp_path, missing="drop")
