@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath, RemotePath, size_of
+from hdfs_utils.paths import AnyPath, RemotePath, path_of, size_of
 from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Array, Batch, Csr
@@ -361,7 +361,7 @@ class Dataset:
 
     Parameters
     ----------
-    folder : Path or RemotePath
+    folder : str, Path or RemotePath
     sha256 : str, optional
         Digest that the dataset must have, from a plan.
 
@@ -373,10 +373,12 @@ class Dataset:
     ------
     MissingInputError, DataError
         See :func:`mapreduce.data.manifest.load`; or the digest differs.
+    hdfs_utils.errors.AddressError
+        A text that is no path and no URI.
     """
 
-    def __init__(self, folder: AnyPath, sha256: str | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | AnyPath, sha256: str | None = None) -> None:
+        self.folder = path_of(folder) if isinstance(folder, str) else folder
         self._sha256 = sha256
         self._shards: dict[int, Shard] = {}
 

@@ -216,3 +216,9 @@ def test_compressed_buffers_are_refused(dataset, tmp_path):
     entry = shards._describe(path, 20, [(0, size - 300, 20)])
     with pytest.raises(DataError, match="record batch 0 is malformed: its buffers are compressed"):
         Shard(path, entry, manifests.load(dataset)).rows(0, 20)
+
+
+def test_a_text_names_the_folder(dataset):
+    data = Dataset(str(dataset), manifests.load(dataset).sha256)
+    assert data.folder == dataset
+    assert data.shard(0).rows(0, 20).rows == 20
