@@ -29,6 +29,7 @@ _VALUES = ("self", "key", "values")
 _NO_JSON = re.compile(
     r"Object of type (\w+) is not JSON serializable|keys must be .* not (?P<key>\w+)"
 )
+_NO_TEXT = re.compile(r"'(\w+)' object has no attribute 'encode'")
 _NO_LIST = re.compile(
     r"object of type '([\w.]+)' has no len|'([\w.]+)' object is not subscriptable"
 )
@@ -132,16 +133,23 @@ def explain(error: BaseException, given: Any) -> None:
     """
     if isinstance(error, FileNotFoundError):
         _explain_folder(error)
-    if not isinstance(error, TypeError) or given is None:
+    if not isinstance(error, TypeError | AttributeError) or given is None:
         return
     name = getattr(given, "__name__", "a method")
-    if found := _NO_JSON.fullmatch(str(error)):
+    no_text = _NO_TEXT.fullmatch(str(error))
+    if found := no_text or _NO_JSON.fullmatch(str(error)):
         # That of a protocol, or of what does its work.
         frame = _frame(error, lambda code: code.co_name.startswith("write"))
         if frame is not None and {"key", "value"} <= {*frame.f_locals}:
-            message = _not_json(found, frame.f_locals["key"], frame.f_locals["value"])
+            key, value = frame.f_locals["key"], frame.f_locals["value"]
+            if no_text:
+                which, item = ("value", value) if type(value).__name__ == found[1] else ("key", key)
+                protocol = type(frame.f_locals.get("self")).__name__
+                message = f"the {which} {item!r:.80}, and {protocol} writes texts. Write str(it)"
+            else:
+                message = _not_json(found, key, value)
             error.args = (f"{place_of(given)}: {name} yielded {message}",)
-            # How JSON and the protocol came to it says nothing more.
+            # How the protocol came to it says nothing more.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         return
     frame = _frame(error, lambda code: code is code_of(given))

@@ -94,6 +94,18 @@ MISTAKES = {
         MAPPER.format("yield word, {(1, 2): 3}") + REDUCER.format("yield word, 1"),
         f"has no dict with a tuple for a key. {JSON}a list of pairs: list(it.items()); or,",
     ),
+    "a number as text": (
+        "    from mapreduce.job import TextProtocol as OUTPUT_PROTOCOL\n\n"
+        + MAPS
+        + REDUCER.format("yield word, 7"),
+        "job.py:11: reducer yielded the value 7, and TextProtocol writes texts. Write str(it)",
+    ),
+    "a number as the key of a text": (
+        "    from mapreduce.job import TextProtocol as OUTPUT_PROTOCOL\n\n"
+        + MAPS
+        + REDUCER.format("yield 7, word"),
+        "job.py:11: reducer yielded the key 7, and TextProtocol writes texts. Write str(it)",
+    ),
     "a list for a key": (
         MAPPER.format("yield word, (1, 2)") + REDUCER.format("yield word, len({*counts})"),
         "job.py:9: reducer uses a list as a key, which must not change: unhashable type. A tuple "
