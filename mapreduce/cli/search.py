@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from mapreduce.cli.common import (
     runner_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.data.readers import FILE_OPTIONS
 from mapreduce.errors import Interrupted
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
@@ -48,8 +50,8 @@ _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers
     "--eval",
     "evaluation",
     type=LOCATION,
-    help="A dataset on which models are compared; keep another one to test the best. Without it a "
-    "fifth of the rows is held out, and the best is trained again on all.",
+    help="Data on which models are compared, a dataset or a table's file; keep others to test the "
+    "best. Without them a fifth of the rows is held out, and the best is trained again on all.",
 )
 @add_options(SEARCH)
 @click.option(
@@ -62,10 +64,13 @@ _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers
 @add_options(_TEXTS, defaults=False)
 @runner_options()
 @add_options((flags.PROFILE,))
+@add_options(FILE_OPTIONS, defaults=False)
 @output_options
 @click.pass_context
 def search(context: click.Context, /, **values: Any) -> None:
     """Train on DATA with many values of options, and keep the best model.
+
+    DATA is a dataset, or the CSV or Parquet file of a table, which is imported beside the folder.
 
     The value of an option may be a range LOW..HIGH, or log:LOW..HIGH, which takes each magnitude
     as often, and alternatives A|B, or {A|B} within a text. Ranges of whole numbers give whole
@@ -81,21 +86,23 @@ def search(context: click.Context, /, **values: Any) -> None:
     numeric.pin(values["numeric_profile"])
     from mapreduce.searching import driver
     from mapreduce.searching.directory import SearchDir
+    from mapreduce.training.api.data import IMPORTED, import_files
 
     texts = {row.name: values.pop(row.name) for row in _TEXTS}
     wanted = SearchOptions(**{row.name: values.pop(row.name) for row in SEARCH})
     profile = {"numeric_profile": values.pop("numeric_profile")}
     options = {name: text for name, text in texts.items() if text is not None}
-    folder, data, evaluation = (values.pop(name) for name in ("folder", "data", "evaluation"))
+    paths = ("data", "evaluation", *(row.name for row in FILE_OPTIONS))
+    folder, files = values.pop("folder").absolute(), {name: values.pop(name) for name in paths}
     output = {name: values.pop(name) for name in ("quiet", "as_json")}
     execution = {**values, "mrjob_arguments": context.obj}
-    follow(
-        SearchDir(folder.absolute()),
-        lambda say: driver.start(
-            folder, data, evaluation, options, execution, say, wanted, **profile
-        ),
-        **output,
-    )
+
+    def run(say: Callable[[str], None]) -> None:
+        settings, place = driver.first_settings(options), folder.parent / IMPORTED
+        data = import_files(files, settings, place, lambda note: say(f"warning: {note}"))
+        driver.start(folder, *data, options, execution, say, wanted, **profile)
+
+    follow(SearchDir(folder), run, **output)
 
 
 def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:

@@ -75,10 +75,16 @@ def train(context: click.Context, /, **values: Any) -> None:
     numeric.pin(values["numeric_profile"])
 
     def folders(events: "Events") -> dict[str, Any]:
+        from mapreduce.plan import flags as plan_flags
+        from mapreduce.runs.directory import RunDir
         from mapreduce.runs.events import Warned
-        from mapreduce.training.api.data import import_files
+        from mapreduce.training.api.data import IMPORTED, import_files
 
-        return import_files(values, lambda note: events.emit(Warned(note)))
+        run = RunDir(values["run"].absolute())
+        run.require_new()
+        settings, place = plan_flags.settings(values), run.path.parent / IMPORTED
+        files = import_files(values, settings, place, lambda note: events.emit(Warned(note)))
+        return dict(zip(("data", "evaluation"), files, strict=True))
 
     if values["model"].partition(":")[0] in FITS:
         from mapreduce.training import fitting

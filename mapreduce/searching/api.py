@@ -11,10 +11,9 @@ from hdfs_utils.paths import RemotePath, path_of
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.runs import flags
 from mapreduce.searching import driver, plotting
-from mapreduce.searching.directory import LITERAL, TABLE, SearchDir
+from mapreduce.searching.directory import TABLE, SearchDir
 from mapreduce.searching.options import SEARCH, SearchOptions
-from mapreduce.searching.space import Space
-from mapreduce.searching.trials import OPTIONS, settings_of, trust_members
+from mapreduce.searching.trials import OPTIONS
 from mapreduce.support import trust as trusted
 from mapreduce.support.options import names
 from mapreduce.support.printable import echo
@@ -176,9 +175,7 @@ def search(
     execution = checked_options({**options, "trials": trials, "rungs": epochs}, *rows)
     chosen = {name: execution.pop(name) for name in names(SearchOptions) if name in execution}
     profile = execution.pop("numeric_profile", flags.PROFILE.default)
-    first = Space(texts, LITERAL).first()
-    trust_members(first)
-    settings = settings_of(first)
+    settings = driver.first_settings(texts)
     path = new_folder("search") if run is None else absolute_path(run)
     named: dict[str, Any] = {"label": label, "id": id, "task": task, "weights": weights}
     is_file = recipe is not None and not isinstance(recipe, Mapping)

@@ -20,6 +20,7 @@ from mapreduce.executors.chain import Chain
 from mapreduce.executors.here import InProcess
 from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import unit_files
+from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags, lease
 from mapreduce.runs.directory import SEARCH, RunDir
 from mapreduce.runs.events import Events
@@ -53,6 +54,16 @@ TRIALS = 32
 _TASKS = 4
 
 Say = Callable[[str], None]
+
+
+def first_settings(options: Mapping[str, str]) -> Settings:
+    """The settings of a first point of a space: data are imported as suits these.
+
+    Raises UsageError (a range or a value is wrong).
+    """
+    first = Space(options, LITERAL).first()
+    trust_members(first)
+    return settings_of(first)
 
 
 def start(

@@ -22,11 +22,9 @@ from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, UsageError
-from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.support.spelling import in_python
 from mapreduce.tables.shuffle import import_table
@@ -167,12 +165,13 @@ def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath
 
 
 def import_files(
-    values: Mapping[str, Any], warn: Callable[[str], None]
-) -> dict[str, AnyPath | None]:
-    """The folders ``data`` and ``evaluation`` of a training, which files of tables become.
+    values: Mapping[str, Any], settings: Settings, place: AnyPath, warn: Callable[[str], None]
+) -> tuple[AnyPath, AnyPath | None]:
+    """The folders of a training's data and of its evaluation data, which files of tables become.
 
-    They are imported beside the run, and the evaluation's rows like the others. ``values``: Options
-    of ``gradreduce train``. ``warn`` receives what a user should know about the data.
+    They are imported into ``place``, and the evaluation's rows like the others. ``values``: The
+    paths of both, and those of the options for files. ``warn`` receives what a user should know
+    about the data.
     """
     data, evaluation = (values[name] and values[name].absolute() for name in ("data", "evaluation"))
     given = {row.name: values[row.name] for row in FILE_OPTIONS}
@@ -182,11 +181,9 @@ def import_files(
         if value is not None and not is_file:
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
     if not is_file and not is_table_file(evaluation):
-        return {"data": data, "evaluation": evaluation}
-    run = RunDir(values["run"].absolute())
-    run.require_new()
-    place, how = run.path.parent / IMPORTED, _how_to_import(values, is_file)
+        return data, evaluation
     if is_file:
+        how = _how_to_import(settings)
         given |= how | {"task": given["task"] or how["task"]}
         if how["labelled"] is False and given["label"] is None:
             given["task"] = None
@@ -203,17 +200,16 @@ def import_files(
             )
         kind, like = opening.format_of([evaluation]), Like(manifest.classes, fitted)
         evaluation = import_file(evaluation, kind, place, like, {}, warn)
-    return {"data": data, "evaluation": evaluation}
+    return data, evaluation
 
 
-def _how_to_import(values: Mapping[str, Any], is_file: bool) -> dict[str, Any]:
+def _how_to_import(settings: Settings) -> dict[str, Any]:
     """What the import of a table follows from a model."""
-    if fitting.is_fitted(values["model"]):
-        spec = fitting.parse(values["model"])
+    if fitting.is_fitted(settings.model):
+        spec = fitting.parse(settings.model)
         how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
         return how | {"labelled": spec.needs_labels}
-    settings = plan_flags.settings(values)
-    optimizer = settings.decided(is_file, None).optimizer
+    optimizer = settings.decided(True, None).optimizer
     dtype = plan_settings.dtype(optimizer, settings.dtype)
     return {"dtype": dtype, "task": _task(settings.model), "labelled": True}
 
