@@ -16,6 +16,9 @@ With ``--elastic`` replicas do not become equal. Each keeps its parameters, and 
 the model move towards each other by a share of their difference (S. Zhang, A. Choromanska and Y.
 LeCun, Deep learning with Elastic Averaging SGD, 2015).
 
+A checkpoint names the state of a replica by its number, as ``velocity@3``. So the number of workers
+may change when a training resumes.
+
 With ``--compress`` replicas send their updates in fewer bytes, see
 :mod:`mapreduce.strategies.averaging.compressing`.
 
