@@ -42,6 +42,8 @@ NAMES = (
     "full_batch",
     "memory",
     "growth",
+    "tracing.processor",
+    "tracing.wall",
     "tuning",
     "mnist",
     "learning.steps",

@@ -119,7 +119,8 @@ class InProcess(Resumable):
         usual = Execution(cls.usual_runner)
         others = [each for each in (*RUNNER, *EXECUTION) if each.name not in ALONE]
         chosen = [
-            (each.flag, getattr(how, each.name), getattr(usual, each.name)) for each in others
+            (each.flag.partition("/")[0], getattr(how, each.name), getattr(usual, each.name))
+            for each in others
         ]
         wrong = [f"{flag} {value}" for flag, value, default in chosen if value != default]
         if how.mrjob_arguments:

@@ -68,8 +68,10 @@ HEAD = np.dtype(
 #: How the names of files of events end.
 SUFFIX = ".events"
 
-_EVENT = struct.Struct("<BBHIqqqq")
+#: An event in fewer numbers: the first one has code, depth, thread and round.
+_EVENT = struct.Struct("<5q")
 _pack = _EVENT.pack_into
+_DEPTH, _THREAD, _ROUND = 1 << 8, 1 << 16, 1 << 32
 _SIZE = EVENT.itemsize
 _FULL = _SIZE * 4096
 
@@ -81,15 +83,18 @@ MOST_BYTES = 8 << 20
 
 
 class Notes(Protocol):
-    """What notes the phases of a thread; ``depth`` is the number of phases that it is in."""
+    """What notes the phases of a thread.
 
-    depth: int
+    ``place``: The number of phases that it is in, the thread and the round, as in an event.
+    """
+
+    place: int
 
     def code(self, name: str) -> int:
         """The code of a phase of one's own."""
 
-    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
-        """Note a phase, which ends."""
+    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
+        """Note a phase, which ends now."""
 
 
 class Recorder:
@@ -102,7 +107,7 @@ class Recorder:
     def __init__(
         self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
     ) -> None:
-        self.round, self.depth = 0, 1 if start else 0
+        self.place = _DEPTH if start else 0
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._end = HEAD.itemsize
@@ -131,11 +136,11 @@ class Recorder:
             self._head["names"][found] = name.encode()[:_NAME]
         return found
 
-    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
+    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
         """See :class:`Notes`."""
-        at = self._at
-        depth = self.depth & 255
-        _pack(self._buffer, at, code, depth, 0, self.round, start, stop, nbytes, units)
+        stop, at = clock(), self._at
+        self.place = place = self.place - _DEPTH
+        _pack(self._buffer, at, place + code, start, stop, nbytes, units)
         self._at = at = at + _SIZE
         if stop >= self._sample_at:
             self._sample()
@@ -155,7 +160,8 @@ class Recorder:
         # A thread may lose its processor when a call of the system ends: the time comes after it.
         (cpu, delay), now = self._usage(), clock()
         used = cpu - self._cpu, delay - self._delay
-        _pack(self._buffer, self._at, SAMPLE, 0, 0, self.round, self._sampled, now, *used)
+        place = self.place // _ROUND * _ROUND + SAMPLE
+        _pack(self._buffer, self._at, place, self._sampled, now, *used)
         self._at += _SIZE
         self._sampled, self._cpu, self._delay, self._sample_at = now, cpu, delay, now + _SAMPLE
         if self._at == _FULL or now >= self._flush_at:
@@ -266,76 +272,77 @@ class _Beside:
     """Notes the phases of another thread for a recorder, in whose phase the thread works."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self.depth = recorder, recorder.depth
-        threads = recorder.threads
-        self._thread = threads.setdefault(threading.get_ident(), len(threads) + 1)
+        self._recorder, threads = recorder, recorder.threads
+        thread = threads.setdefault(threading.get_ident(), len(threads) + 1)
+        self.place = recorder.place + thread * _THREAD
 
     def code(self, name: str) -> int:
         """See :class:`Notes`."""
         return self._recorder.code(name)
 
-    def note(self, code: int, start: int, stop: int, nbytes: int, units: int) -> None:
+    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
         """See :class:`Notes`."""
-        place = code, self.depth & 255, self._thread, self._recorder.round
-        self._recorder.beside.append(_EVENT.pack(*place, start, stop, nbytes, units))
+        self.place = place = self.place - _DEPTH
+        event = _EVENT.pack(place + code, start, clock(), nbytes, units)
+        self._recorder.beside.append(event)
 
 
-_current: ContextVar[Notes | None] = ContextVar("recorder", default=None)
-_recorder = _current.get
+#: What notes the phases of this thread, if anything does.
+current: ContextVar[Notes | None] = ContextVar("recorder", default=None)
+recorder = current.get
 
 
 @contextlib.contextmanager
 def recording(recorder: Recorder | None) -> Iterator[None]:
     """Have this thread note its phases, if there is a recorder, which is closed at the end."""
-    token = _current.set(recorder)
+    token = current.set(recorder)
     try:
         yield
     finally:
-        _current.reset(token)
+        current.reset(token)
         if recorder is not None:
             recorder.close()
 
 
 def inherited(function: Callable[[T], R]) -> Callable[[T], R]:
     """A function for other threads, whose phases are noted with those of this one."""
-    recorder = _recorder()
-    if not isinstance(recorder, Recorder):
+    own = recorder()
+    if not isinstance(own, Recorder):
         return function
 
     def call(item: T) -> R:
-        token = _current.set(_Beside(recorder))
+        token = current.set(_Beside(own))
         try:
             return function(item)
         finally:
-            _current.reset(token)
+            current.reset(token)
 
     return call
 
 
 def begin() -> int:
     """Begin a phase; returns the time, or 0 if nobody notes it."""
-    recorder = _recorder()
-    if recorder is None:
+    own = recorder()
+    if own is None:
         return 0
-    recorder.depth += 1
+    own.place += _DEPTH
     return clock()
 
 
 def begin_round(number: int) -> int:
     """Begin a round."""
-    recorder = _recorder()
-    if isinstance(recorder, Recorder):
-        recorder.round = number
+    own = recorder()
+    if own is None:
+        return 0
+    own.place = own.place % _ROUND + number * _ROUND
     return begin()
 
 
 def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
     """End a phase, which began at a time of :func:`begin`."""
-    recorder = _recorder()
-    if recorder is not None:
-        stop = clock()
-        recorder.depth -= 1
-        recorder.note(code, start, stop, nbytes, units)
+    own = recorder()
+    if own is not None:
+        own.note(code, start, nbytes, units)
 
 
 @contextlib.contextmanager
@@ -361,6 +368,6 @@ def phase(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        recorder = _recorder()
-        if recorder is not None:
-            note(recorder.code(name), start)
+        own = recorder()
+        if own is not None:
+            note(own.code(name), start)

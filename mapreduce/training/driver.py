@@ -115,6 +115,7 @@ def train(
                 return driver.run()
             with tasks.tracing(Path(str(run.path), FOLDER)) as trace:
                 ended = driver.run()
+                trace.flush()
                 if problem := trace.error or phases.problem(trace.prefix):
                     driver.teller.warn(f"the trace is not whole: {problem}")
             return ended

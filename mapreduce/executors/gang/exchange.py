@@ -33,6 +33,8 @@ class Exchange:
         #: What the maps of this round took, on rank 0; and this rank's, until that is sent.
         self.took: list[Mapping[str, Any]] = []
         self._mine: Mapping[str, Any] | None = None
+        #: When messages had arrived, for a trace: what is made of them is a phase.
+        self._arrived = 0
 
     def round(
         self,
@@ -53,6 +55,7 @@ class Exchange:
         phases = program.phases(completed, task.layout)
         if not phases:
             self.shuffle((), senders, range(1))
+            note(PACK, self._arrived)
             return pairs
         for phase in phases:
             for key, _ in pairs:
@@ -60,10 +63,9 @@ class Exchange:
             owners = division.owners(phase.keys)
             found: list[Pair] = []
             arrived = self.shuffle(pairs, senders, owners, place)
-            began = begin()
             for key, messages in arrived.items():
                 found += task.reduce(completed, phase, key, messages)
-            note(REDUCE, began, units=len(arrived))
+            note(REDUCE, self._arrived, units=len(arrived))
             pairs, senders = found, owners
         return pairs
 
@@ -107,17 +109,15 @@ class Exchange:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
         note(PACK, began)
-        arrived = self._mesh.exchange(parcels, awaited)
-        began = begin()
-        for message in arrived:
+        messages = self._mesh.exchange(parcels, awaited)
+        self._arrived = begin()
+        for message in messages:
             if "took" in message.meta:
                 self.took.append(message.meta["took"])
             else:
                 key, found = _unwrapped(message)
                 mine.setdefault(key, []).append(found)
-        ordered = dict(sorted(mine.items()))
-        note(PACK, began)
-        return ordered
+        return dict(sorted(mine.items()))
 
     def gathered(self, pairs: list[Pair]) -> list[Pair]:
         """Send pairs to rank 0, which returns those of all ranks; the others return none."""
@@ -131,10 +131,18 @@ class Exchange:
         return [*pairs, *map(_unwrapped, found)]
 
     def to_all(
-        self, messages: list[Message], senders: Collection[int], phase: int = EXCHANGE
+        self,
+        messages: list[Message],
+        senders: Collection[int],
+        phase: int = EXCHANGE,
+        began: int = 0,
     ) -> list[Message]:
-        """Have some ranks send messages to all; returns what this rank receives."""
-        began, rank, peers = begin(), self._mesh.rank, self._mesh.peers
+        """Have some ranks send messages to all; returns what this rank receives.
+
+        ``phase``: The code under which a trace has the time, without the packing; ``began`` is when
+        this did, by :func:`mapreduce.support.phases.begin`, if that was before.
+        """
+        began, rank, peers = began or begin(), self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
         note(PACK, began)

@@ -103,6 +103,8 @@ class Rounds:
         self._mine = [at for at in range(self._count) if division.owner(at) == mesh.rank]
         mesh.most += task.most_bytes()
         self._keys = [(at,) for at in self._mine]
+        #: When blocks began to be packed, for a trace.
+        self._packing = 0
         #: The next round that is due by the plan, and whether the last one was its end.
         self._due, self._ended = 0, False
         #: Published rounds that were not due, in order.
@@ -190,17 +192,16 @@ class Rounds:
         self.watch.note_maps([one["seconds"] for one in took])
         if [key for key, _ in pairs] != self._keys:
             require_blocks(self._program, pairs, self._mine)
-        began = begin()
+        self._packing = begin()
         for (number, *_), block in pairs:
             self._state.publish(completed + 1, number, block)
-        note(phases.PACK, began)
 
     def _conclude(self, completed: int) -> tuple[bool, bool]:
         """Send the new blocks to all, which have been made after some rounds.
 
         Returns whether rank 0 wants them published, and whether all end here.
         """
-        began = begin()
+        self._packing = self._packing or begin()
         publish, ends = time.monotonic() >= self._publish_at, self.watch.is_over(completed)
         wishes: dict[str, object] = {"publish": publish, "ends": ends}
         if self._arriving is not None:
@@ -212,7 +213,6 @@ class Rounds:
                 wishes["split"] = [*split]
         state = self._state
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
-        note(phases.PACK, began)
         messages = self._spread(messages)
         began = begin()
         state.receive(completed, messages)
@@ -225,11 +225,12 @@ class Rounds:
 
     def _spread(self, news: list[Message]) -> list[Message]:
         """Send new blocks to all ranks, each what it has of them; returns those of all owners."""
+        began, self._packing = self._packing, 0
         if self._stage is None:
-            return news + self._exchange.to_all(news, self._owners, phases.SPREAD)
+            return news + self._exchange.to_all(news, self._owners, phases.SPREAD, began)
         rank, peers, cut_for = self._mesh.rank, self._mesh.peers, self._state.cut_for
         parts = {each: self._division.part(each) for each in (rank, *peers)}
-        parcels, began = {}, begin()
+        parcels = {}
         if rank in self._owners:
             parcels = {peer: pack(cut_for(parts[peer], news)) for peer in peers}
         note(phases.PACK, began)

@@ -150,7 +150,7 @@ def test_threads_note_with_the_thread_that_sent_them(path):
     def work(number):
         start = phases.begin()
         phases.note(READ, start, units=number)
-        return phases._recorder()
+        return phases.recorder()
 
     with phases.recording(phases.Recorder(path)), ThreadPoolExecutor(2) as pool:
         phases.begin_round(7)
