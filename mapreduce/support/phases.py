@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -82,26 +82,13 @@ _SAMPLE, _FLUSH = 50_000_000, 1_000_000_000
 MOST_BYTES = 8 << 20
 
 
-class Notes(Protocol):
-    """What notes the phases of a thread.
-
-    ``place``: The number of phases that it is in, the thread and the round, as in an event.
-    """
-
-    place: int
-
-    def code(self, name: str) -> int:
-        """The code of a phase of one's own."""
-
-    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
-        """Note a phase, which ends now."""
-
-
 class Recorder:
     """Notes the phases of a rank in a file, and what its thread has had of processors.
 
     Without room for the file the trace ends with a warning, and nothing else. ``start`` is when the
     phase of this name has begun, if it has. Raises OSError (the file cannot be created).
+
+    ``place``: The number of phases that the thread is in, and the round, as in an event.
     """
 
     def __init__(
@@ -133,11 +120,11 @@ class Recorder:
         found = self._codes.get(name)
         if found is None:
             found = self._codes[name] = min(len(self._codes), MOST_CODES - 1)
-            self._head["names"][found] = name.encode()[:_NAME]
+            self._head["names"][found] = name.encode(errors="replace")[:_NAME]
         return found
 
     def note(self, code: int, start: int, nbytes: int, units: int) -> None:
-        """See :class:`Notes`."""
+        """Note a phase, which ends now."""
         stop, at = clock(), self._at
         self.place = place = self.place - _DEPTH
         _pack(self._buffer, at, place + code, start, stop, nbytes, units)
@@ -149,10 +136,11 @@ class Recorder:
 
     def _usage(self) -> tuple[int, int]:
         """Nanoseconds that this thread has had of a processor, and has waited for one."""
-        if self._schedstat < 0:
-            return time.thread_time_ns(), 0
-        cpu, delay, _ = os.pread(self._schedstat, 64, 0).split()
-        return int(cpu), int(delay)
+        with contextlib.suppress(OSError, ValueError):
+            cpu, delay, _ = os.pread(self._schedstat, 64, 0).split()
+            return int(cpu), int(delay)
+        # The system does not tell.
+        return time.thread_time_ns(), 0
 
     def _sample(self) -> None:
         if self._at == _FULL:
@@ -277,18 +265,18 @@ class _Beside:
         self.place = recorder.place + thread * _THREAD
 
     def code(self, name: str) -> int:
-        """See :class:`Notes`."""
+        """As the recorder does."""
         return self._recorder.code(name)
 
     def note(self, code: int, start: int, nbytes: int, units: int) -> None:
-        """See :class:`Notes`."""
+        """As the recorder does."""
         self.place = place = self.place - _DEPTH
         event = _EVENT.pack(place + code, start, clock(), nbytes, units)
         self._recorder.beside.append(event)
 
 
 #: What notes the phases of this thread, if anything does.
-current: ContextVar[Notes | None] = ContextVar("recorder", default=None)
+current: ContextVar["Recorder | _Beside | None"] = ContextVar("recorder", default=None)
 recorder = current.get
 
 
@@ -359,7 +347,7 @@ def phase(name: str) -> Iterator[None]:
     UsageError
         The name is empty, or that of a phase of the toolkit.
     """
-    if not name or name in PHASES:
+    if not isinstance(name, str) or not name or name in PHASES:
         raise UsageError(
             f"phase({name!r:.60}): expected a name of your own, which is none of "
             f"{', '.join(PHASES)}"

@@ -6,6 +6,7 @@ rows.
 """
 
 import contextlib
+import errno
 import os
 import struct
 import time
@@ -26,8 +27,8 @@ DRIVER = struct.Struct("<8sII40sqqq80s")
 #: A row, as :data:`mapreduce.timing.trace.TASK`.
 ROW = struct.Struct("<IH32sII8q")
 
-#: Nanoseconds between two flushes.
-_FLUSH = 1_000_000_000
+#: Nanoseconds between two flushes, and bytes of a file.
+_FLUSH, MOST_BYTES = 1_000_000_000, 1 << 28
 
 
 class Tasks:
@@ -71,6 +72,8 @@ class Tasks:
             return
         head = MAGIC, VERSION, self._workers, self._machine, self._start, now, self._wall, b""
         try:
+            if self._end + len(rows) > MOST_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             write_all(self._file, rows, self._end)
             self._end += len(rows)
             write_all(self._file, DRIVER.pack(*head), 0)

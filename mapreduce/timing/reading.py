@@ -11,7 +11,7 @@ import numpy as np
 from hdfs_utils.atomic import storage_errors
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.support import phases, tasks
-from mapreduce.support.phases import EVENT, HEAD, MOST_BYTES, PHASES, SUFFIX, is_kept
+from mapreduce.support.phases import EVENT, HEAD, PHASES, SUFFIX, is_kept
 from mapreduce.support.tasks import TASKS
 from mapreduce.support.tracefiles import FOLDER
 from mapreduce.timing import clocks
@@ -27,7 +27,7 @@ _DRIVER = np.dtype(
 
 #: Ranks or workers, nanoseconds of a trace (ten years), bytes and other counts, and bytes of files.
 _MOST_RANKS, _MOST_TIME, _MOST = 1 << 16, 10 * 366 * 86_400 * 10**9, 1 << 56
-_MOST_SIZE = {SUFFIX: 2 * MOST_BYTES, TASKS: 1 << 31}
+_MOST_SIZE = {SUFFIX: 2 * phases.MOST_BYTES, TASKS: tasks.MOST_BYTES}
 
 
 class _Notes(NamedTuple):
@@ -88,22 +88,20 @@ def read(place: Path) -> Trace:
         )
     segments: list[tuple[int, Segment]] = []
     rows: list[Any] = []
-    stop = parts[0].start
+    stop, jobs = parts[0].start, 0
     for part in parts:
-        shift, jobs = (
-            stop - part.start,
-            1 + max((int(each["job"].max()) for each in rows), default=-1),
-        )
+        shift = stop - part.start
         for at, segment in part.segments:
             for events in segment.ranks:
                 _move(events, shift, "start", "stop")
             segments.append((at + shift, segment))
-        if len(part.tasks):
-            _move(part.tasks, shift, "ready", "start", "stop")
-            part.tasks["job"] += jobs
-            rows.append(part.tasks)
-        stop = part.stop + shift
-    ordered = np.concatenate(rows) if rows else np.zeros(0, TASK)
+        _move(part.tasks, shift, "ready", "start", "stop")
+        own, numbers = np.unique(part.tasks["job"], return_inverse=True)
+        part.tasks["job"] = jobs + numbers
+        rows.append(part.tasks)
+        jobs, stop = jobs + len(own), part.stop + shift
+        _expect(folder, "times of drivers", stop < 1 << 62, "ten years at most")
+    ordered = np.concatenate(rows)
     return Trace(
         tuple(segment for _, segment in sorted(segments, key=lambda each: each[0])),
         ordered[np.argsort(ordered["start"], kind="stable")],
@@ -167,7 +165,7 @@ def _read(path: Path, head: Any, magic: bytes, version: int, row: Any) -> tuple[
             f"program that wrote it"
         )
     first, last = int(found["start"]), int(found["start"]) + _MOST_TIME
-    is_short = 0 <= first <= found["stop"] <= last < 1 << 62
+    is_short = 0 <= first <= found["stop"] <= last < 1 << 60
     _expect(path, "times", is_short and 0 <= found["wall"] < 1 << 62, "ten years at most")
     rows = np.frombuffer(
         content, row, (len(content) - head.itemsize) // row.itemsize, head.itemsize

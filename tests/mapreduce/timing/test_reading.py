@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from mapreduce.errors import DataError, MissingInputError
 from mapreduce.plan.settings import Settings
 from mapreduce.support import phases
 from mapreduce.support.phases import EVENT, HEAD, PHASES, ROUND, SAMPLE, START
-from mapreduce.support.tracefiles import FOLDER
+from mapreduce.support.tasks import tracing
+from mapreduce.support.tracefiles import FOLDER, clock
 from mapreduce.timing.reading import read
 from mapreduce.training import creating
 
@@ -184,3 +186,34 @@ def test_names_of_ones_own_join_those_of_other_ranks(tmp_path):
     assert segment.phases == (*PHASES, "b", "a", "c")
     found = [[segment.phases[code] for code in events["code"]] for events in segment.ranks]
     assert [sorted(names) for names in found] == [["a", "b", "sample"], ["a", "c", "sample"]]
+
+
+def test_bytes_of_strangers_are_read_or_refused(folder, tmp_path):
+    with tracing(tmp_path / "tasks") as tasks:
+        tasks.job = 0
+        for number in range(4):
+            task = {"step": 0, "kind": "map", "number": number, "splits": [["a", 0, 9]]}
+            start = clock()
+            tasks.note(task, number % 2, 2, start, (start, clock(), 5, 7))
+    paths = [*folder.iterdir(), *(tmp_path / "tasks").iterdir()]
+    contents = [path.read_bytes() for path in paths]
+    random = Random(7)
+    refused = 0
+    place = tmp_path / "mixed"
+    place.mkdir()
+    for _ in range(400):
+        for path, content in zip(paths, contents, strict=True):
+            changed = bytearray(content[: 4096 + random.randrange(4000)])
+            for _ in range(random.choice((0, 1, 3))):
+                at = random.randrange(random.choice((200, len(changed))) % len(changed) + 1)
+                changed[at % len(changed)] = random.choice((0, 1, 127, 128, 255))
+            (place / path.name).write_bytes(changed)
+        try:
+            trace = read(place)
+        except DataError as error:
+            refused += 1
+            assert str(place) in str(error)
+        else:
+            assert trace.start <= trace.stop
+            assert len(trace.tasks) <= 4
+    assert 50 < refused < 390
