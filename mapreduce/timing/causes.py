@@ -313,7 +313,7 @@ def _of_tasks(tasks: Array, workers: int) -> Cause | None:
     what, step = f"{tasks['kind'][0]} task", f"of step {tasks['step'][0] + 1}"
     if number > _MANY * workers and read.min() >= 0 and np.median(read) < _TINY_TASK:
         left = read.sum() * _BYTE / workers + whole * workers / number
-        text = f"{count(number, what)} {step} read {np.median(read) / 1e3:,.3g} kB each"
+        text = f"{count(number, what)} {step} read {np.median(read):,.0f} bytes each"
         return Cause("tiny tasks", max(whole - left, 0.0), text)
     at = int(seconds.argmax())
     typical = float(np.median(np.delete(seconds, at))) if number > 1 else seconds[at]
@@ -353,7 +353,7 @@ def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
     inside = max(_covered(jobs) - busy, 0.0)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
-    gaps = f"no task ran in {inside:.3g} s between the steps of jobs"
+    gaps = f"within jobs no task ran for {inside:.3g} s"
     return [Cause(_START, outside, start), Cause("gaps of the driver", inside, gaps)]
 
 

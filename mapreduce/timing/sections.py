@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from mapreduce.errors import UsageError
-from mapreduce.report.blocks import Block, Cell, Note, Section, Table, View, bars, table
+from mapreduce.report.blocks import Block, Cell, Note, Section, Table, View, bars, cell, table
 from mapreduce.runs.directory import RunDir
 from mapreduce.support.printable import printable
 from mapreduce.support.words import count
 
-#: Segments, steps and causes of which a report has tables; ``--json`` has all.
-_SEGMENTS, _STEPS, _CAUSES = 3, 12, 6
+#: Segments, steps, causes and ranks of which a report has tables; ``--json`` has all.
+_SEGMENTS, _STEPS, _CAUSES, _RANKS = 3, 12, 6, 8
 
 _TERMS = {
     "rank": "a task of a gang, which stays through the training",
@@ -40,7 +40,10 @@ def view(summary: Mapping[str, Any], command: str, title: str, is_page: bool = F
     sections = [_causes(summary, is_page)]
     for segment in segments[:_SEGMENTS]:
         name = f", {segment['name']}" if len(segments) > 1 else ""
-        sections += [_time(segment, name), _balance(segment, name)]
+        sections += [
+            replace(section, name=f"{section.name}-{len(sections)}")
+            for section in (_time(segment, name), _balance(segment, name))
+        ]
     if summary["tasks"]:
         sections.append(_tasks(summary["tasks"]))
     if summary["run"] and is_page:
@@ -110,12 +113,18 @@ def _causes(summary: Mapping[str, Any], has_next: bool) -> Section:
 def _time(segment: Mapping[str, Any], name: str) -> Section:
     """Seconds by phase and rank, and the efficiencies that follow."""
     columns = {key: one for key, one in segment["by_rank"].items() if max(one) > 0}
-    most = max(map(max, columns.values()), default=1.0) or 1.0
-    ranks = range(segment["ranks"])
-    rows = [
-        [key, *(Cell(f"{one[rank]:.3g}", heat=one[rank] / most, is_number=True) for rank in ranks)]
-        for key, one in columns.items()
-    ]
+    head = [f"rank {rank}" for rank in range(segment["ranks"])]
+    if len(head) > _RANKS:
+        head = ["shortest", "mean", "longest", "that of rank"]
+        columns = {
+            key: [min(one), float(np.mean(one)), max(one), int(np.argmax(one))]
+            for key, one in columns.items()
+        }
+    most = max(
+        (value for one in columns.values() for value in one if isinstance(value, float)),
+        default=1.0,
+    )
+    rows = [[key, *(_seconds_cell(value, most) for value in one)] for key, one in columns.items()]
     part = segment["efficiencies"]
     figures = {
         "load balance": part["load_balance"],
@@ -127,13 +136,22 @@ def _time(segment: Mapping[str, Any], name: str) -> Section:
         f"{count(segment['rounds'], 'round')} of {count(segment['ranks'], 'rank')}. Divided evenly,"
         f" and without any wait or transfer, they would take {part['ideal_seconds']:.3g} s."
     )
-    head = ["phase", *(f"rank {rank}" for rank in ranks)]
+    errors = [one for one in segment["clock_errors"] if one is not None]
+    if max(errors, default=0.0) > 0:
+        text += f" Times of other machines may be wrong by {1e3 * max(errors):.3g} ms."
     note = "Seconds. A thread without a processor was ready, while others had all of them."
     blocks = [
-        Table("Time by phase and rank", head, rows, note),
+        Table("Time by phase and rank", ["phase", *head], rows, note),
         bars("Efficiency", figures, lambda value: f"{value:.1%}", ""),
     ]
-    return Section(f"time{name}", f"Where the time went{printable(name)}", text, blocks)
+    return Section("time", f"Where the time went{printable(name)}", text, blocks)
+
+
+def _seconds_cell(value: float, most: float) -> Cell:
+    """Seconds with their heat, or the number of a rank."""
+    if isinstance(value, int):
+        return cell(value)
+    return Cell(f"{value:.3g}", heat=value / most, is_number=True)
 
 
 def _balance(segment: Mapping[str, Any], name: str) -> Section:
@@ -143,15 +161,17 @@ def _balance(segment: Mapping[str, Any], name: str) -> Section:
         for key, one in segment["imbalance"].items()
     ]
     units = sum(segment["units"]) or 1
-    ranks = [
-        [f"rank {rank}", f"{one / units:.1%}", float(load[rank].sum())]
-        for rank, one in enumerate(segment["units"])
-    ]
+    columns: dict[str, Any] = {
+        "rank": itemgetter(0),
+        "of the units": lambda one: Cell(f"{one[1] / units:.1%}", is_number=True),
+        "seconds of load": lambda one: float(load[one[0]].sum()),
+    }
+    ranks = table("Load by rank", "rank", [*enumerate(segment["units"])], columns, 2 * _RANKS)
     blocks = [
-        Table("Load by rank", ["", "of the units", "seconds of load"], ranks),
+        ranks,
         Table("Imbalance of the rounds", ["measure", "mean", "largest"], rows),
     ]
-    return Section(f"balance{name}", f"How even the load is{printable(name)}", "", blocks)
+    return Section("balance", f"How even the load is{printable(name)}", "", blocks)
 
 
 def _tasks(tasks: Sequence[Mapping[str, Any]]) -> Section:

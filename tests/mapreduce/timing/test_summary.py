@@ -215,3 +215,14 @@ def test_events_without_sense_have_a_report_of_numbers(seed):
     json.dumps(summary, allow_nan=False)
     assert all(one["seconds"] >= 0 for one in summary["causes"])
     assert texts(view(summary, "a", "a"))
+
+
+def test_many_ranks_are_told_by_the_shortest_and_the_longest():
+    summary = summarise(made_traces.gang(ranks=20, rounds=20, slow=((13, 3.0),)), None)
+    made = view(summary, "gradreduce report a", "a")
+    time = next(one for one in made.sections if one.name.startswith("time"))
+    assert time.blocks[0].head == ["phase", "shortest", "mean", "longest", "that of rank"]
+    rows = {row[0].text: row for row in time.blocks[0].cells}
+    assert rows["map"][4].text == "13"
+    balance = next(one for one in made.sections if one.name.startswith("balance"))
+    assert balance.blocks[0].note == "4 ranks more"
