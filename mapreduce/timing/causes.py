@@ -124,7 +124,8 @@ def _of_segment(segment: Segment) -> list[Cause]:
         busy,
         uneven,
         without("slow reads", _reads(rounds), "all ranks read for {}"),
-        _network(segment, rounds, saved(transfer=np.zeros_like(rounds.transfer))),
+        # Threads that are late to wake up make exchanges long, too.
+        _network(segment, rounds, saved(transfer=rounds.transfer * (1 - free)[:, None])),
         without(
             "sums and updates",
             rounds.of("pack", "reduce").sum(1),
