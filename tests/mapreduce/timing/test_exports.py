@@ -10,15 +10,34 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import gangs
 import made_traces
+from builders import blobs_in
+from mapreduce.plan.settings import Settings
 from mapreduce.timing import exports
-from mapreduce.timing.figures import imbalance, rounds_of
+from mapreduce.timing.figures import imbalance, rounds_of, table
+from mapreduce.timing.reading import read
+from mapreduce.timing.summary import summarise
+from mapreduce.training import creating
 
 TRACES = {
     "a gang": made_traces.gang(ranks=4, rounds=30),
     "two generations": made_traces.gang(rounds=30, jobs=2),
     "a job": made_traces.jobs(maps=9),
 }
+
+
+data = blobs_in(train=(200, 170), test=(60,), features=20, classes=3)
+
+
+@pytest.fixture(scope="module")
+def real(data, tmp_path_factory):
+    """The trace of a gang whose ranks are threads, with evaluations."""
+    chosen = Settings(model="mlp:5", batch_size=96, slice_rows=12, rounds=20, eval_every=10)
+    path = tmp_path_factory.mktemp("real") / "run"
+    run = creating.create(path, chosen, data / "train", data / "test")
+    gangs.train(run, 2, 2, trace=True, threads=2)
+    return read(path)
 
 
 def chrome(trace, folder):
@@ -53,6 +72,21 @@ def test_chrome_events_are_nested_and_complete(name, tmp_path):
     assert min(one["ts"] for one in written) >= 0
 
 
+def test_a_real_gang_is_exported_and_reported(real, tmp_path):
+    check_nested([one for one in chrome(real, tmp_path) if one["ph"] == "X"])
+    (segment,) = real.segments
+    rounds = rounds_of(segment)
+    assert as_in_r(rows(real, tmp_path)) == pytest.approx(rounds.useful, abs=1e-9)
+    columns = table(segment, rounds)
+    spans = [(one["stop"].max() - one["start"].min()) / 1e9 for one in segment.ranks]
+    assert sum(np.array(one) for one in columns.values()) == pytest.approx(spans, rel=0.02)
+    assert (rounds.units.sum(1) > 0).all()
+    assert min(columns["read"]) > 0
+    summary = summarise(real, None)
+    json.dumps(summary, allow_nan=False)
+    assert sum(one["seconds"] > 0 for one in summary["causes"]) > 5
+
+
 def test_chrome_events_of_threads_and_of_what_overlaps_are_nested(tmp_path):
     (segment,) = made_traces.gang(rounds=5).segments
     ranks = tuple(one.copy() for one in segment.ranks)
@@ -82,11 +116,11 @@ def as_in_r(table):
 
 def test_scripts_in_r_find_our_loads_and_metrics(tmp_path):
     trace = TRACES["a gang"]
-    table = rows(trace, tmp_path)
-    assert {len(row) for row in table} == {7}
-    assert {row[4] for row in table} >= {"iteration", "map", "MPI_Reduce_scatter"}
+    content = rows(trace, tmp_path)
+    assert {len(row) for row in content} == {7}
+    assert {row[4] for row in content} >= {"iteration", "map", "MPI_Reduce_scatter"}
     rounds = rounds_of(trace.segments[0])
-    loads = as_in_r(table)
+    loads = as_in_r(content)
     assert loads == pytest.approx(rounds.useful, abs=1e-12)
     ours, theirs = imbalance(rounds.useful), imbalance(loads)
     for name, values in ours.items():
