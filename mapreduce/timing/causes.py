@@ -39,6 +39,9 @@ _MESSAGE = 65_536
 #: worker are many.
 _TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-8, 4
 
+#: Seconds that any run takes to begin and to end, and any step's maps or reduces to be handed over.
+_BEGIN, _HAND_OVER = 0.5, 0.01
+
 #: What a task has, in words.
 _NOUNS = {"records": "records", "read": "bytes"}
 
@@ -80,9 +83,16 @@ def causes(trace: Trace) -> list[Cause]:
 
 
 def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
-    """The causes to name, of a trace that took some seconds: none, one or two."""
+    """The causes to name, of a trace that took some seconds: none, one or two.
+
+    Busy processors come first, since they are of the machine, and then what is of the run.
+    """
     large = [one for one in every if one.seconds >= NAMED * seconds > 0]
-    return [one for one in large if one.seconds >= BESIDE * large[0].seconds][:2]
+    busy = [one for one in large if one.kind == "busy processors"]
+    own = [one for one in large if one.kind != "busy processors"]
+    if busy:
+        return [*busy, *own][:2]
+    return [one for one in own if one.seconds >= BESIDE * own[0].seconds][:2]
 
 
 def _short(seconds: float) -> str:
@@ -355,7 +365,11 @@ def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     inside = max(_covered(jobs) - busy, 0.0)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
     gaps = f"within jobs no task ran for {inside:.3g} s"
-    return [Cause(_START, outside, start), Cause("gaps of the driver", inside, gaps)]
+    steps = len(np.unique(tasks[["job", "step", "kind"]]))
+    return [
+        Cause(_START, max(outside - _BEGIN, 0.0), start),
+        Cause("gaps of the driver", max(inside - steps * _HAND_OVER, 0.0), gaps),
+    ]
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> float:

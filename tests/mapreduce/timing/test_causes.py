@@ -127,6 +127,14 @@ def test_two_causes_are_named_if_the_second_is_nearly_as_large():
     assert standing_out([small], 10) == []
 
 
+def test_busy_processors_are_named_first_and_what_is_of_the_run_beside_them():
+    own, busy = Cause("slow worker", 5, "", (1,)), Cause("busy processors", 2, "")
+    assert standing_out([own, busy], 10) == [busy, own]
+    assert standing_out([replace(busy, seconds=9), replace(own, seconds=0.9)], 10) == [
+        replace(busy, seconds=9)
+    ]
+
+
 def test_kept_rounds_stand_for_all():
     """Of a trace that has every fourth round in full, as of the whole one."""
     trace = made("gang", 1, {"slow": ((1, 4.0),)})
