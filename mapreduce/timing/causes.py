@@ -70,16 +70,17 @@ class Cause:
 
 def causes(trace: Trace) -> list[Cause]:
     """All causes, the costliest first; most of them cost next to nothing."""
-    every = [one for segment in trace.segments for one in _of_segment(segment)]
+    every = [cause for segment in trace.segments for cause in _of_segment(segment)]
     tasks = _own_tasks(trace)
-    keys = tasks[["job", "step", "kind"]]
-    steps = [_of_tasks(tasks[keys == key], max(trace.workers, 1)) for key in np.unique(keys)]
+    places = tasks[["job", "step", "kind"]]
+    steps = [_of_tasks(tasks[places == at], max(trace.workers, 1)) for at in np.unique(places)]
     every += [*filter(None, steps), *_of_gaps(trace, tasks)]
     sums: dict[tuple[str, tuple[int, ...]], Cause] = {}
-    for one in sorted(every, key=lambda cause: -cause.seconds):
-        before = sums.setdefault((one.kind, one.ranks), replace(one, seconds=0.0))
-        sums[one.kind, one.ranks] = replace(before, seconds=before.seconds + float(one.seconds))
-    return sorted(sums.values(), key=lambda one: -one.seconds)
+    for cause in sorted(every, key=lambda each: -each.seconds):
+        key = cause.kind, cause.ranks
+        before = sums.setdefault(key, replace(cause, seconds=0.0))
+        sums[key] = replace(before, seconds=before.seconds + float(cause.seconds))
+    return sorted(sums.values(), key=lambda cause: -cause.seconds)
 
 
 def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
@@ -87,15 +88,16 @@ def standing_out(every: list[Cause], seconds: float) -> list[Cause]:
 
     Busy processors come first, since they are of the machine, and then what is of the run.
     """
-    large = [one for one in every if one.seconds >= NAMED * seconds > 0]
-    busy = [one for one in large if one.kind == "busy processors"]
-    own = [one for one in large if one.kind != "busy processors"]
+    large = [cause for cause in every if cause.seconds >= NAMED * seconds > 0]
+    busy = [cause for cause in large if cause.kind == "busy processors"]
+    own = [cause for cause in large if cause.kind != "busy processors"]
     if busy:
         return [*busy, *own][:2]
-    return [one for one in own if one.seconds >= BESIDE * own[0].seconds][:2]
+    return [cause for cause in own if cause.seconds >= BESIDE * own[0].seconds][:2]
 
 
-def _short(seconds: float) -> str:
+def _duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
     for unit, factor in (("µs", 1e6), ("ms", 1e3)):
         if seconds * factor < 1000:
             return f"{seconds * factor:.3g} {unit}"
@@ -119,7 +121,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
 
     def without(kind: str, what: Array, text: str) -> Cause:
         seconds = saved(work - what)
-        return Cause(kind, seconds, text.format(f"{_short(seconds / number)} of a round"))
+        return Cause(kind, seconds, text.format(f"{_duration(seconds / number)} of a round"))
 
     def longest(name: str) -> float:
         return float(segment.seconds[:, segment.phases.index(name)].max())
@@ -129,7 +131,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
         uneven = replace(uneven, text=f"{uneven.text}, as far as busy processors let one see")
     unit = float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
-    tiny = f"a unit takes {_short(unit)}, of which about {_short(_UNIT)} are the cost of any unit"
+    cost = f"of which about {_duration(_UNIT)} are the cost of any unit"
     return [
         busy,
         uneven,
@@ -141,7 +143,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
             rounds.of("pack", "reduce").sum(1),
             "packing, adding up and updating take {}",
         ),
-        without("tiny slices", _cost_of_units(rounds), tiny),
+        without("tiny slices", _cost_of_units(rounds), f"a unit takes {_duration(unit)}, {cost}"),
         without("fixed cost of a round", rounds.of("other").sum(1), "{} are in no phase"),
         Cause(
             _START,
@@ -275,7 +277,7 @@ def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
     bare = _greetings(segment)
     is_small = np.median(rounds.bytes.sum(1)) < _MESSAGE if took.size else True
     if bare > typical / 2 if bare else is_small:
-        text = f"an exchange takes {_short(typical)}, however few its bytes are"
+        text = f"an exchange takes {_duration(typical)}, however few its bytes are"
         return Cause("exchange by delay", seconds, text)
     rate = sent / max(float(took.sum()), 1e-12)
     text = f"{sent / 1e6:,.3g} MB were exchanged, at {rate / 1e6:,.3g} MB/s"
@@ -335,21 +337,14 @@ def _of_tasks(tasks: Array, workers: int) -> Cause | None:
     amount = tasks[noun].clip(0)
     more = float(amount[at] / max(np.median(np.delete(amount, at)), 1))
     name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
+    kind, other = "slow task", np.minimum(seconds, typical)
+    text = f"{name}, for no more {_NOUNS[noun]}"
     if more - 1 > (times - 1) / 2:
         kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
-        other, text = (
-            np.full(number, seconds.mean()),
-            f"{name}, with {more:.2g} times the {_NOUNS[noun]}",
-        )
-    else:
-        kind, other, text = (
-            "slow task",
-            np.minimum(seconds, typical),
-            f"{name}, for no more {_NOUNS[noun]}",
-        )
-    before, after = (
-        max(each.sum() / min(workers, number), each.max()) for each in (seconds, other)
-    )
+        other = np.full(number, seconds.mean())
+        text = f"{name}, with {more:.2g} times the {_NOUNS[noun]}"
+    lanes = min(workers, number)
+    before, after = (max(each.sum() / lanes, each.max()) for each in (seconds, other))
     return Cause(kind, whole * float(1 - after / before), text, (int(tasks["number"][at]),))
 
 
