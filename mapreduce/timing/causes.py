@@ -32,8 +32,8 @@ _UNLIKE = 0.4
 #: Seconds that a unit costs beside its rows, and the part of work that remains in any case.
 _UNIT, _LEFT = 4e-5, 0.1
 
-#: Bytes of an exchange that takes as long as an empty one.
-_MESSAGE = 65_536
+#: Bytes of an exchange that takes as long as an empty one: on any network, and on most.
+_EMPTY, _MESSAGE = 4_096, 65_536
 
 #: Bytes of a tiny task, the seconds in which one of them is read, and how many tasks for each
 #: worker are many.
@@ -275,8 +275,9 @@ def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:
     took = ended[is_known] - begun[is_known]
     sent, typical = float(rounds.bytes.sum()), float(np.median(took)) if took.size else 0.0
     bare = _greetings(segment)
-    is_small = np.median(rounds.bytes.sum(1)) < _MESSAGE if took.size else True
-    if bare > typical / 2 if bare else is_small:
+    size = float(np.median(rounds.bytes.sum(1))) if took.size else 0.0
+    # Arrays in memory that ranks share are no bytes of messages.
+    if size < _EMPTY or (bare > typical / 2 if bare else size < _MESSAGE):
         text = f"an exchange takes {_duration(typical)}, however few its bytes are"
         return Cause("exchange by delay", seconds, text)
     rate = sent / max(float(took.sum()), 1e-12)

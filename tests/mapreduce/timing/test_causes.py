@@ -31,6 +31,13 @@ PLANTED = {
     "reads of all": ("gang", {"read": 1.5e-3}, {}, "slow reads", ()),
     "bytes": ("gang", {"bandwidth": 2.5e6}, {}, "exchange by bytes", ()),
     "delay": ("gang", {"delay": 8e-3}, {}, "exchange by delay", ()),
+    "delay of messages without arrays": (
+        "gang",
+        {"delay": 8e-3, "size": 600},
+        {"size": 600},
+        "exchange by delay",
+        (),
+    ),
     "updates": ("gang", {"reduce": 0.02, "pack": 3e-3}, {}, "sums and updates", ()),
     "tiny slices": (
         "gang",
