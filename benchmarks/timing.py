@@ -53,9 +53,9 @@ def _on_rank(rank: int | None, owner: Any, name: str, seconds: float) -> None:
 
 def slow_model() -> None:
     """A gradient takes longer on rank 1."""
-    from mapreduce.models.layers.sequential import Sequential
+    from mapreduce.models.mlp import MLP
 
-    _on_rank(1, Sequential, "gradient", 0.002)
+    _on_rank(1, MLP, "gradient", 0.002)
 
 
 def slow_reads(rank: int | None) -> None:
