@@ -23,6 +23,8 @@ from mapreduce.support.suggest import did_you_mean
 
 #: Blocks of a file, each of which is a row group.
 _FILE_BLOCKS = 4
+#: As many columns is a list, whose length the schema does not tell.
+_LIST_COLUMNS = 4096
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _PLAIN = (*_NUMBERS, "decimal", "boolean", "date", "timestamp", "timestamp_ntz")
 UTC = pa.timestamp("us", "UTC")
@@ -144,12 +146,14 @@ def write(frame: Any, folder: Path, order_by: Sequence[str]) -> tuple[list[Path]
     ]
     first = [names[name] for name in order_by]
     order = [*dict.fromkeys((*first, *names.values()))]
+    lists = sum(is_list(field.dataType) for field in fields)
+    block = block_rows(len(fields) + _LIST_COLUMNS * lists)
     zoned = [field.name for field in fields if field.dataType.typeName() == "timestamp"]
     try:
         rows, parts = _sorted(renamed.select(*columns), order, folder / "sorted")
         if not rows:
             raise DataError("the DataFrame: expected at least one row, found none")
-        cut = Cut(str(folder), tuple(parts), tuple(names), tuple(zoned))
+        cut = Cut(str(folder), tuple(parts), tuple(names), tuple(zoned), block)
         if cut.rows != rows:
             raise UsageError(
                 f"the DataFrame: {rows:,} rows were written to {folder}, and this machine has "
@@ -184,12 +188,14 @@ class Cut:
 
     ``folder``: Of the files. ``parts``: The files of the snapshot and their rows, in order.
     ``names``: What columns are called. ``zoned``: Those that are a time in UTC.
+    ``block``: Rows of a row group.
     """
 
     folder: str
     parts: tuple[tuple[str, int], ...]
     names: tuple[str, ...]
     zoned: tuple[str, ...]
+    block: int
 
     @property
     def rows(self) -> int:
@@ -199,11 +205,7 @@ class Cut:
     @property
     def files(self) -> int:
         """How many files there are."""
-        return -(-self.rows // (_FILE_BLOCKS * self._block))
-
-    @property
-    def _block(self) -> int:
-        return block_rows(len(self.names))
+        return -(-self.rows // (_FILE_BLOCKS * self.block))
 
     def path(self, number: int) -> Path:
         """A file."""
@@ -217,7 +219,7 @@ class Cut:
 
     def _write(self, number: int) -> str:
         """Write a file; returns its digest."""
-        path, rows = self.path(number), _FILE_BLOCKS * self._block
+        path, rows = self.path(number), _FILE_BLOCKS * self.block
         table = pa.Table.from_batches(self._slices(number * rows, (number + 1) * rows))
         table = table.rename_columns([*self.names]).combine_chunks()
         for name in self.zoned:
@@ -226,7 +228,7 @@ class Cut:
         # Another attempt writes the same.
         with contextlib.suppress(FileExistsError), new_file(path) as temporary:
             table = table.replace_schema_metadata(None)
-            pq.write_table(table, temporary, row_group_size=self._block)
+            pq.write_table(table, temporary, row_group_size=self.block)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -238,7 +240,7 @@ class Cut:
             if at >= stop or start <= first:
                 continue
             with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(self._block):
+                for batch in file.iter_batches(self.block):
                     low, high = max(first - at, 0), min(stop - at, len(batch))
                     if low < high:
                         yield batch.slice(low, high - low)

@@ -3,18 +3,15 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given, strategies as st
 
-from mapreduce.data.readers.parquet import block_rows
 from mapreduce.runners.spark import snapshots
 
-COLUMNS = 1 << 19
 ROWS = 75
 
 
 def table():
-    """Rows of so many columns that a block has eight of them."""
+    """Rows with a time and a text."""
     numbers = np.arange(ROWS, dtype=np.int64)
     return pa.table({"c0": numbers * 1_000_003, "c1": pa.array(map(str, numbers))})
 
@@ -27,15 +24,10 @@ def cut(parts, folder):
         pq.write_table(rows.slice(first, count), path, row_group_size=5)
         paths.append((str(path), count))
         first += count
-    found = snapshots.Cut(str(folder), tuple(paths), ("time", "b.b"), ("time",))
+    found = snapshots.Cut(str(folder), tuple(paths), ("time", "b.b"), ("time",), 8)
     numbers = pa.RecordBatch.from_pydict({"id": range(found.files)})
     list(found([numbers]))
     return [found.path(number).read_bytes() for number in range(found.files)], found
-
-
-@pytest.fixture(autouse=True)
-def few_rows(monkeypatch):
-    monkeypatch.setattr(snapshots, "block_rows", lambda columns: block_rows(COLUMNS))
 
 
 def test_files_have_fixed_rows_whatever_the_parts(tmp_path_factory):
