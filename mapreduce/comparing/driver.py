@@ -6,6 +6,7 @@
     folds/fold-1.csv      the rows of a fold, as they stand in the table, in the order of their keys
     data/fold-1/train     the dataset of all other folds, whose recipe is fitted to them alone
     data/fold-1/test      that of the fold, by the same recipe
+    data/fold-1/trees     both again, for models that take missing numbers and codes of categories
     runs/softmax/fold-1   the run of a model
     scores/softmax/1.json its score, and its processor time
     scores.csv, times.csv all scores, once all are there, and all times
@@ -291,7 +292,7 @@ class Driver:
         return score
 
     def _scored(self, score: Score, run: AnyPath) -> Score:
-        data = self._data(score.fold)
+        data = self._data(score.fold, choice.takes_codes(score.model))
         if run.exists():
             remove_folder(run, FIT if is_fit(run) else "run.json")
         values = {**self._values, "model": score.model, "data": data / "train", "run": run}
@@ -334,30 +335,36 @@ class Driver:
         names = [*(row.name for row in flags.RUNNER), "mrjob_arguments"]
         return flags.execution({n: self._values[n] for n in names if n in self._values})
 
-    def _data(self, fold: int) -> AnyPath:
-        """The folder of a fold's two datasets, made if it is not there."""
-        place = self._path / "data" / f"fold-{fold}"
+    def _data(self, fold: int, trees: bool) -> AnyPath:
+        """The folder of a fold's two datasets, made if it is not there.
+
+        ``trees``: Whether missing numbers stay missing, and categories are codes.
+        """
+        place, recipe = self._path / "data" / f"fold-{fold}", self._recipe
+        if trees:
+            place, recipe = place / "trees", replace(recipe, trees=True, layout="dense")
         names = {n: f"fold-{n}{self._suffix}" for n in range(1, self._config.folds + 1)}
         files = {n: self._path / "folds" / name for n, name in names.items()}
         train, test = place / "train", place / "test"
         if not (train / MANIFEST).exists():
-            self._import([file for n, file in files.items() if n != fold], train)
+            self._import([file for n, file in files.items() if n != fold], train, recipe)
         if not (test / MANIFEST).exists():
             manifest = load_manifest(train)
             fitted = opening.fitted_of(train, manifest)
             assert fitted is not None
-            self._import([files[fold]], test, fitted, manifest.classes)
+            like = opening.recipe_of({}, [files[fold]], fitted)
+            self._import([files[fold]], test, like, fitted, manifest.classes)
         return place
 
     def _import(
         self,
         files: list[AnyPath],
         out: AnyPath,
+        recipe: Recipe,
         like: FittedRecipe | None = None,
         classes: tuple[int | str, ...] | None = None,
     ) -> None:
         kind = "parquet" if self._suffix == ".parquet" else "csv"
-        recipe = self._recipe if like is None else opening.recipe_of({}, files, like)
         source = opening.table(files, kind, recipe, like)
         with made_here(out) as made:
             made.parent.mkdir(parents=True, exist_ok=True)

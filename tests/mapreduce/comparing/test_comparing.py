@@ -83,7 +83,8 @@ def test_scores_are_those_of_evaluate(done, penguins, tmp_path, answer):
     ]
     for score in scores:
         fold = score["fold"]
-        for data in (f"folds/fold-{fold}.csv", f"data/fold-{fold}/test"):
+        trees = "trees/" * models.takes_codes(score["model"])
+        for data in (f"folds/fold-{fold}.csv", f"data/fold-{fold}/{trees}test"):
             printed = answer(0, "evaluate", done / score["run"], done / data, "--json").out
             report = json.loads(printed)
             for name in ("rows", "accuracy", "roc_auc", "loss"):
@@ -112,6 +113,20 @@ def test_one_result_for_any_execution_and_order(options, done, penguins, tmp_pat
     compared(answer, other, run, "--id", "id", *options.split())
     for name in ("scores.csv", "folds/fold-1.csv", "comparison.json"):
         assert (run / name).read_bytes() == (done / name).read_bytes()
+
+
+@cases("options", {}, {"layout": "sparse"})
+def test_trees_have_missing_numbers_and_codes_of_categories(options, raw, tmp_path):
+    """As where the model is trained on the file of a table."""
+    model = "boosting:trees=3"
+    run, how = tmp_path / "run", {"label": "kind", "progress": False}
+    models = [model, "logistic"]
+    mapreduce.compare(raw, models=models, folds=2, run=run, **how, **options)
+    fit = mapreduce.train(run / "folds/fold-2.csv", model=model, run=tmp_path / "one/run", **how)
+    shas = {(s["model"], s["fold"]): s["model_sha256"] for s in scores_of(run)}
+    assert shas[model, "1"] == fit.model_sha256 and len(shas) == 4
+    assert load(run / "data/fold-1/trees/train").is_for_trees
+    assert not load(run / "data/fold-1/train").is_for_trees
 
 
 def test_rows_of_a_group_are_in_one_fold(tmp_path, answer):
