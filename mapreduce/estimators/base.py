@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mapreduce.algorithms.rows import RowsProgram
+from mapreduce.data import importer
 from mapreduce.data.batch import Array, Batch, Block
 from mapreduce.data.readers import memory, opening
 from mapreduce.data.shards import Dataset
@@ -160,6 +161,14 @@ class Estimator(BaseEstimator):
                 yield Rows(batch, features)
                 return
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradreduce-")))
+            if np.isnan(features).any():
+                # Only trees get this far, whose datasets tell that numbers are missing.
+                chunks, content = [importer.Rows(features, y, weights)], {"for": "trees"}
+                shape, size = features.shape[1:], features.nbytes
+                source = importer.Source(chunks, shape, 1.0, size, content)
+                importer.import_rows(source, place / "data", 0)
+                yield Rows(Dataset(place / "data"), features)
+                return
             data: Any = features if y is None else (features, y)
             options: Any = {"labelled": False} if y is None else {"task": "regression"}
             options = {"task": "classification"} if self.has_classes else options

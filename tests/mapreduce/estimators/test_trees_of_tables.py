@@ -115,6 +115,21 @@ def test_codes_in_arrays_are_as_good_as_scikit_learns(shuffled):
     assert plain.score(later, labels) < found.score(later, labels)
 
 
+@cases("has_classes", True, False)
+def test_arrays_with_missing_numbers_are_fitted_by_jobs(has_classes):
+    random = np.random.default_rng(3)
+    x = np.stack([random.integers(0, 9, 200), random.normal(size=200)], axis=1)
+    y, weights = x[:, 0] % 3 + x[:, 1], random.random(200)
+    x[random.random(x.shape) < 0.1] = np.nan
+    kind = HistGradientBoostingClassifier if has_classes else HistGradientBoostingRegressor
+    labels = np.where(y > 1, "yes", "no") if has_classes else y
+    options = {"max_iter": 3, "categorical_features": [0]}
+    here = kind(**options).fit(x, labels, weights)
+    jobs = kind(**options, runner="inline").fit(x, labels, weights)
+    assert jobs.fitted_.model_sha256 == here.fitted_.model_sha256
+    assert jobs.score(x, labels) == here.score(x, labels) > 0.1
+
+
 def test_categories_are_named_or_declared():
     random = np.random.default_rng(0)
     codes, numbers = random.integers(0, 30, 400), random.normal(size=400)
