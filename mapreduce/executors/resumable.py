@@ -1,9 +1,10 @@
 """What executors have in common whose rounds lie in a folder, with which they go on."""
 
+import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -35,6 +36,7 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.support import blas, traits
+from mapreduce.support.jsonfiles import build
 
 #: The description of a program, beside its rounds.
 _DESCRIPTION = "program"
@@ -241,6 +243,8 @@ class Resumable(ABC):
         try:
             put_if_absent(self._place / _DESCRIPTION, to_json(program).encode(), sync=True)
         except ConflictError as error:
+            if _is_of(program, (self._place / _DESCRIPTION).read_bytes()):
+                return
             raise UsageError(
                 f"{self._place} has the rounds of another program than this {program.name}, or of "
                 f"other data. Name another folder"
@@ -270,3 +274,13 @@ class Resumable(ABC):
                 f"tasks of -r {self._execution.runner} do not import: define it in a module of its "
                 f"own"
             )
+
+
+def _is_of(program: Program, description: bytes) -> bool:
+    """Whether rounds are those of a program, of which an earlier version had fewer fields: the
+    defaults of the others do what it did.
+    """
+    with suppress(ValueError, TypeError):
+        name, content = json.loads(description)
+        return bool(name == program.name and build(type(program), content) == program)
+    return False

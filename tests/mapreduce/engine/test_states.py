@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import programs
 from mapreduce import testing
+from mapreduce.algorithms.boosting import Boosting
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.shards import Dataset
 from mapreduce.engine.executor import Hooks, Limit, Progress, publish_first, total
 from mapreduce.engine.program import InBlocks, Phase, cache_program
 from mapreduce.engine.registry import EXECUTORS
@@ -322,6 +326,26 @@ def test_jobs_grow_where_a_step_after_the_end_is_dear(tmp_path, monkeypatch, for
 def test_rounds_of_one_task(program, expected, tmp_path, monkeypatch, dear):
     monkeypatch.setattr(Execution, "traits", replace(traits.INLINE, joins_rounds=dear))
     assert joined(Chain(Execution("inline"), place=tmp_path).advance(program)) == expected
+
+
+def test_rounds_of_an_earlier_version_go_on(tmp_path, forgotten):
+    """Which had fewer fields: they count as their defaults."""
+    x = np.zeros((40, 2), np.float32)
+    rows = Source([Rows(x, np.arange(40) % 2)], (2,), 1.0, x.nbytes, {})
+    import_rows(rows, tmp_path / "data", 0)
+    make = partial(Boosting.over, Dataset(tmp_path / "data"), features=2, classes=2, trees=1)
+    place = tmp_path / "rounds"
+    Chain(Execution("inline"), place=place).advance(make())
+    name, fields = json.loads((place / "program").read_text())
+    assert fields.pop("categories") == []
+    (place / "program").write_text(json.dumps([name, fields]))
+    Chain(Execution("inline"), place=place).advance(make())
+    for other in ({"categories": ((0, 3),)}, {"trees": 2}):
+        with pytest.raises(UsageError, match="has the rounds of another program than this boost"):
+            Chain(Execution("inline"), place=place).advance(make(**other))
+    (place / "program").write_text("[")
+    with pytest.raises(UsageError, match="has the rounds of another program than this boost"):
+        Chain(Execution("inline"), place=place).advance(make())
 
 
 def test_a_folder_has_the_rounds_of_one_program(tmp_path, forgotten):
