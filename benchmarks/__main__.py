@@ -64,6 +64,8 @@ NAMES = (
     "searching.tpe_tumours",
     "searching.beside",
     "searching.generation",
+    "mllib.boosting",
+    "mllib.k_means",
     "serving.array",
     "serving.table",
     "serving.beside",

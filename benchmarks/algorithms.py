@@ -52,7 +52,7 @@ def _measured(
     return Result(title, "s", note, times, theirs, skipped=skipped, limits=wanted)
 
 
-def _clicks(rows: int, seed: int) -> tuple[Array, Array]:
+def clicks(rows: int, seed: int) -> tuple[Array, Array]:
     """28 features of two classes, with steps, a product, a long tail and missing numbers."""
     random = np.random.default_rng(seed)
     x = random.normal(size=(rows, 28)).astype(np.float32)
@@ -66,7 +66,7 @@ def _clicks(rows: int, seed: int) -> tuple[Array, Array]:
 def boosting(quick: bool) -> Result:
     """A hundred trees of 31 leaves."""
     rows, trees = (20_000, 10) if quick else (300_000, 100)
-    (x, y), (later, labels) = _clicks(rows, 0), _clicks(50_000, 1)
+    (x, y), (later, labels) = clicks(rows, 0), clicks(50_000, 1)
     ours = estimators.HistGradientBoostingClassifier
     options = {"max_iter": trees, "early_stopping": False}
     fits: dict[str, Callable[[], Any]] = {
@@ -92,7 +92,7 @@ def boosting(quick: bool) -> Result:
     )
 
 
-def _groups(rows: int) -> Array:
+def groups(rows: int) -> Array:
     random = np.random.default_rng(0)
     centres = random.normal(size=(8, 28)) * 3
     found: Array = centres[random.integers(0, 8, rows)] + random.normal(size=(rows, 28))
@@ -101,7 +101,7 @@ def _groups(rows: int) -> Array:
 
 def k_means(quick: bool) -> Result:
     """Eight clusters."""
-    x = _groups(20_000 if quick else 300_000)
+    x = groups(20_000 if quick else 300_000)
     return _measured(
         "k-means",
         f"{len(x):,} rows of 28 features, 8 clusters, one choice of the first centres. Sum of the "
@@ -118,7 +118,7 @@ def k_means(quick: bool) -> Result:
 
 def components(quick: bool) -> Result:
     """Four principal components."""
-    x = _groups(20_000 if quick else 300_000)
+    x = groups(20_000 if quick else 300_000)
     kind = sklearn.decomposition.PCA
     return _measured(
         "Principal components",
