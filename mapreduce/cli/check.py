@@ -18,7 +18,7 @@ _GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
-@click.argument("job")
+@click.argument("job", required=False, metavar="JOB")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[INPUT]...")
 @sample_options(1000)
 @click.option(
@@ -59,7 +59,9 @@ _GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
 @click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @click.pass_context
-def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
+def check(
+    context: click.Context, /, job: str | None, arguments: tuple[str, ...], **options: Any
+) -> int:
     """Run JOB in several ways that should make no difference, and compare the output.
 
     JOB and INPUT are the same as for gradreduce explain. These are the laws. A job may run again
@@ -80,15 +82,20 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
 
     With --exercise, --expect or --reference, the answer is tested first: you see the smallest input
     on which it is wrong. What the job sends to its reducers is compared with the reference's.
+    --exercise without JOB describes the exercise.
 
     \b
     gradreduce check ranges.py --exercise 4
+    gradreduce check --exercise 4
     gradreduce check my_job.py input.txt --reference right.py
     """
     from mapreduce.checking import checker, verdicts
     from mapreduce.exercises.verdicts import View
     from mapreduce.report import terminal
 
+    if job is None:
+        _describe(context, options["exercise"])
+        return 0
     tested = _answer(context, job, [*arguments, *context.obj], options)
     checker.known_laws(options["laws"], tested is not None)
     findings = []
@@ -106,6 +113,19 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
         print_json(verdicts.as_json(findings))
     wrong = {"broken", "warning"} if options["strict"] else {"broken"}
     return int(any(finding.state in wrong for finding in findings))
+
+
+def _describe(context: click.Context, name: str | None) -> None:
+    """Print what an exercise asks for; without one, a job is missing."""
+    if name is None or context.obj:
+        (job,) = (param for param in context.command.params if param.name == "job")
+        raise click.MissingParameter(ctx=context, param=job)
+    from mapreduce.exercises.exercise import load
+    from mapreduce.support.printable import echo
+
+    exercise = load(name)
+    echo(click.wrap_text(f"Exercise {exercise.id}: {exercise.text}", preserve_paragraphs=True))
+    echo("\n" + "\n".join(f"Example of an input: {path}" for path in exercise.shown))
 
 
 def _answer(

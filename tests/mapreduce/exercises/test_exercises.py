@@ -332,6 +332,16 @@ def test_the_command(own, tmp_path):
     assert told.endswith("\nThe answer is right.\n")
 
 
+def test_a_description_without_its_answer(own):
+    told = succeed("check", "--exercise", "4b")
+    assert told.startswith("Exercise 4b: Which is the second largest size in each section? Write")
+    assert "A section of one package has no line of" in told
+    assert "/packages.tsv" in told
+    assert "class" not in told
+    assert "Missing argument 'JOB'" in fails(2, "check", cwd=own().parent)
+    assert "Missing argument 'JOB'" in fails(2, "check", "--exercise", "4b", "--", "--lines", 3)
+
+
 @cases(
     "given, code, said",
     ("--exercise 4 words.txt", 2, "has its own input and options: leave out words.txt"),
