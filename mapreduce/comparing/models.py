@@ -34,13 +34,9 @@ def split(texts: Iterable[str]) -> tuple[str, ...]:
             assert name is not None
             is_layer = name[0] in LAYERS.builtin
             is_own = re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", part.strip()) is not None
-            is_word = re.fullmatch(r"[A-Za-z][\w-]*", part.strip()) is not None
-            begins = (
-                name[0] in names
-                or (is_own and not is_layer)
-                or (is_layer and not is_network)
-                or (is_word and not is_layer and not is_network)
-            )
+            begins = name[0] in names or (is_own and not is_layer) or (is_layer and not is_network)
+            # No value of a model is a word alone, but a mistyped name is.
+            begins |= not is_network and re.fullmatch(r"[A-Za-z][\w-]*", part.strip()) is not None
             if begins or not number:
                 found.append(part.strip())
                 is_network = is_layer

@@ -13,6 +13,7 @@ from hdfs_utils.paths import AnyPath, size_of, stamp_of
 from hdfs_utils.publish import check_folders
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.support.reading import refuse_compressed
+from mapreduce.support.suggest import missing, names_in
 
 GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 8 << 20
@@ -32,7 +33,7 @@ def check_sources(paths: Sequence[AnyPath], what: str) -> None:
     for path in paths:
         with storage_errors("read", path):
             if not path.exists():
-                raise MissingInputError(f"{path} does not exist. Check the name")
+                raise MissingInputError(f"{path} {missing(str(path), names_in)}")
             if path.is_dir():
                 raise DataError(f"{path} is a folder: name the files in it")
     check_folders(paths)

@@ -256,6 +256,7 @@ def test_all_models_fail(penguins, tmp_path, answer):
     ("conv:6x5,relu,dense:9,softmax", ["conv:6x5,relu,dense:9", "softmax"]),
     ("softmax,dense:9,relu,k-means:3", ["softmax", "dense:9,relu", "k-means:3"]),
     ("boosting:trees=2,softmx", ["boosting:trees=2", "softmx"]),
+    ("softmax,boosing,mlp:64,bosting", ["softmax", "boosing", "mlp:64", "bosting"]),
     ("mine:Model,torch:nets:Net,svm", ["mine:Model", "torch:nets:Net", "svm"]),
 )
 def test_lists_of_models(text, expected):

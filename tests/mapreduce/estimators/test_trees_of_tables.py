@@ -180,6 +180,8 @@ def test_other_models_of_data_for_trees(file, tmp_path, answer, refused):
     assert "was imported with --trees" in refused(65, *start, "k-means:2")
     assert not (tmp_path / "run").exists()
     assert "--label y: it is for the file of a table" in refused(2, *start, MODEL, "--label", "y")
+    said = refused(2, "train", file, "--run", tmp_path / "run", "--model", "bosting", "--id", "a")
+    assert "unknown model 'bosting'" in said and "Did you mean boosting?" in said
 
 
 def test_infinite_numbers(tmp_path, refused):

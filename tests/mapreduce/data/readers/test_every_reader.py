@@ -108,6 +108,7 @@ def test_files_that_are_none(tmp_path, write, monkeypatch, make, content):
     part = write(content, "part-00000")
     for path, error, message in (
         (tmp_path / "none", MissingInputError, f"{tmp_path}/none does not exist"),
+        (tmp_path / "prat-00000", MissingInputError, f"Did you mean {part}"),
         (tmp_path, DataError, f"{tmp_path} is a folder: name the files in it"),
     ):
         with pytest.raises(error, match=message):
