@@ -115,7 +115,7 @@ def _holding_out(options: dict[str, str], config: SearchConfig) -> dict[str, str
     """The options with those by which a fifth of the rows is held out, in whole slices."""
     # Neither goes without an evaluation.
     bare = {name: text for name, text in options.items() if name not in ("patience", "eval_every")}
-    plan, more = plan_of(bare, config), {}
+    plan, more = plan_of(bare, config), dict[str, str]()
     if plan.held_out or "held_out" in options:
         return options
     rows, slice_rows = plan.rows, plan.batch_size
@@ -123,8 +123,10 @@ def _holding_out(options: dict[str, str], config: SearchConfig) -> dict[str, str
         slice_rows = plan.slice_rows
     elif plan.batch_size >= plan.rows:
         slice_rows = min(plan.slice_rows, -(-rows // _SLICES))
+        # Rows that are held out would have another optimizer chosen, with smaller batches.
+        more["optimizer"] = options.get("optimizer", plan.optimizer)
     if slice_rows != plan.slice_rows:
-        more = {"slice_rows": str(slice_rows)}
+        more["slice_rows"] = str(slice_rows)
     slices = max(1, round(HELD_OUT * rows / slice_rows))
     return {**options, **more, "held_out": str(slices * slice_rows)}
 

@@ -89,3 +89,17 @@ def test_in_python_and_resumed(data, answer, tmp_path):
     )
     assert found.best.plan.held_out == 0
     assert found.resume(trials=2, progress=False).table.num_rows == 2
+
+
+def test_a_table_whose_optimizer_takes_all_rows(answer, tmp_path):
+    """The optimizer of such data is L-BFGS, and with rows held out it would be SGD."""
+    rows = [f"{i * 7 % 31},{i * 5 % 17},{'ab'[i * 7 % 31 > 15]}\n" for i in range(200)]
+    (tmp_path / "table.csv").write_text("x,y,label\n" + "".join(rows))
+    answer(0, "data", "import", tmp_path / "table.csv", tmp_path / "data")
+    start = "search", tmp_path / "data", "--run", tmp_path / "found", "--executor", "here"
+    found = json.loads(answer(0, *start, "--trials", 1, "--l2", "1e-3|1e-2", "--json", "-q").out)
+    assert "--optimizer lbfgs" in (tmp_path / "found/trials.csv").read_text()
+    assert "--held-out" in (tmp_path / "found/trials.csv").read_text()
+    best = RunDir(tmp_path / "found/best").config.plan
+    assert (best.optimizer, best.batch_size, best.held_out) == ("lbfgs", 200, 0)
+    assert found["best"] == 0
