@@ -32,6 +32,9 @@ _UNLIKE = 0.4
 #: Seconds that a unit costs beside its rows, and the part of work that remains in any case.
 _UNIT, _LEFT = 4e-5, 0.1
 
+#: Seconds that an exchange takes on any network, and that a round is in no phase.
+_MOMENT = 2e-4
+
 #: Bytes of an exchange that takes as long as an empty one: on any network, and on most.
 _EMPTY, _MESSAGE = 4_096, 65_536
 
@@ -123,13 +126,19 @@ def _of_segment(segment: Segment) -> list[Cause]:
         seconds = saved(work - what)
         return Cause(kind, seconds, text.format(f"{_duration(seconds / number)} of a round"))
 
-    def longest(name: str) -> float:
-        return float(segment.seconds[:, segment.phases.index(name)].max())
-
     busy, free = _busy(segment, rounds, saved)
     uneven = _uneven(rounds, free, saved)
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
         uneven = replace(uneven, text=f"{uneven.text}, as far as busy processors let one see")
+    other, least = rounds.of("other").sum(1), np.minimum(rounds.transfer, _MOMENT)
+    publish = float(segment.seconds[:, segment.phases.index("publish")].max())
+    # The last rank to come waits for no other.
+    evaluate = float(segment.seconds[:, segment.phases.index("evaluate")].min())
+    # What is evaluated is published before.
+    published = rounds.of("publish").sum((0, 1, 2))
+    evaluated = rounds.of("evaluate").sum((0, 1, 2)) > 0
+    of_evaluation = publish * float(published[evaluated].sum() / max(published.sum(), 1e-12))
+    of_evaluation *= evaluate > of_evaluation / 3
     unit = float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
     cost = f"of which about {_duration(_UNIT)} are the cost of any unit"
     return [
@@ -137,21 +146,31 @@ def _of_segment(segment: Segment) -> list[Cause]:
         uneven,
         without("slow reads", _reads(rounds), "all ranks read for {}"),
         # Threads that are late to wake up make exchanges long, too.
-        _network(segment, rounds, saved(transfer=rounds.transfer * (1 - free)[:, None])),
+        _network(
+            segment,
+            rounds,
+            saved(transfer=rounds.transfer - (rounds.transfer - least) * free[:, None]),
+        ),
         without(
             "sums and updates",
             rounds.of("pack", "reduce").sum(1),
             "packing, adding up and updating take {}",
         ),
-        without("tiny slices", _cost_of_units(rounds), f"a unit takes {_duration(unit)}, {cost}"),
-        without("fixed cost of a round", rounds.of("other").sum(1), "{} are in no phase"),
+        Cause(
+            "tiny slices",
+            saved(
+                work - _cost_of_units(rounds) - np.minimum(other, _MOMENT), rounds.transfer - least
+            ),
+            f"a unit takes {_duration(unit)}, {cost}",
+        ),
+        without("fixed cost of a round", other, "{} are in no phase"),
         Cause(
             _START,
             saved(work - _warm_up(rounds)) / scale,
             "first rounds take longer than others",
         ),
-        Cause("publishing", longest("publish"), "the state is written, to go on from"),
-        Cause("evaluation", longest("evaluate"), "the model is evaluated between rounds"),
+        Cause("publishing", publish - of_evaluation, "the state is written, to go on from"),
+        Cause("evaluation", evaluate + of_evaluation, "the model is evaluated between rounds"),
     ]
 
 
