@@ -47,7 +47,7 @@ def _on_rank(rank: int | None, owner: Any, name: str, seconds: float) -> None:
             time.sleep(seconds)
         return method(*arguments, **options)
 
-    Rank.__init__ = known  # type: ignore[method-assign]
+    setattr(Rank, "__init__", known)  # noqa: B010
     setattr(owner, name, slow)
 
 
@@ -167,9 +167,10 @@ class Planted:
         command = [sys.executable, "-m", "benchmarks.timing", planted, *map(str, words)]
         with self.around() if is_faulty else contextlib.nullcontext():
             _output(command)
-        return json.loads(
+        found: dict[str, Any] = json.loads(
             _output([sys.executable, "-m", "mapreduce.cli.main", "report", str(out), "--json"])
         )
+        return found
 
 
 def _output(command: list[str]) -> str:
