@@ -48,7 +48,10 @@ def settings_of(options: Mapping[str, str]) -> plan_flags.Settings:
             values[name] = option.parse(text)
         except ValueError:
             kind = "a whole number" if option.type is int else "a number"
-            raise UsageError(f"{option.flag}: expected {kind}, found {text!r:.60}") from None
+            raise UsageError(
+                f"{option.flag}: expected {kind}, alternatives A|B or a range LOW..HIGH, found "
+                f"{text!r:.60}"
+            ) from None
         option.check(values[name])
         for code in option.members(values[name]):
             option.family.target(code)
