@@ -58,9 +58,9 @@ def test_sums_that_are_rounded_would_be_seen(monkeypatch):
     """A mutation: products of 50 bits, whose sums no float holds."""
     monkeypatch.setattr(gram, "_bands", lambda rows: [(-5, np.rint(rows * 32))])
     x, y, weights = table()
-    order = np.random.default_rng(8).permutation(len(x))
-    orders = (slice(None), order)
-    assert len({digest(in_parts(PCA(), x[rows], y, weights)) for rows in orders}) == 2
+    # Which sums are rounded depends on the processor's BLAS.
+    orders = [np.random.default_rng(seed).permutation(len(x)) for seed in range(8)]
+    assert len({digest(in_parts(PCA(), x[rows], y, weights)) for rows in orders}) > 1
 
 
 def test_a_row_at_a_time():
