@@ -17,6 +17,8 @@ _POINTS, _ENOUGH = 4, 3
 _STEPS = (1e-4, 1e-3, 1e-5, 1e-2, 1e-6)
 #: Relative differences that do not count: of slopes, of losses, and of factors from each other.
 _SLOPE, _LOSS, _FACTOR = 1e-5, 1e-3, 5e-2
+#: How many times farther the point is at which losses are compared with those of scores.
+_FAR = 10
 #: The largest relative error of a slope that tells anything.
 _TOLD = 0.2
 #: Parameters of the largest model that should be tried, which takes ten times their memory.
@@ -127,12 +129,15 @@ class _Tried:
 
         If all parameters are 0, for example, all classes have one probability.
         """
-        model, point = self._model, self._point().astype(self._model.dtype)
+        model = self._model
+        # Farther off than other points: small logits have nearly equal losses.
+        point = self._initial + _FAR * (self._point() - self._initial)
+        point = point.astype(model.dtype)
         if model.is_random or model.mixes_rows or model.steps is not None:
             return None
         loss = model.gradient(point, self._batch, self._out, Context(self._workspace))
         scored, _ = model.score(point, self._batch, Context(self._workspace))
-        return other_score(scored, loss, self._batch.rows)
+        return other_score(scored, loss, self._batch.rows) if math.isfinite(scored) else None
 
     def _factors(self, scale: Array) -> list[float]:
         """The gradient's slopes divided by the loss's, if they differ wherever it can be told."""
