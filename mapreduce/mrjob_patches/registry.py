@@ -60,7 +60,7 @@ def runner_class(alias: str, is_warm: bool = False) -> Any:
     module, _, name = (found.warm_runner if is_warm else found.runner).partition(":")
     if is_warm and not module:
         return None
-    import_module("mapreduce.mrjob_patches.bin")
+    import mapreduce.mrjob_patches.bin  # noqa: F401
     try:
         with collector.resting():
             return getattr(import_module(module), name)
