@@ -1,4 +1,4 @@
-"""Which package is the largest of each section?
+"""Which is the largest package of each section?
 
 Yield pairs of size and name, and write a combiner that `check` finds nothing against. If several
 packages are the largest, take the one whose name is the last in Python's order of texts. A line of
