@@ -99,8 +99,8 @@ def test_of_one_gradient(way):
     assert len(warm) <= 46, sorted(warm)
     assert len(folders(warm)) <= 14, sorted(warm)
     assert {str(Path(file).relative_to(ROOT)) for file in warm} == DRAWN
-    assert told(r"(\d+) files lie on the stack, in (\d+) folders") == sizes(stack)
-    assert told(r"enters these (\d+), in (\d+)") == sizes(warm)
+    assert told(r"computed, (\d+) files in (\d+) folders") == sizes(stack)
+    assert told(r"of the (\d+) files below, in (\d+)") == sizes(warm)
 
 
 def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
@@ -112,4 +112,4 @@ def test_of_one_gradient_without_mrjob(tmp_path, monkeypatch):
     warm = min(rounds[2:-2], key=len)
     assert len(warm) <= 31, sorted(warm)
     assert len(folders(warm)) <= 10, sorted(warm)
-    assert told(r"it enters (\d+), in (\d+)") == sizes(warm)
+    assert told(r"functions of (\d+) files in (\d+)") == sizes(warm)
