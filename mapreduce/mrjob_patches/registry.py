@@ -61,6 +61,7 @@ def runner_class(alias: str, is_warm: bool = False) -> Any:
     if is_warm and not module:
         return None
     import mapreduce.mrjob_patches.bin  # noqa: F401
+
     try:
         with collector.resting():
             return getattr(import_module(module), name)
