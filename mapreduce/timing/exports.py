@@ -35,9 +35,8 @@ def operations(trace: Trace, case: str, rounds_per_epoch: int | None = None) -> 
         Units and Imbrication, the number of phases around an operation. Times are seconds. Node is
         the segment, or the job; Rank is the rank, or the worker of a task.
     """
-    parts = [*_events(trace), *_tasks(trace)]
-    names = [*parts[0]] if parts else []
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    parts = [*_events(trace), _tasks(trace.tasks)]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort([whole[name] for name in ("Imbrication", "Iteration", "ns", "Rank", "Node")])
     whole = {name: values[order] for name, values in whole.items()}
     start, stop = (whole.pop(name) - trace.start for name in ("ns", "end"))
@@ -69,19 +68,17 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
             }
 
 
-def _tasks(trace: Trace) -> Iterator[dict[str, Any]]:
-    tasks = trace.tasks
-    if len(tasks):
-        yield {
-            "Node": np.array([f"job {job + 1}" for job in tasks["job"]]),
-            "Rank": tasks["worker"].astype(np.int64),
-            "Thread": np.zeros(len(tasks), np.int64),
-            "Iteration": tasks["step"].astype(np.int64) + 1,
-            "Operation": tasks["kind"].astype(str),
-            "Type": np.full(len(tasks), "Application"),
-            **_common(tasks, "read", "records"),
-            "Imbrication": np.zeros(len(tasks), np.int64),
-        }
+def _tasks(tasks: Array) -> dict[str, Any]:
+    return {
+        "Node": np.array([f"job {job + 1}" for job in tasks["job"]], str),
+        "Rank": tasks["worker"].astype(np.int64),
+        "Thread": np.zeros(len(tasks), np.int64),
+        "Iteration": tasks["step"].astype(np.int64) + 1,
+        "Operation": tasks["kind"].astype(str),
+        "Type": np.full(len(tasks), "Application"),
+        **_common(tasks, "read", "records"),
+        "Imbrication": np.zeros(len(tasks), np.int64),
+    }
 
 
 def _common(rows: Array, *names: str) -> dict[str, Array]:

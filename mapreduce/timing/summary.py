@@ -10,6 +10,12 @@ from mapreduce.timing.causes import NAMED, Cause, causes, standing_out
 from mapreduce.timing.figures import efficiencies, imbalance, rounds_of, table, usage
 from mapreduce.timing.trace import Segment, Trace
 
+#: Of a trace that has nothing.
+_EMPTY = (
+    "The trace has no rounds and no tasks, so nobody knows what held it back: only gangs, and jobs "
+    "on -r parallel, note what they do."
+)
+
 
 def summarise(trace: Trace, run: RunDir | None) -> dict[str, Any]:
     """What held a run, or a job, back, and all figures of it.
@@ -26,11 +32,12 @@ def summarise(trace: Trace, run: RunDir | None) -> dict[str, Any]:
         As JSON has it. Times are seconds; ``by_rank`` has a list for each phase, ``load`` one for
         each rank.
     """
-    every, seconds = causes(trace), (trace.stop - trace.start) / 1e9
+    seconds, is_empty = (trace.stop - trace.start) / 1e9, not trace.segments and not trace.tasks.size
+    every = [] if is_empty else causes(trace)
     named = standing_out(every, seconds)
     advice = advise(named[0], run, trace.workers) if named else None
     return {
-        "sentence": sentence(named, seconds),
+        "sentence": _EMPTY if is_empty else sentence(named, seconds),
         "seconds": seconds,
         "workers": trace.workers,
         "next": advice and {"text": advice[0], "command": advice[1]},

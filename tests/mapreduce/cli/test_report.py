@@ -9,6 +9,7 @@ import pytest
 import made_traces
 import mapreduce
 from mapreduce.cli.main import main
+from mapreduce.support import tasks
 from mapreduce.timing import reading
 
 
@@ -92,3 +93,18 @@ def test_a_file_that_cannot_be_written_is_an_output(option, traced, tmp_path, ca
 def test_a_file_of_a_run_without_a_trace_is_missing(plain, tmp_path, capsys):
     assert main(["report", str(plain), "--csv", str(tmp_path / "a.csv")]) == 66
     assert "--trace" in capsys.readouterr().err
+
+
+def test_a_trace_without_rounds_and_tasks_says_so_and_writes_empty_files(tmp_path, capsys):
+    with tasks.tracing(tmp_path / "nothing"):
+        pass
+    assert main(["report", str(tmp_path / "nothing")]) == 0
+    first, *rest = [line for line in capsys.readouterr().out.splitlines() if line][1:]
+    assert first.startswith("The trace has no rounds and no tasks")
+    assert not any("Next" in line or "job" in line for line in rest[1:])
+    files = [tmp_path / f"a.{name}" for name in ("html", "json", "parquet", "csv")]
+    options = zip(("--html", "--chrome", "--parquet", "--csv"), map(str, files), strict=True)
+    words = [word for pair in options for word in pair]
+    assert main(["report", str(tmp_path / "nothing"), *words]) == 0
+    assert json.loads(files[1].read_text())["traceEvents"] == []
+    assert files[3].read_text() == ""
