@@ -32,7 +32,8 @@ def summarise(trace: Trace, run: RunDir | None) -> dict[str, Any]:
         As JSON has it. Times are seconds; ``by_rank`` has a list for each phase, ``load`` one for
         each rank.
     """
-    seconds, is_empty = (trace.stop - trace.start) / 1e9, not trace.segments and not trace.tasks.size
+    seconds = (trace.stop - trace.start) / 1e9
+    is_empty = not trace.segments and not trace.tasks.size
     every = [] if is_empty else causes(trace)
     named = standing_out(every, seconds)
     advice = advise(named[0], run, trace.workers) if named else None

@@ -6,11 +6,13 @@ from the files that are complete there, so starting and resuming are the same.
 
 import contextlib
 import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from hdfs_utils.paths import path_of
+from hdfs_utils.errors import StorageError
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
 from mapreduce.engine.state import Array, InFolder
 from mapreduce.errors import DataError, Interrupted
@@ -110,15 +112,32 @@ def train(
             events.emit(JobSubmitted(application))
 
         driver = Driver(run, execution, keep, events, job_class, until)
-        with applications.report_to(str(run.path), submitted, driver.teller.warn):
-            if not execution.trace:
-                return driver.run()
-            with tasks.tracing(Path(str(run.path), FOLDER)) as trace:
-                ended = driver.run()
-                trace.flush()
-                if problem := trace.error or phases.problem(trace.prefix):
-                    driver.teller.warn(f"the trace is not whole: {problem}")
-            return ended
+        warn = driver.teller.warn
+        with (
+            applications.report_to(str(run.path), submitted, warn),
+            tracing(execution, run.path, warn),
+        ):
+            return driver.run()
+
+
+@contextlib.contextmanager
+def tracing(execution: Execution, run: AnyPath, warn: Callable[[str], None]) -> Iterator[None]:
+    """Have the folder of a training or a fit note where its time goes, if there is to be a trace.
+
+    What cannot be noted is a warning: the work goes on.
+    """
+    with contextlib.ExitStack() as stack:
+        trace = None
+        if execution.trace:
+            try:
+                trace = stack.enter_context(tasks.tracing(Path(str(run), FOLDER)))
+            except StorageError as error:
+                warn(f"there will be no trace: {error}")
+        yield
+        if trace is not None:
+            trace.flush()
+            if problem := trace.error or phases.problem(trace.prefix):
+                warn(f"the trace is not whole: {problem}")
 
 
 class Driver:

@@ -164,6 +164,17 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(data, tmp_path, monkeyp
     assert not len(read(made.path).tasks)
 
 
+def test_a_folder_that_cannot_be_made_ends_the_trace_and_not_the_training(data, tmp_path):
+    chosen = Settings(model="softmax", batch_size=40, slice_rows=10, rounds=2)
+    made = creating.create(tmp_path / "run", chosen, data / "train", None)
+    (made.path / "timing").touch()
+    events = []
+    how = Execution(**{**CHAIN.to_dict(), "trace": True})
+    assert driver.train(made, how, 3, Events(events.append)).completed == 2
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    assert [one for one in warned if "there will be no trace: cannot create" in one], warned
+
+
 def test_a_trace_needs_a_disk(tmp_path):
     from hdfs_utils.paths import path_of
 
