@@ -47,6 +47,7 @@ def report(path: Path, as_json: bool, **files: Path | None) -> None:
     """
     from mapreduce.report import terminal
     from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.fits import is_fit
     from mapreduce.timing import reading, sections, summary
 
     run = RunDir(path.absolute()) if (path / "run.json").exists() else None
@@ -60,6 +61,9 @@ def report(path: Path, as_json: bool, **files: Path | None) -> None:
         _without_trace(run, as_json)
         return
     content = summary.summarise(trace, run)
+    if is_fit(path):
+        # What is known to help is for trainings by gradients, and for jobs.
+        content["next"] = None
     line, name = command("gradreduce", "report", path), path.absolute().name
     wanted = {key: file for key, file in files.items() if file is not None}
     if wanted:

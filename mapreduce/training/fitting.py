@@ -20,6 +20,7 @@ from mapreduce.support import options, signals
 from mapreduce.support.options import expect
 from mapreduce.training import start as starting
 from mapreduce.training.creating import check_data
+from mapreduce.training.driver import tracing
 
 #: The options of trainings by gradients, which no fit takes.
 OTHERS = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
@@ -111,6 +112,7 @@ def _fit(
             return
         place = run.config.data if moved is None else str(moved.absolute())
         how.check_places(run.path, place)
+        how.check_trace(run.path)
         manifest = check_data(place, run.config.data_sha256)
         if moved is not None:
             run.move(place)
@@ -131,11 +133,15 @@ def _fit(
         estimator = parse(config.model).estimator(manifest, config.seed)
         how = how.for_paths(run.path, path_of(config.data))
         estimator.executor = Resumable.of(how, place=rounds.folder)
+
+        def warn(message: str) -> None:
+            events.emit(Warned(message))
+
         estimator.executor.hooks = Hooks(
-            news=lambda completed, blocks: events.emit(RoundPublished(completed)),
-            warn=lambda message: events.emit(Warned(message)),
+            news=lambda completed, blocks: events.emit(RoundPublished(completed)), warn=warn
         )
-        estimator.fit(path_of(config.data))
+        with tracing(how, run.path, warn):
+            estimator.fit(path_of(config.data))
         fitted = replace(
             estimator.fitted_,
             options={"model": config.model},

@@ -71,10 +71,14 @@ def test_one_model_for_any_execution(model, data, tmp_path, answer):
     }
 
 
-def test_a_gang_of_two(data, tmp_path, answer):
-    options = "--executor", "gang", "-r", "parallel", "--workers", "2", "--blocks", "2"
+def test_a_gang_of_two_with_a_trace(data, tmp_path, answer):
+    options = "--executor", "gang", "-r", "parallel", "--workers", "2", "--blocks", "2", "--trace"
     found = fit(answer, data, tmp_path / "run", "k-means:3", *options)
     assert found["model_sha256"] == KMeans(3).fit(data).fitted_.model_sha256
+    report = json.loads(answer(0, "report", tmp_path / "run", "--json").out)
+    assert sum(one["rounds"] for one in report["segments"]) >= found["completed"] - 1
+    # What to try would be for a training by gradients.
+    assert report["next"] is None
 
 
 @cases("model, options, seed", ("boosting:2", "--seed 3", 3), ("boosting:trees=2", "", 0))
