@@ -115,8 +115,9 @@ def _of_segment(segment: Segment) -> list[Cause]:
     base, work = rounds.replay(), rounds.work.sum(1)
     if not base > 0:
         return []
-    # Rounds of which no event was kept are like the others.
-    scale = float(segment.seconds[:, segment.phases.index("round")].max()) / base
+    # Rounds of which no event was kept are like the others. A rank that was killed while it wrote
+    # its first events has no sums yet.
+    scale = (float(segment.seconds[:, segment.phases.index("round")].max()) or base) / base
     number = scale * len(rounds.numbers)
 
     def saved(work: Array | None = None, transfer: Array | None = None) -> float:

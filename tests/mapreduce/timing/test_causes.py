@@ -153,6 +153,15 @@ def test_kept_rounds_stand_for_all():
     assert sampled.seconds == pytest.approx(whole.seconds, rel=0.05)
 
 
+def test_events_without_their_sums_stand_for_themselves():
+    trace = made_traces.gang(slow=((1, 4.0),))
+    (segment,) = trace.segments
+    bare = replace(segment, seconds=np.zeros_like(segment.seconds))
+    found = causes(replace(trace, segments=(bare,)))
+    assert found[0].kind == "slow worker"
+    assert found[0].seconds == pytest.approx(causes(trace)[0].seconds, rel=0.05)
+
+
 def test_ranks_of_a_gang_are_no_slow_tasks():
     """A job that traces its tasks, too, has ranks among them."""
     trace = made("gang", 1, {})
