@@ -55,15 +55,19 @@ def advise(cause: Cause, run: RunDir | None, workers: int) -> tuple[str, str]:
     plan, values = run.config.plan, dict(changes)
     if "workers" in changes:
         values["workers"] = max(workers - len(cause.ranks), 1)
-    if "batch_size" in changes:
-        values["batch_size"] = plan.batch_size * changes["batch_size"]
-        values["rounds"] = max(plan.rounds // changes["batch_size"], 1)
+    if "slice_rows" in changes:
+        # Each replica needs a slice.
+        most = min(plan.slice_rows * changes["slice_rows"], plan.batch_size // plan.replicas)
+        divisors = (n for n in range(max(int(most), 1), 0, -1) if not plan.batch_size % n)
+        values["slice_rows"] = next(divisors)
+        if values["slice_rows"] == plan.slice_rows:
+            text, values = "take larger batches", {"slice_rows": 4 * plan.slice_rows}
+            values["batch_size"] = 4
+    if "batch_size" in values:
+        values["rounds"] = max(plan.rounds // values["batch_size"], 1)
+        values["batch_size"] *= plan.batch_size
     if "eval_every" in changes:
         values["eval_every"] = plan.eval_every * changes["eval_every"]
-    if "slice_rows" in changes:
-        most = max(int(plan.slice_rows * changes["slice_rows"]), 1)
-        most = min(most, plan.batch_size)
-        values["slice_rows"] = next(n for n in range(most, 0, -1) if not plan.batch_size % n)
     return text, training(run, values)
 
 

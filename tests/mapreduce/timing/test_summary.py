@@ -87,11 +87,33 @@ def test_what_to_try_is_a_command_that_the_program_takes(kind, run):
     assert sum(changed.values()) == 1, (text, changed)
 
 
+def test_where_slices_cannot_be_larger_batches_are(tmp_path, answer):
+    """Each replica needs a slice."""
+    random = np.random.default_rng(1)
+    made = mapreduce.train(
+        (random.random((128, 4)), random.integers(0, 2, 128)),
+        run=tmp_path / "run",
+        model="softmax",
+        strategy="averaging",
+        replicas=2,
+        batch_size=32,
+        slice_rows=16,
+        rounds=4,
+        executor="here",
+    )
+    text, line = advise(Cause("tiny slices", 1.0, ""), RunDir(made.path), 2)
+    words = shlex.split(line)
+    assert text == "take larger batches"
+    for flag, value in (("--batch-size", "128"), ("--slice-rows", "64"), ("--rounds", "1")):
+        assert words[words.index(flag) + 1] == value
+    answer(0, *words[1:], "--dry-run")
+
+
 def test_a_training_is_repeated_by_its_command(run):
     """Its plan is that of the run."""
     words = shlex.split(training(run, {}))
     values = cli.get_command(None, "train").make_context("train", words[2:]).params
-    assert values["rounds"], values["seed"] == (8, 0)
+    assert (values["rounds"], values["seed"]) == (8, 0)
     assert str(values["run"]) == f"{run.path}-2"
 
 
