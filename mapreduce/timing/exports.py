@@ -97,7 +97,7 @@ def write_csv(table: pa.Table, path: Path) -> None:
     written, and none of those within. A row ``iteration`` is in front of those of its round.
     """
     with path.open("w", encoding="utf-8") as file:
-        for row in table.to_pylist():
+        for row in _rows(table):
             name, depth = row["Operation"], row["Imbrication"]
             is_round = name == "round" and not depth
             if not row["Iteration"] or row["Thread"] or not (depth == 1 or is_round):
@@ -111,16 +111,23 @@ def write_csv(table: pa.Table, path: Path) -> None:
 
 def write_chrome(table: pa.Table, path: Path) -> None:
     """Events of Chrome's format, for ``ui.perfetto.dev``: strictly nested, by rank and thread."""
-    segments = {name: n for n, name in enumerate(dict.fromkeys(table["Node"].to_pylist()))}
-    ranks = sorted({*table["Rank"].to_pylist()})
-    lines = [_named("process_name", f"rank {rank}", rank) for rank in ranks]
-    lines += [
-        _named("thread_name", f"{name}", rank, at << 16)
-        for name, at in segments.items()
-        for rank in ranks
-    ]
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+        for number, event in enumerate(_chrome_events(table)):
+            file.write(f"{',' * (number > 0)}\n{json.dumps(event)}")
+        file.write("\n]}\n")
+
+
+def _chrome_events(table: pa.Table) -> Iterator[dict[str, Any]]:
+    segments = {name: n for n, name in enumerate(table["Node"].unique().to_pylist())}
+    ranks = sorted(table["Rank"].unique().to_pylist())
+    for rank in ranks:
+        yield _named("process_name", f"rank {rank}", rank)
+    for name, at in segments.items():
+        for rank in ranks:
+            yield _named("thread_name", f"{name}", rank, at << 16)
     ends: dict[tuple[int, int], list[float]] = {}
-    for row in table.to_pylist():
+    for row in _rows(table):
         place = row["Rank"], (segments[row["Node"]] << 16) + row["Thread"]
         start, stop = row["Start"], row["End"]
         around = ends.setdefault(place, [])
@@ -131,15 +138,17 @@ def write_chrome(table: pa.Table, path: Path) -> None:
         around.append(stop)
         values = {name.lower(): row[name] for name in ("Iteration", "Bytes", "Units")}
         times = {"ts": round(start * 1e6, 3), "dur": round((stop - start) * 1e6, 3)}
-        lines.append(
+        yield (
             {"ph": "X", "name": row["Operation"], "pid": place[0], "tid": place[1]}
             | times
             | {"args": values}
         )
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-        file.write(",\n".join(map(json.dumps, lines)))
-        file.write("\n]}\n")
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows, some at a time: as Python's objects all of them may not fit into memory."""
+    for batch in table.to_batches(max_chunksize=4096):
+        yield from batch.to_pylist()
 
 
 def _named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -158,3 +159,15 @@ def test_parquet_has_the_thirteen_columns(tmp_path):
     kinds = {*zip(content["Operation"], content["Type"], strict=True)}
     assert {("spread", "MPI"), ("map", "Application")} <= kinds
     assert "sample" not in content["Operation"]
+
+
+@pytest.mark.parametrize("name", ["chrome", "csv"])
+def test_events_are_written_some_at_a_time(name, tmp_path):
+    made = exports.operations(made_traces.gang(rounds=1000), "a")
+    assert made.num_rows > 12_000
+    tracemalloc.start()
+    try:
+        getattr(exports, f"write_{name}")(made, tmp_path / "a")
+        assert tracemalloc.get_traced_memory()[1] < 600 * made.num_rows
+    finally:
+        tracemalloc.stop()
