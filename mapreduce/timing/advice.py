@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mapreduce.engine.registry import kind_of
 from mapreduce.plan.flags import PLAN
+from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
 from mapreduce.support.commands import command
 from mapreduce.timing.causes import Cause
@@ -84,6 +86,32 @@ def training(run: RunDir, changes: Mapping[str, Any]) -> str:
         if is_needless or is_default or not isinstance(value, str | int | float):
             continue
         words += [option.flag] if value is True else [option.flag, value]
-    for name, value in rest.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", value]
+    for name, value in {**_execution(run, rest), **rest}.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, value]
     return command("gradreduce", "train", *words)
+
+
+def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The options by which a run was executed, where they are no defaults, for another like it."""
+    before, _ = flags.recorded(run)
+    executor = changes.get("executor", before.get("executor"))
+    is_alone = kind_of(executor).is_alone
+    if executor != before.get("executor") or is_alone:
+        before = flags.for_another(before, executor)
+        # One process alone has nothing that could be traced.
+        before |= {} if "trace" in changes and is_alone else {"executor": executor}
+    elif "workers" in changes:
+        # There may be too few for the stages.
+        before.pop("stages", None)
+    elif "trace" in changes and executor != "gang":
+        # Only the runner parallel tells of tasks.
+        before.pop("runner", None)
+    usual = {row.name: row.default for row in (*flags.EXECUTION, *flags.RUNNER)}
+    usual["runner"] = kind_of(executor).usual_runner
+    left_out = {*changes, "trace", "slow_worker"}
+    return {
+        name: value
+        for name, value in before.items()
+        if name not in left_out and value != usual[name]
+    }

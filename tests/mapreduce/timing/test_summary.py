@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 
@@ -80,7 +81,7 @@ def test_what_to_try_is_a_command_that_the_program_takes(kind, run):
         "batch_size": values["batch_size"] != plan.batch_size,
         "slice_rows": values["slice_rows"] != plan.slice_rows,
         "workers": values["workers"] == 3,
-        "executor": values["executor"] != "auto",
+        "executor": values["executor"] != "here" or kind == "start and many jobs",
         "eval_every": values["eval_every"] != plan.eval_every,
         "run": not str(values["run"]).startswith(str(run.path)),
     }
@@ -115,6 +116,30 @@ def test_a_training_is_repeated_by_its_command(run):
     values = cli.get_command(None, "train").make_context("train", words[2:]).params
     assert (values["rounds"], values["seed"]) == (8, 0)
     assert str(values["run"]) == f"{run.path}-2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"trace": True}, "--executor gang --workers 4 --stages 2 --trace"),
+        ({"batch_size": 64}, "--executor gang --workers 4 --stages 2"),
+        ({"workers": 1}, "--executor gang --workers 1"),
+        ({"executor": "gang"}, "--executor gang --workers 4 --stages 2"),
+        ({"executor": "here"}, "--executor here"),
+    ],
+)
+def test_a_training_is_executed_as_the_run_was(run, tmp_path, changes, expected):
+    """But for what is an experiment, and what would not go with the other options."""
+    again = RunDir(tmp_path / "run")
+    shutil.copytree(run.path, again.path)
+    how = {"executor": "gang", "workers": 4, "stages": 2, "slow_worker": "1:4", "trace": True}
+    (again.path / "execution.json").write_text(json.dumps(how))
+    options = cli.get_command(None, "train").make_context
+    words = shlex.split(training(again, changes))[2:]
+    names = "executor", "workers", "stages", "slow_worker", "trace"
+    expected = options("train", [*words[:3], *expected.split()]).params
+    found = options("train", words).params
+    assert [found[name] for name in names] == [expected[name] for name in names]
 
 
 @pytest.mark.parametrize("kind", ["hot key", "large split", "slow task", "tiny tasks", "else"])
