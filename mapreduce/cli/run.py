@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from mapreduce.cli.common import json_option, log_format_option, print_json
+from hdfs_utils.paths import AnyPath
+from mapreduce.cli.common import LOCATION, json_option, log_format_option, print_json
 from mapreduce.errors import UsageError
 from mapreduce.support import collector
 from mapreduce.support.printable import drop_output, echo
@@ -45,7 +46,7 @@ class _Run(click.Command):
 @log_format_option
 @click.option(
     "--trace",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     metavar="FOLDER",
     help="Note in FOLDER where the time goes, for `gradreduce report FOLDER`.",
 )
@@ -59,7 +60,7 @@ def run(
     verbose: bool,
     as_json: bool,
     submit: bool,
-    trace: Path | None,
+    trace: AnyPath | None,
     driver_of: Path | None,
 ) -> None:
     """Run JOB, any mrjob job, without a change.
@@ -82,6 +83,8 @@ def run(
     if trace is not None:
         if submit:
             raise UsageError("--trace: expected a job that runs here, found --submit")
+        if not isinstance(trace, Path):
+            raise UsageError(f"--trace: expected a folder on a disk of this machine, found {trace}")
         context.with_resource(_tracing(trace))
     if submit:
         from mapreduce.launch.jobs import start
@@ -112,7 +115,9 @@ def _tracing(folder: Path) -> Iterator[None]:
 
     with tasks.tracing(folder) as trace:
         yield
-    if not trace.count:
+    if trace.error:
+        echo(f"warning: the trace is not whole: {trace.error}", err=True)
+    elif not trace.count:
         echo(f"warning: {folder} has no tasks: only -r parallel tells of them", err=True)
 
 

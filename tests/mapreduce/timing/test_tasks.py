@@ -8,6 +8,7 @@ import pytest
 
 import programs
 from builders import CHAIN, HERE, blobs_in
+from mapreduce.cli.run import _tracing
 from mapreduce.errors import DataError, UsageError
 from mapreduce.job import Job
 from mapreduce.launch import run
@@ -187,6 +188,16 @@ def test_a_trace_needs_a_disk(tmp_path):
         how.check_trace(path_of("hdfs://name:1/runs/a"))
 
 
+def test_a_full_disk_is_a_warning_of_the_command(tmp_path, monkeypatch, capsys):
+    """Also where the job is quiet."""
+    with _tracing(tmp_path / "full"):
+        monkeypatch.setattr(tracefiles.os, "pwrite", lambda file, content, at: 0)
+    monkeypatch.undo()
+    said = capsys.readouterr().err
+    assert "the trace is not whole: No space left on device" in said
+    assert "has no tasks" not in said
+
+
 def test_the_command_line(tmp_path):
     (tmp_path / "count.py").write_text(COUNT + '\n\nif __name__ == "__main__":\n    Count.run()\n')
     (tmp_path / "in.txt").write_text("to be or not to be\n")
@@ -198,5 +209,6 @@ def test_the_command_line(tmp_path):
     assert done.returncode == 0
     assert done.stderr.count("nothing has no tasks: only -r parallel tells of them") == 1
     assert "found --submit" in fails(2, "run", "--submit", "--trace", tmp_path / "no", *job)
+    assert "found hdfs://a:1/b" in fails(2, "run", "--trace", "hdfs://a:1/b", *job)
     (tmp_path / "file").touch()
     assert "cannot create" in fails(73, "run", "--trace", tmp_path / "file" / "in", *job)
