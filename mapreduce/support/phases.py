@@ -194,8 +194,9 @@ class Recorder:
                 raise OSError(0, f"one round has more than {MOST_BYTES:,} bytes of events")
             events = halved(events[is_kept(events, int(self._head["level"]))])
         publish.replace(self._path, self._head.tobytes() + events.tobytes())
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         os.close(self._file)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._file = file
         self._end = HEAD.itemsize + events.nbytes
 
     def close(self) -> None:
@@ -278,6 +279,8 @@ class _Beside:
 #: What notes the phases of this thread, if anything does.
 current: ContextVar["Recorder | _Beside | None"] = ContextVar("recorder", default=None)
 recorder = current.get
+# What a process forks would write into the same file.
+os.register_at_fork(after_in_child=lambda: current.set(None))
 
 
 @contextlib.contextmanager

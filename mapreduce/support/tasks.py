@@ -93,6 +93,8 @@ _current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)
 
 #: What notes the tasks of the jobs that this thread starts, if anything does.
 current = _current.get
+# What a process forks would write into the same file.
+os.register_at_fork(after_in_child=lambda: _current.set(None))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Recorders: what they write and when, how their files stay small, and what a full disk does."""
 
+import errno
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 
 import mapreduce
 from mapreduce.errors import UsageError
-from mapreduce.support import phases, tracefiles
+from mapreduce.support import phases, tasks, tracefiles
 from mapreduce.support.phases import EVENT, EXCHANGE, HEAD, MAP, PHASES, READ, ROUND, SAMPLE
 
 SECOND = 10**9
@@ -113,6 +114,36 @@ def test_one_round_with_too_many_events_ends_the_trace(clock, path, monkeypatch,
             phases.note(READ, phases.begin())
     assert "the trace ends here" in caplog.text
     assert b"one round has more than 10,000 bytes" in content(path)[0]["error"]
+
+
+def test_a_file_that_cannot_be_opened_again_ends_the_trace(clock, path, monkeypatch, caplog):
+    monkeypatch.setattr(phases, "MOST_BYTES", 10_000)
+    opened, replace = os.open, phases.publish.replace
+
+    def refuse(name, *more):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def replaced(*given):
+        replace(*given)
+        monkeypatch.setattr(phases.os, "open", refuse)
+
+    with phases.recording(phases.Recorder(path)), caplog.at_level(logging.WARNING, "mrjob.trace"):
+        monkeypatch.setattr(phases.publish, "replace", replaced)
+        rounds(clock, 2000)
+        monkeypatch.setattr(phases.os, "open", opened)
+    assert "the trace ends here" in caplog.text
+    head, events = content(path)
+    assert b"Too many open files" in head["error"]
+    assert (events["code"] == ROUND).any()
+
+
+def test_a_process_that_is_forked_notes_nothing(clock, path, tmp_path):
+    with phases.recording(phases.Recorder(path)), tasks.tracing(tmp_path / "jobs"):
+        child = os.fork()
+        if not child:
+            os._exit(phases.recorder() is not None or tasks.current() is not None)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert phases.recorder() is not None and tasks.current() is not None
 
 
 def test_a_full_disk_ends_the_trace_and_nothing_else(clock, path, monkeypatch, caplog):
