@@ -1,9 +1,11 @@
 """What to try next, as a command: for each cause, another training, or a look at a job."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from mapreduce.engine.registry import kind_of
+from mapreduce.errors import DataError
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
@@ -94,7 +96,10 @@ def training(run: RunDir, changes: Mapping[str, Any]) -> str:
 
 def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The options by which a run was executed, where they are no defaults, for another like it."""
-    before, _ = flags.recorded(run)
+    before: dict[str, Any] = {}
+    # A report says more than what to try next.
+    with suppress(DataError):
+        before, _ = flags.recorded(run)
     executor = changes.get("executor", before.get("executor"))
     is_alone = kind_of(executor).is_alone
     if executor != before.get("executor") or is_alone:

@@ -5,6 +5,7 @@ et al., Understanding stragglers in large model training using what-if analysis,
 slow ranks fewer units, so what a rank's maps take says little: what a unit takes says it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
 from mapreduce.support.words import count
 from mapreduce.timing.figures import EXCHANGES, Array, Rounds, rounds_of, usage
-from mapreduce.timing.trace import Segment, Trace
+from mapreduce.timing.trace import Segment, Trace, by_step
 
 #: Causes of a smaller part of the time are not named; a second one is, if it is nearly as large.
 NAMED, BESIDE = 0.1, 0.8
@@ -75,8 +76,7 @@ def causes(trace: Trace) -> list[Cause]:
     """All causes, the costliest first; most of them cost next to nothing."""
     every = [cause for segment in trace.segments for cause in _of_segment(segment)]
     tasks = _own_tasks(trace)
-    places = tasks[["job", "step", "kind"]]
-    steps = [_of_tasks(tasks[places == at], max(trace.workers, 1)) for at in np.unique(places)]
+    steps = [_of_tasks(some, max(trace.workers, 1)) for some in by_step(tasks)]
     every += [*filter(None, steps), *_of_gaps(trace, tasks)]
     sums: dict[tuple[str, tuple[int, ...]], Cause] = {}
     for cause in sorted(every, key=lambda each: -each.seconds):
@@ -371,7 +371,10 @@ def _of_tasks(tasks: Array, workers: int) -> Cause | None:
 
 def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     """The time in which neither rounds nor tasks ran: around jobs, and within them."""
-    jobs = [_span([tasks[tasks["job"] == job]]) for job in np.unique(tasks["job"])]
+    steps, spans_of = by_step(tasks), defaultdict[int, list[Array]](list)
+    for some in steps:
+        spans_of[int(some["job"][0])].append(some)
+    jobs = [*map(_span, spans_of.values())]
     for segment in trace.segments:
         code = segment.phases.index("round")
         jobs.append(_span(one[one["code"] == code] for one in segment.ranks))
@@ -381,10 +384,9 @@ def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     inside = max(_covered(jobs) - busy, 0.0)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
     gaps = f"within jobs no task ran for {inside:.3g} s"
-    steps = len(np.unique(tasks[["job", "step", "kind"]]))
     return [
         Cause(_START, max(outside - _BEGIN, 0.0), start),
-        Cause("gaps of the driver", max(inside - steps * _HAND_OVER, 0.0), gaps),
+        Cause("gaps of the driver", max(inside - len(steps) * _HAND_OVER, 0.0), gaps),
     ]
 
 

@@ -8,7 +8,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.timing.advice import advise
 from mapreduce.timing.causes import NAMED, Cause, causes, standing_out
 from mapreduce.timing.figures import efficiencies, imbalance, rounds_of, table, usage
-from mapreduce.timing.trace import Segment, Trace
+from mapreduce.timing.trace import Segment, Trace, by_step
 
 #: Of a trace that has nothing.
 _EMPTY = (
@@ -96,9 +96,9 @@ def _segment(segment: Segment) -> dict[str, Any]:
 
 def _tasks(trace: Trace) -> list[dict[str, Any]]:
     """The tasks of each kind of a step, in a row."""
-    tasks, rows = trace.tasks, []
-    for key in np.unique(tasks[["job", "step", "kind"]]):
-        some = tasks[tasks[["job", "step", "kind"]] == key]
+    rows = []
+    for some in by_step(trace.tasks):
+        key = some[0]
         seconds = (some["stop"] - some["start"]) / 1e9
         rows.append(
             {

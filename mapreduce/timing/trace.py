@@ -67,3 +67,10 @@ class Trace:
     start: int
     stop: int
     workers: int
+
+
+def by_step(tasks: np.ndarray) -> list[np.ndarray]:
+    """The tasks of each kind of each step of each job, by these."""
+    _, places = np.unique(tasks[["job", "step", "kind"]], return_inverse=True)
+    ends = np.cumsum(np.bincount(places))[:-1]
+    return np.split(tasks[np.argsort(places, kind="stable")], ends) if len(tasks) else []

@@ -140,6 +140,26 @@ def test_a_training_is_executed_as_the_run_was(run, tmp_path, changes, expected)
     expected = options("train", [*words[:3], *expected.split()]).params
     found = options("train", words).params
     assert [found[name] for name in names] == [expected[name] for name in names]
+    (again.path / "execution.json").write_text('{"workers": "many"}')
+    assert "--workers many" not in training(again, changes)
+
+
+def test_of_a_chain_all_tasks_are_looked_at_a_few_times_and_not_for_each_job():
+    looked = []
+
+    class Counted(np.ndarray):
+        def __getitem__(self, at):
+            if isinstance(at, np.ndarray) and at.dtype == bool:
+                looked.append(len(self))
+            return super().__getitem__(at)
+
+    trace = made_traces.jobs(maps=4)
+    jobs = [trace.tasks.copy() for _ in range(50)]
+    for number, tasks in enumerate(jobs):
+        tasks["job"] = number
+    many = replace(trace, tasks=np.concatenate(jobs).view(Counted))
+    assert len(summarise(many, None)["tasks"]) == 50 * len(summarise(trace, None)["tasks"])
+    assert len(looked) < 10
 
 
 @pytest.mark.parametrize("kind", ["hot key", "large split", "slow task", "tiny tasks", "else"])
