@@ -78,12 +78,19 @@ def causes(trace: Trace) -> list[Cause]:
     tasks = _own_tasks(trace)
     steps = [_of_tasks(some, max(trace.workers, 1)) for some in by_step(tasks)]
     every += [*filter(None, steps), *_of_gaps(trace, tasks)]
-    sums: dict[tuple[str, tuple[int, ...]], Cause] = {}
+    alike = defaultdict[tuple[str, tuple[int, ...]], list[Cause]](list)
     for cause in sorted(every, key=lambda each: -each.seconds):
-        key = cause.kind, cause.ranks
-        before = sums.setdefault(key, replace(cause, seconds=0.0))
-        sums[key] = replace(before, seconds=before.seconds + float(cause.seconds))
-    return sorted(sums.values(), key=lambda cause: -cause.seconds)
+        alike[cause.kind, cause.ranks].append(cause)
+    return sorted(map(_sum, alike.values()), key=lambda cause: -cause.seconds)
+
+
+def _sum(alike: list[Cause]) -> Cause:
+    """A cause of several generations, jobs or steps, of which the first one is the costliest."""
+    first, number = alike[0], sum(cause.seconds > 0 for cause in alike)
+    text = first.text
+    if number > 1 and first.kind != _START and any(map(str.isdigit, text)):
+        text = f"{text}, in the worst of {number:,} parts of the run"
+    return replace(first, seconds=float(sum(cause.seconds for cause in alike)), text=text)
 
 
 def standing_out(every: list[Cause], seconds: float) -> list[Cause]:

@@ -153,6 +153,17 @@ def test_kept_rounds_stand_for_all():
     assert sampled.seconds == pytest.approx(whole.seconds, rel=0.05)
 
 
+def test_numbers_of_one_generation_are_not_told_as_those_of_all():
+    found = causes(made_traces.gang(busy=((1, 0.5),), jobs=2))
+    busy, start = (
+        next(one for one in found if one.kind == kind)
+        for kind in ("busy processors", "start and many jobs")
+    )
+    assert busy.text.endswith("for a processor that others had, in the worst of 2 parts of the run")
+    assert "parts" not in start.text
+    assert not any("parts" in one.text for one in causes(made_traces.gang(busy=((1, 0.5),))))
+
+
 def test_events_without_their_sums_stand_for_themselves():
     trace = made_traces.gang(slow=((1, 4.0),))
     (segment,) = trace.segments
