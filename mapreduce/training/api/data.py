@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import StorageError
+from hdfs_utils.folders import is_published
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce import models
 from mapreduce.data import copying, importer
+from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
-from mapreduce.errors import DataError, UsageError
+from mapreduce.errors import DataError, OutputError, UsageError
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
@@ -159,9 +162,20 @@ def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath
         made = Path(folder, "data")
         manifest = importer.import_rows(source, made, 0, like.classes if like else None)
         out = place / manifest.sha256[:32]
-        if not out.exists():
-            copying.copy(made, out)
+        if not is_published(out, MANIFEST):
+            with _accept_other_import(out):
+                copying.copy(made, out)
     return out
+
+
+@contextlib.contextmanager
+def _accept_other_import(out: AnyPath) -> Iterator[None]:
+    """Take what another training has imported from the same data meanwhile."""
+    try:
+        yield
+    except (OutputError, StorageError):
+        if not is_published(out, MANIFEST):
+            raise
 
 
 def import_files(
@@ -315,15 +329,16 @@ def _import_files(
     digest = hashlib.sha256(repr(content).encode())
     digest.update(bytes.fromhex(sha256))
     out = place / digest.hexdigest()[:32]
-    if not out.exists():
+    if not is_published(out, MANIFEST):
         source = opening.table(files, kind, recipe, fitted)
         if shape:
             source = replace(source, shape=shape)
-        if execution is not None and isinstance(source.chunks, Reading):
-            import_table(source.chunks, out, 0, execution, classes)
-        else:
-            with copying.made_here(out) as made:
-                importer.import_rows(source, made, 0, classes)
+        with _accept_other_import(out):
+            if execution is not None and isinstance(source.chunks, Reading):
+                import_table(source.chunks, out, 0, execution, classes)
+            else:
+                with copying.made_here(out) as made:
+                    importer.import_rows(source, made, 0, classes)
         for note in source.remarks:
             warn(note)
     return out

@@ -67,6 +67,25 @@ def test_what_does_not_fit(data, options, message, refused, tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
 
 
+def test_two_trainings_may_import_one_file_at_once(answer, tmp_path, monkeypatch):
+    import mapreduce
+    from mapreduce.data import importer
+
+    import_rows, others = importer.import_rows, []
+
+    def beside(*arguments):
+        monkeypatch.setattr(importer, "import_rows", import_rows)
+        options = {"executor": "here", "epochs": 2, "progress": False}
+        run = tmp_path / "other"
+        others.append(mapreduce.train(PENGUINS, "softmax", label="species", run=run, **options))
+        return import_rows(*arguments)
+
+    monkeypatch.setattr(importer, "import_rows", beside)
+    own = trained(answer, PENGUINS, tmp_path / "own", *LABEL, "--model", "softmax")
+    assert own["model_sha256"] == others[0].model_sha256
+    assert len([*(tmp_path / ".imported").iterdir()]) == 1
+
+
 def test_a_run_that_exists_is_not_written_over(refused, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("")
