@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv
 
-from hdfs_utils.paths import RemotePath, path_of
+from hdfs_utils.paths import RemotePath
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.runs import flags
 from mapreduce.searching import driver, plotting
@@ -24,6 +24,7 @@ from mapreduce.training.api.calls import (
     checked_options,
     naming_keywords,
     quiet_mrjob,
+    take_recipe,
 )
 from mapreduce.training.api.calls import texts as text_of
 from mapreduce.training.api.data import IMPORTED, import_both
@@ -116,6 +117,7 @@ def search(
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
+    order_by: str | Iterable[str] | None = None,
     task: str | None = None,
     recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -125,7 +127,7 @@ def search(
 
     Parameters
     ----------
-    data, evaluation, label, id, weights, task, recipe
+    data, evaluation, label, id, weights, order_by, task, recipe
         As :func:`mapreduce.train` takes them; ``eval`` is ``evaluation``. Without it a fifth of the
         rows is held out, and the best trial is trained again on all.
     run : path, optional
@@ -142,6 +144,7 @@ def search(
         The options of a training, as texts with ranges and alternatives, or as values:
         ``model="mlp:16..64|softmax"``, ``learning_rate="log:0.001..1"``, ``epochs=3``. And those of
         ``gradreduce search``: ``sampler``, ``metric``, ``workers``, ``runner``, ``executor``, ....
+        For a table also those of its recipe, such as ``drop`` and ``missing_label``.
 
     Raises
     ------
@@ -169,6 +172,7 @@ def search(
             raise UsageError("eval and evaluation are one keyword: expected one of them")
         evaluation = options.pop("eval")
     texts = {name: str(options.pop(name)) for name in [*options] if name in OPTIONS}
+    recipe = take_recipe(recipe, options)
     # For an unknown name, one of a training may be meant.
     rows = _EXECUTION, (flags.PROFILE,), SEARCH, tuple(OPTIONS.values())
     epochs = rungs if rungs is None or isinstance(rungs, str) else ",".join(map(str, rungs))
@@ -178,8 +182,7 @@ def search(
     settings = driver.first_settings(texts)
     path = new_folder("search") if run is None else absolute_path(run)
     named: dict[str, Any] = {"label": label, "id": id, "task": task, "weights": weights}
-    is_file = recipe is not None and not isinstance(recipe, Mapping)
-    named["recipe"] = path_of(str(recipe)) if is_file else recipe
+    named |= {"recipe": recipe, "order_by": order_by}
     say = _teller(progress)
     with quiet_mrjob(profile):
         place = path.parent / IMPORTED

@@ -65,6 +65,20 @@ def take_reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
     return {name: getattr(checked, name) for name in found}
 
 
+def take_recipe(recipe: Any, given: dict[str, Any]) -> Any:
+    """The path or the content of a recipe, to which keywords for columns are moved.
+
+    Raises UsageError (the recipe is a file, and there are such keywords).
+    """
+    columns = take(given, sorted(COLUMNS & given.keys() - PLANS))
+    is_file = recipe is not None and not isinstance(recipe, Mapping)
+    if columns and is_file:
+        raise UsageError(f"recipe and {', '.join(columns)}: expected all of it in the file")
+    if is_file:
+        return path_of(str(recipe))
+    return {**(recipe or {}), **columns} if columns else recipe
+
+
 def texts(given: str | Iterable[str]) -> tuple[str, ...]:
     """One text or several."""
     return (given,) if isinstance(given, str) else tuple(given)

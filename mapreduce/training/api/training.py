@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.readers import memory
 from mapreduce.errors import UsageError
 from mapreduce.plan import flags as plan_flags
@@ -13,8 +13,6 @@ from mapreduce.runs import flags
 from mapreduce.runs.events import Subscriber, Warned
 from mapreduce.training import fitting, start
 from mapreduce.training.api.calls import (
-    COLUMNS,
-    PLANS,
     TABLES,
     absolute_path,
     checked_options,
@@ -22,6 +20,7 @@ from mapreduce.training.api.calls import (
     naming_keywords,
     naming_parameter,
     quiet_mrjob,
+    take_recipe,
 )
 from mapreduce.training.api.data import IMPORTED, import_both, import_data, is_table_file
 from mapreduce.training.api.run import Fit, Run, new_folder
@@ -119,10 +118,7 @@ def train(
     >>> bool(accuracy > 0.9)
     True
     """
-    if columns := {name: options.pop(name) for name in COLUMNS & options.keys() - PLANS}:
-        if recipe is not None and not isinstance(recipe, Mapping):
-            raise UsageError(f"recipe and {', '.join(columns)}: expected all of it in the file")
-        recipe = {**(recipe or {}), **columns}
+    recipe = take_recipe(recipe, options)
     if "eval" in options:
         # As the command calls it.
         if evaluation is not None:
@@ -138,8 +134,6 @@ def train(
     path = absolute_path(run) if run is not None else new_folder(model)
     named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
     named["order_by"] = order_by
-    if recipe is not None and not isinstance(recipe, Mapping):
-        named["recipe"] = path_of(str(recipe))
     if fitting.is_fitted(model):
         options |= {"evaluation": evaluation} if evaluation is not None else {}
         return _fit(data, model, path, {**named, "weights": weights}, options, callbacks, progress)

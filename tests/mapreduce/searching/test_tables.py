@@ -37,3 +37,16 @@ def test_options_of_files(answer, refused, tmp_path):
     said = refused(2, "search", PENGUINS, "--run", tmp_path / "other", "--trials", 1)
     assert "no column is called label" in said
     assert not (tmp_path / "other").exists()
+
+
+def test_rows_without_a_label_are_left_out_as_in_python(answer, tmp_path):
+    start = "search", PENGUINS, "--run", tmp_path / "ours", "--executor", "here", "-q"
+    options = "--model", "softmax", "--epochs", 1, "--learning-rate", "0.1|1", "--trials", 2
+    answer(0, *start, "--label", "sex", "--missing-label", "drop", *options)
+    more = {"run": tmp_path / "python", "executor": "here", "progress": False, "trials": 2}
+    space = {"model": "softmax", "epochs": 1, "learning_rate": "0.1|1"}
+    python = mapreduce.search(PENGUINS, label="sex", missing_label="drop", **space, **more)
+    assert python.table.num_rows == 2
+    assert (tmp_path / "ours" / "trials.csv").read_bytes() == (
+        python.path / "trials.csv"
+    ).read_bytes()
