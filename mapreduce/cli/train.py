@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +37,7 @@ from mapreduce.support.printable import echo
 from mapreduce.support.words import count
 
 if TYPE_CHECKING:
+    from hdfs_utils.paths import AnyPath
     from mapreduce.runs.events import Events
     from mapreduce.runs.fits import FitDir
 
@@ -80,9 +83,12 @@ def train(context: click.Context, /, **values: Any) -> None:
         from mapreduce.runs.events import Warned
         from mapreduce.training.api.data import IMPORTED, import_files
 
-        run = RunDir(values["run"].absolute())
-        run.require_new()
-        settings, place = plan_flags.settings(values), run.path.parent / IMPORTED
+        run, settings = RunDir(values["run"].absolute()), plan_flags.settings(values)
+        place: AnyPath = run.path.parent / IMPORTED
+        if values["dry_run"]:
+            place = Path(context.with_resource(TemporaryDirectory(prefix="gradreduce-")))
+        else:
+            run.require_new()
         files = import_files(values, settings, place, lambda note: events.emit(Warned(note)))
         return dict(zip(("data", "evaluation"), files, strict=True))
 

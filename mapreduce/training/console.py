@@ -53,7 +53,7 @@ def start(
     from mapreduce.training import start as starting
 
     if values["dry_run"]:
-        _show_plan(values)
+        _show_plan({**values, **data_of(Events(Display(values["quiet"])))})
         return
 
     def train(events: "Events") -> "tuple[RunDir, RunEnded]":

@@ -223,6 +223,8 @@ def _how_to_import(settings: Settings) -> dict[str, Any]:
         spec = fitting.parse(settings.model)
         how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
         return how | {"labelled": spec.needs_labels}
+    # They are the user's own.
+    plan_settings.trust_members(settings)
     optimizer = settings.decided(True, None).optimizer
     dtype = plan_settings.dtype(optimizer, settings.dtype)
     return {"dtype": dtype, "task": _task(settings.model), "labelled": True}

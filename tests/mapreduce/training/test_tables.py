@@ -67,6 +67,14 @@ def test_what_does_not_fit(data, options, message, refused, tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
 
 
+def test_a_dry_run_imports_nothing_to_stay(answer, tmp_path):
+    options = "--run", tmp_path / "run", *LABEL, "--eval", PENGUINS, "--json"
+    shown = json.loads(answer(0, "train", PENGUINS, *options, "--dry-run").out)
+    assert not [*tmp_path.iterdir()]
+    trained(answer, PENGUINS, *options[1:-1])
+    assert shown["rows"] == 344
+
+
 def test_two_trainings_may_import_one_file_at_once(answer, tmp_path, monkeypatch):
     import mapreduce
     from mapreduce.data import importer
@@ -91,3 +99,14 @@ def test_a_run_that_exists_is_not_written_over(refused, tmp_path):
     (tmp_path / "run" / "mine").write_text("")
     refused(73, "train", PENGUINS, "--run", tmp_path / "run", *LABEL)
     assert not (tmp_path / ".imported").exists()
+
+
+def test_a_model_of_your_own_takes_a_file(answer, tmp_path, monkeypatch, forgotten):
+    text = "from mapreduce.models.softmax import Softmax\n\nclass Own(Softmax):\n    pass\n"
+    (tmp_path / "own_softmax.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = "--model", "own_softmax:Own"
+    found = trained(answer, PENGUINS, tmp_path / "run", *LABEL, *own)
+    answer(0, "data", "import", PENGUINS, tmp_path / "data", *LABEL, "-q")
+    theirs = trained(answer, tmp_path / "data", tmp_path / "theirs", *own)
+    assert found["model_sha256"] == theirs["model_sha256"]
