@@ -22,6 +22,7 @@ from mapreduce.data import copying, importer
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
+from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, OutputError, UsageError
@@ -189,12 +190,11 @@ def import_files(
     """
     data, evaluation = (values[name] and values[name].absolute() for name in ("data", "evaluation"))
     given = {row.name: values[row.name] for row in FILE_OPTIONS}
-    # One that does not exist is an error of its own.
-    is_file = opening.is_table(data) and not data.is_dir()
+    is_file, is_eval_file = is_table_file(data), is_table_file(evaluation)
     for name, value in given.items():
         if value is not None and not is_file:
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
-    if not is_file and not is_table_file(evaluation):
+    if not is_file and not is_eval_file:
         return data, evaluation
     if is_file:
         how = _how_to_import(settings)
@@ -204,7 +204,7 @@ def import_files(
         else:
             del given["labelled"]
         data = import_file(data, opening.format_of([data]), place, None, given, warn)
-    if is_table_file(evaluation):
+    if is_eval_file:
         manifest = read_manifest(data)
         fitted = opening.fitted_of(data, manifest)
         if fitted is None:
@@ -248,9 +248,17 @@ def as_file(rows: Any, shown: str) -> Iterator[Path]:
 
 
 def is_table_file(data: Any) -> bool:
-    """Whether data are the file of a table."""
-    is_path = isinstance(data, PATHS)
-    return is_path and opening.is_table(absolute_path(data)) and absolute_path(data).is_file()
+    """Whether data are the file of a table.
+
+    Raises MissingInputError (the name is that of a table's file, which does not exist).
+    """
+    if not isinstance(data, PATHS) or not opening.is_table(path := absolute_path(data)):
+        return False
+    with storage_errors("read", path):
+        if path.is_dir():
+            return False
+        check_sources([path], "the file of a table")
+        return path.is_file()
 
 
 def data_name(data: Any) -> str:
@@ -262,6 +270,8 @@ def import_both(
     data: Any, evaluation: Any, place: AnyPath, settings: Settings, **named: Any
 ) -> tuple[AnyPath, AnyPath | None]:
     """The folders of data for a training, and of evaluation data that are like them, if any."""
+    # A mistyped name is an error before other data are imported.
+    is_table_file(evaluation)
     optimizer = settings.decided(memory.is_table(data) or is_table_file(data), None).optimizer
     how = place, settings.model, plan_settings.dtype(optimizer, settings.dtype)
     folder = import_data(data, *how, **named)

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from mapreduce.errors import MissingInputError
 from quick import cases
 
 PENGUINS = Path(__file__).parents[2] / "tables" / "penguins.csv"
@@ -65,6 +68,23 @@ def test_what_does_not_fit(data, options, message, refused, tmp_path):
         data = tmp_path / "digits" / "train"
     assert message in refused(2, "train", data, "--run", tmp_path / "run", *options)
     assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
+
+
+@pytest.mark.parametrize("model", ["softmax", "boosting:2"])
+def test_a_mistyped_name_is_an_error_before_anything_is_imported(model, refused, tmp_path):
+    import mapreduce
+
+    (tmp_path / "penguins.csv").write_bytes(PENGUINS.read_bytes())
+    wrong = tmp_path / "pengiuns.csv"
+    message = f"{wrong} does not exist. Did you mean {tmp_path / 'penguins.csv'}?"
+    options = "--run", tmp_path / "run", *LABEL, "--model", model
+    assert message in refused(66, "train", wrong, *options)
+    if model == "softmax":
+        assert message in refused(66, "train", PENGUINS, *options, "--eval", wrong)
+    with pytest.raises(MissingInputError) as error:
+        mapreduce.train(wrong, model, label="species", run=tmp_path / "run")
+    assert message in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["penguins.csv"]
 
 
 def test_a_dry_run_imports_nothing_to_stay(answer, tmp_path):
