@@ -316,7 +316,9 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
 
     @cached_property
     def _histograms(self) -> Array:
-        most = min(2 * self.leaves, self.unit_rows // self.least_rows + 1)
+        # The only unit has fewer rows than it may have.
+        taken, _ = self._units[0]
+        most = min(2 * self.leaves, len(taken.bins) // self.least_rows + 1)
         return np.empty((most, self.lanes.count, 256, 3), np.int64)
 
     @cached_property

@@ -238,6 +238,14 @@ def test_a_round_grows_a_tree_where_one_unit_has_all_rows(monkeypatch):
     assert trees_of(done.blocks[0].arrays).tobytes() == grown(many)[0].tobytes()
 
 
+def test_memory_is_for_no_more_leaves_than_rows():
+    """Else many leaves of a wide table take more than a machine has, however few its rows are."""
+    x, y = table(60, 2)
+    alone = program(x, y, 2, trees=1, leaves=30_000, least_rows=2, unit_rows=32_768)
+    grown(alone)
+    assert len(vars(alone)["_histograms"]) <= 31
+
+
 def test_a_tree_that_was_begun_in_rounds_is_finished():
     """As a run of an earlier version has left it."""
     x, y = table(600, 2)
