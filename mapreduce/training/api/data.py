@@ -71,6 +71,7 @@ def import_data(
     is_file = is_table_file(data)
     for name in ("label", "id", "recipe", "missing_label", *READING):
         if given.get(name) is not None and not (is_file or is_table):
+            _check_format(data)
             raise UsageError(f"{name}: it is for tables, and the data are not a table")
     is_folder = is_path and not is_file
     if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
@@ -193,6 +194,7 @@ def import_files(
     is_file, is_eval_file = is_table_file(data), is_table_file(evaluation)
     for name, value in given.items():
         if value is not None and not is_file:
+            _check_format(data)
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
     if not is_file and not is_eval_file:
         return data, evaluation
@@ -259,6 +261,12 @@ def is_table_file(data: Any) -> bool:
             return False
         check_sources([path], "the file of a table")
         return path.is_file()
+
+
+def _check_format(data: Any) -> None:
+    """Refuse a file whose name does not show its format: it may well be that of a table."""
+    if isinstance(data, PATHS) and absolute_path(data).is_file():
+        opening.format_of([absolute_path(data)])
 
 
 def data_name(data: Any) -> str:

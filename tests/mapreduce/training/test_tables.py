@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mapreduce.errors import MissingInputError
+from mapreduce.errors import MissingInputError, UsageError
 from quick import cases
 
 PENGUINS = Path(__file__).parents[2] / "tables" / "penguins.csv"
@@ -68,6 +68,18 @@ def test_what_does_not_fit(data, options, message, refused, tmp_path):
         data = tmp_path / "digits" / "train"
     assert message in refused(2, "train", data, "--run", tmp_path / "run", *options)
     assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
+
+
+def test_a_file_whose_name_shows_no_format(refused, tmp_path):
+    import mapreduce
+
+    (tmp_path / "penguins.data").write_bytes(PENGUINS.read_bytes())
+    message = "penguins.data: its name does not show its format. Give it a name that ends in .csv"
+    options = "--run", tmp_path / "run", *LABEL
+    assert message in refused(2, "train", tmp_path / "penguins.data", *options)
+    with pytest.raises(UsageError) as error:
+        mapreduce.train(tmp_path / "penguins.data", label="species", run=tmp_path / "run")
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("model", ["softmax", "boosting:2"])
