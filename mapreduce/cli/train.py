@@ -108,6 +108,7 @@ def train(context: click.Context, /, **values: Any) -> None:
 
 def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
     """Call ``fit``, and print its progress and its result."""
+    from mapreduce.runs.directory import RunDir
     from mapreduce.runs.events import Events
     from mapreduce.training.console import Display
 
@@ -115,9 +116,11 @@ def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
     started, display = time.monotonic(), Display(values["quiet"])
     try:
         run = fit(Events(display))
-    except (Interrupted, KerberosError):
-        command = again(values["run"].absolute())
-        display.say(f"the last round is saved. Continue with: {command}")
+    except (Interrupted, KerberosError) as error:
+        path = values["run"].absolute()
+        # While data are imported there is no run yet.
+        if isinstance(error, KerberosError) or RunDir(path).is_there:
+            display.say(f"the last round is saved. Continue with: {again(path)}")
         raise
     finally:
         display.close()

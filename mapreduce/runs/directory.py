@@ -190,9 +190,14 @@ class RunDir:
             replace(self.path / INITIAL, initial)
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a run, a training's or a fit's, which may be continued."""
+        return any((self.path / name).exists() for name in ("run.json", FIT))
+
     def require_new(self) -> None:
         """Raise an OutputError if the path holds more than an interrupted creation has left."""
-        if any((self.path / name).exists() for name in ("run.json", FIT)):
+        if self.is_there:
             raise OutputError(
                 f"{self.path} already contains a run. Continue it with "
                 f"'{resume(self.path)}', or choose another folder"

@@ -76,8 +76,11 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
         with contextlib.redirect_stdout(sys.stderr):
             run, ended = train(Events(display))
     except (Interrupted, KerberosError) as error:
-        if display.has_begun or isinstance(error, Interrupted):
-            again = resume(values["run"].absolute())
+        path = values["run"].absolute()
+        # While data are imported there is no run yet.
+        has_run = isinstance(error, Interrupted) and directory.RunDir(path).is_there
+        if display.has_begun or has_run:
+            again = resume(path)
             display.say(f"the last round is saved. Continue with: {again}")
         raise
     finally:

@@ -61,7 +61,7 @@ def table(data: Any, weights: Any = None) -> Any:
     if is_frame(data):
         raise UsageError(
             "expected a table in memory, found a DataFrame of Spark, which mapreduce.train, "
-            "evaluate and predict alone take. Fetch the rows, if they are few: df.toArrow()"
+            "search, evaluate and predict alone take. Fetch the rows, if they are few: df.toArrow()"
         )
     if is_table(data):
         try:

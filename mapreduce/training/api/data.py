@@ -30,6 +30,7 @@ from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
 from mapreduce.runs.execution import Execution
+from mapreduce.support import signals
 from mapreduce.support.spelling import in_python
 from mapreduce.tables.shuffle import import_table
 from mapreduce.training import fitting
@@ -165,7 +166,7 @@ def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath
         manifest = importer.import_rows(source, made, 0, like.classes if like else None)
         out = place / manifest.sha256[:32]
         if not is_published(out, MANIFEST):
-            with _accept_other_import(out):
+            with signals.interrupting(), _accept_other_import(out):
                 copying.copy(made, out)
     return out
 
@@ -353,7 +354,7 @@ def _import_files(
         source = opening.table(files, kind, recipe, fitted)
         if shape:
             source = replace(source, shape=shape)
-        with _accept_other_import(out):
+        with signals.interrupting(), _accept_other_import(out):
             if execution is not None and isinstance(source.chunks, Reading):
                 import_table(source.chunks, out, 0, execution, classes)
             else:

@@ -1,6 +1,7 @@
 """``gradreduce train`` on the file of a table, which is imported beside the run."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,25 @@ def test_a_dry_run_imports_nothing_to_stay(answer, tmp_path):
     assert not [*tmp_path.iterdir()]
     trained(answer, PENGUINS, *options[1:-1])
     assert shown["rows"] == 344
+
+
+@pytest.mark.parametrize("model", ["softmax", "boosting:2"])
+def test_an_import_that_is_asked_to_end_begins_no_run(model, refused, tmp_path, monkeypatch):
+    from mapreduce.data import importer
+
+    import_rows = importer.import_rows
+
+    def ended(*arguments):
+        # A test that fails so does not end its process.
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        import_rows(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(importer, "import_rows", ended)
+    options = "--run", tmp_path / "run", *LABEL, "--model", model
+    said = refused(143, "train", PENGUINS, *options)
+    assert "interrupted" in said and "Continue" not in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_two_trainings_may_import_one_file_at_once(answer, tmp_path, monkeypatch):
