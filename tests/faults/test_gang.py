@@ -13,7 +13,7 @@ import pytest
 import programs
 from builders import blobs_in, keywords
 from gangs import ranks
-from mapreduce.executors.gang import rounds
+from mapreduce.executors.gang import rank, rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted, Warned
@@ -27,7 +27,7 @@ from quick import first_of
 pytestmark = pytest.mark.fault
 
 SETTINGS = Settings(
-    **keywords("model=mlp:9 optimizer=adam batch_size=96 slice_rows=12 rounds=1500"),
+    **keywords("model=mlp:9 optimizer=adam batch_size=96 slice_rows=12 rounds=2000"),
     **keywords("checkpoint_every=200 eval_every=300"),
 )
 data = blobs_in(train=(200, 170, 97), test=(60,))
@@ -109,11 +109,22 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chosen = random.Random(seed)
-    moments = sorted(chosen.sample(range(1, SETTINGS.rounds - 900), 3))
+    moments = [chosen.randrange(first, first + 200) for first in (1, 701, 1301)]
+    # Ranks do not go on until the kill was, however late the watcher is. Two rounds that are due
+    # lie before each gate.
+    gates = {moment + 2 * 200: tmp_path / f"killed-{moment}" for moment in moments}
+    done, paths = rank.Rank._done, iter(gates.values())
+
+    def wait(self, completed):
+        done(self, completed)
+        if completed in gates:
+            programs.wait_until(gates[completed].exists)
 
     def kill():
         os.kill(chosen.choice(sorted(ranks())), signal.SIGKILL)
+        next(paths).touch()
 
+    monkeypatch.setattr(rank.Rank, "_done", wait)
     disturbed = Disturbed(create(data, tmp_path / "run"), moments, kill)
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
