@@ -82,9 +82,20 @@ def train(run: RunDir, ranks: int, blocks: int, **more: int) -> Gang:
 
 
 def ranks() -> list[int]:
-    """The processes of the ranks: those that this process's nursery has forked, and that live."""
-    mine = children(os.getpid())
+    """The processes of the ranks: those that this process's nursery has forked, and that live.
+
+    Other programs that tests have started, such as a service, have workers, too.
+    """
+    mine = [pid for pid in children(os.getpid()) if command(pid) == command(os.getpid())]
     return [pid for nursery in mine for pid in children(nursery) if programs.lives(pid)]
+
+
+def command(pid: int) -> bytes:
+    """The command line of a process; a fork has that of its parent."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def children(pid: int) -> list[int]:
