@@ -155,13 +155,17 @@ class Planted:
         out = place / ("faulty" if is_faulty else "clean")
         if self.options:
             words = ["train", data / "train", "--run", out, "--trace", "-q"]
-            options = f"{self.options} {self.fault if is_faulty else ''}"
-            words += options.replace("TEST", str(data / "test")).split()
+            options = _options(self.options) | _options(self.fault if is_faulty else "")
+            words += [
+                str(data / "test") if text == "TEST" else text
+                for pair in options.items()
+                for text in pair
+            ]
         else:
             job = place / "work.py"
             job.write_text(_JOB)
             paths = _write_lines(place / f"{out.name}-input", self.fault if is_faulty else "")
-            words = ["run", job, "-r", "parallel", "--workers", "2", "--trace", out, "-q", *paths]
+            words = ["run", "--trace", out, job, "-r", "parallel", "--workers", "2", "-q", *paths]
             words += ["-o", place / f"{out.name}-output"]
         planted = name if is_faulty and self.plant else "-"
         command = [sys.executable, "-m", "benchmarks.timing", planted, *map(str, words)]
@@ -173,6 +177,12 @@ class Planted:
         return found
 
 
+def _options(text: str) -> dict[str, str]:
+    """The values of flags."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
 def _output(command: list[str]) -> str:
     """What a command prints. Raises RuntimeError (it failed)."""
     done = subprocess.run(command, cwd=ROOT, env=environment(1), capture_output=True, text=True)
@@ -182,7 +192,7 @@ def _output(command: list[str]) -> str:
 
 
 _GANG = "--executor gang --workers 2 --threads 1 --blocks 1"
-_NETWORK = f"{_GANG} --model mlp:256 --batch-size 512 --slice-rows 16 --epochs 150"
+_NETWORK = f"{_GANG} --model mlp:256 --batch-size 1024 --slice-rows 128 --epochs 600"
 _CHAIN = "--executor chain --workers 2 --threads 1 --model mlp:256 --batch-size 512 --epochs 60"
 
 PLANTED = {
@@ -327,4 +337,4 @@ if __name__ == "__main__":
     from mapreduce.cli.main import main
 
     sys.argv[1:] = sys.argv[2:]
-    main()
+    sys.exit(main())
