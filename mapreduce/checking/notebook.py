@@ -17,7 +17,7 @@ from rich.console import Console
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.checking import checker, verdicts
 from mapreduce.checking.checker import Finding
-from mapreduce.errors import OutputError, UsageError
+from mapreduce.errors import UsageError
 from mapreduce.explaining import sections
 from mapreduce.explaining.engine import LINES, tracing
 from mapreduce.explaining.model import Trace
@@ -25,6 +25,7 @@ from mapreduce.explaining.tasks import Variation
 from mapreduce.explaining.training.model import RoundTrace
 from mapreduce.report import terminal
 from mapreduce.report.blocks import View
+from mapreduce.support.outputs import writing
 from mapreduce.support.spelling import in_words_of_python
 
 #: Height of the page within a notebook, in pixels.
@@ -54,10 +55,8 @@ class Explained:
         OutputError
             It cannot be written.
         """
-        try:
+        with writing(path):
             Path(path).write_text(self.page, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         print(f"{path}: {len(self.page.encode()):,} bytes")
 
     def show(self, key: str | None = None) -> None:

@@ -9,6 +9,7 @@ import click
 
 from mapreduce.cli.common import FOLDER, Seconds, json_option, print_json
 from mapreduce.errors import MissingInputError, OutputError, UsageError
+from mapreduce.support.outputs import writing
 from mapreduce.support.printable import echo
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -173,10 +174,8 @@ def _earlier_grades(folder: Path, is_again: bool, exercise: str) -> dict[str, An
 
 def _write(path: Path, text: str) -> None:
     """Write a file as a whole, or not at all."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         part.write_text(text, "utf-8", errors="backslashreplace")
         part.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

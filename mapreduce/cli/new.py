@@ -9,6 +9,7 @@ import click
 
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.support.commands import command
+from mapreduce.support.outputs import writing
 from mapreduce.support.printable import echo
 
 #: Names that a job's file would hide.
@@ -50,11 +51,8 @@ def new(path: Path) -> None:
         text = files("mapreduce.cli").joinpath("template", source).read_text("utf-8")
         for old, given in names.items():
             text = text.replace(old, given)
-        try:
-            with target.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+        with writing(target), target.open("x", encoding="utf-8") as file:
+            file.write(text)
     job, test, lines = targets
     echo(f"{job}, {test} and {lines} are written. Next:\n")
     for words in (("gradreduce", "run", job, lines), ("gradreduce", "check", job, lines)):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapreduce.cli.common import FOLDER, json_option, print_json
-from mapreduce.errors import MissingInputError, OutputError
+from mapreduce.errors import MissingInputError
 from mapreduce.support.commands import command
+from mapreduce.support.outputs import writing
 from mapreduce.support.printable import echo
 
 if TYPE_CHECKING:
@@ -97,13 +98,11 @@ def _write(
     if files.keys() & writers.keys():
         table = exports.operations(trace, case, epoch)
     for name, path in files.items():
-        try:
+        with writing(path):
             if name == "html":
                 path.write_text(page(), encoding="utf-8")
             else:
                 writers[name](table, path)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         if not is_quiet:
             echo(f"{path}: {path.stat().st_size:,} bytes")
 

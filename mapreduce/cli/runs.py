@@ -11,6 +11,7 @@ from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.report.text import aligned
+from mapreduce.support.outputs import writing
 from mapreduce.support.printable import echo, printable
 from mapreduce.support.words import count
 
@@ -137,10 +138,8 @@ def _write_page(path: Path, search: Any) -> None:
     from mapreduce.searching.page import page_of
 
     content = page_of(search).encode()
-    try:
+    with writing(path):
         path.write_bytes(content)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     echo(f"{path}: {len(content):,} bytes")
 
 
