@@ -101,19 +101,19 @@ def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     with suppress(DataError):
         before, _ = flags.recorded(run)
     executor = changes.get("executor", before.get("executor"))
-    is_alone = kind_of(executor).is_alone
-    if executor != before.get("executor") or is_alone:
+    kind = kind_of(executor)
+    if executor != before.get("executor") or kind.is_alone:
         before = flags.for_another(before, executor)
         # One process alone has nothing that could be traced.
-        before |= {} if "trace" in changes and is_alone else {"executor": executor}
+        before |= {} if "trace" in changes and kind.is_alone else {"executor": executor}
     elif "workers" in changes:
         # There may be too few for the stages.
         before.pop("stages", None)
-    elif "trace" in changes and executor != "gang":
-        # Only the runner parallel tells of tasks.
+    elif "trace" in changes and not kind.meets:
+        # Ranks note their phases themselves; of tasks only the runner parallel tells.
         before.pop("runner", None)
     usual = {row.name: row.default for row in (*flags.EXECUTION, *flags.RUNNER)}
-    usual["runner"] = kind_of(executor).usual_runner
+    usual["runner"] = kind.usual_runner
     left_out = {*changes, "trace", "slow_worker"}
     return {
         name: value
