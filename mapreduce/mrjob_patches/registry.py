@@ -9,10 +9,8 @@ of a notebook, on the runners that do not need one.
 import contextlib
 import io
 import logging
-import multiprocessing
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -301,27 +299,12 @@ def _name_inputs_in_full(runner: Any) -> None:
 
 def _end_with_driver(local: Any) -> None:
     """Have the processes of mrjob's pool end with the driver, and their tasks with them."""
-
-    def pool(processes: int | None) -> Any:
-        # mrjob is tested with forks, which were the default up to Python 3.13.
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        made: Any = context.Pool(processes, parents.end_group_with, [os.getpid()])
-        terminate = made.terminate
-
-        def wake_and_terminate() -> None:
-            # The pool waits for its processes, also for one that is stopped.
-            for process in multiprocessing.active_children():
-                assert process.pid
-                os.kill(process.pid, signal.SIGCONT)
-            terminate()
-
-        made.terminate = wake_and_terminate
-        return made
+    from mapreduce.mrjob_patches.pool import Pool
 
     def check_call(arguments: list[str], **options: Any) -> int:
         return subprocess.check_call(arguments, preexec_fn=parents.ending_here(), **options)
 
-    local.Pool, local.check_call = pool, check_call
+    local.Pool, local.check_call = Pool, check_call
 
 
 def _check_configurations() -> None:

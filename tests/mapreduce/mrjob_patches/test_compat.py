@@ -149,8 +149,10 @@ def test_local_forks_its_tasks_whatever_is_the_default():
     try:
         registry.install()
         mrjob.runner._runner_class("local")
-        with mrjob.local.Pool(1) as pool:
-            assert pool.apply(os.getppid) == os.getpid()
+        pool = mrjob.local.Pool(1)
+        assert pool.apply_async(os.getppid).get() == os.getpid()
+        pool.close()
+        pool.join()
     finally:
         multiprocessing.set_start_method(default, force=True)
 

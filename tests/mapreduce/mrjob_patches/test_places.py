@@ -113,7 +113,7 @@ PLACES = {
     "mrjob.local.LocalMRJobRunner.OPT_NAMES": ("set", ""),
     "mrjob.local.LocalMRJobRunner._input_paths_for_step": (None, "mrjob_patches/registry.py"),
     "mrjob.local.LocalMRJobRunner._parse_task_counters": (None, "mrjob_patches/registry.py"),
-    "mrjob.local.Pool": ("Pool", "mrjob_patches/registry.py"),
+    "mrjob.local.Pool": ("Pool", "mrjob_patches/pool.py"),
     "mrjob.local.check_call": ("check_call", "mrjob_patches/registry.py"),
     "mrjob.runner.MRJobRunner._check_step": ("dca9a743bf1c5ae1", "mrjob_patches/registry.py"),
     "mrjob.runner.MRJobRunner._get_input_paths": ("97d9ab12acab93ba", "mrjob_patches/registry.py"),
