@@ -20,7 +20,7 @@ class MeanVariance(Job):
         yield section, (1, int(size), int(size) ** 2)
 
     def combiner(self, section, moments):
-        """It may run never, once, or on its own output: it yields the kind of value it takes."""
+        """A combiner may run never, once, or on its own output: it yields what it takes, sums."""
         yield section, add(moments)
 
     def reducer(self, section, moments):

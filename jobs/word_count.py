@@ -23,7 +23,7 @@ class WordCount(Job):
             yield word, 1
 
     def combiner(self, word, counts):
-        """Add up what one mapper found, so that less has to travel. It may run or not."""
+        """Add up the counts of one map task, so that fewer pairs travel. A combiner may not run."""
         yield word, sum(counts)
 
     def reducer(self, word, counts):

@@ -24,7 +24,7 @@ class MeanOfMeans(Job):
         yield section, mean(sizes)
 
     def reducer(self, section, means):
-        """Each mean counts once, whatever the number of its packages."""
+        """Each mean has the same weight, even if its packages are many or few."""
         yield section, {"mean": mean(means)}
 
 

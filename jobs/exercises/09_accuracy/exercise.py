@@ -1,4 +1,4 @@
-"""How many tumours do the weights of `weights.txt` get right?
+"""For which share of the tumours are the weights of `weights.txt` right?
 
 The model says 1 if the product of weights and measures is positive. Send the model to all tasks as
 a file, and add up what a ratio is made of. The option for the file is `--model`. A line of
