@@ -23,7 +23,7 @@ class WordCount(Job):
             yield word, 1
 
     def combiner(self, word, counts):
-        """Add up the counts of one map task, so that fewer pairs travel. A combiner may not run."""
+        """Add up the counts of one map task, so that fewer pairs travel. Runners may skip it."""
         yield word, sum(counts)
 
     def reducer(self, word, counts):
