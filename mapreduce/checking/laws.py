@@ -83,7 +83,7 @@ _TOGETHER = replace(REFERENCE, maps=3, together=True)
 VARIED = [
     Law(
         "repeat",
-        "It gives the same output when it runs again.",
+        "The job gives the same output when it runs again.",
         "If a task fails or is slow, it runs again. Some of the output of the first attempt may "
         "already be in use, so both attempts must agree.",
         "Compute the seed of random numbers from the record, do not read the clock, and write "
@@ -92,7 +92,7 @@ VARIED = [
     ),
     Law(
         "types",
-        "Its reducer takes pairs that were written as text and read again.",
+        "The reducer takes pairs that were written as text and read again.",
         "Between tasks a pair is a line of text. With JSON a tuple comes back as a list, the keys "
         "of a dict as strings, and a set cannot be written at all.",
         "Expect lists in the reducer, or turn them into tuples there. To keep Python's types, set "
@@ -109,7 +109,7 @@ VARIED = [
     ),
     Law(
         "processes",
-        "Its tasks know nothing of each other.",
+        "Tasks know nothing of each other.",
         "Tasks are processes on different machines. They do not see what another task stores in a "
         "class or a module.",
         "Keep state in the instance, and create it in mapper_init or reducer_init. Send what other "
@@ -120,8 +120,8 @@ VARIED = [
     ),
     Law(
         "iteration",
-        "It reads the values of a key once.",
-        "They are a stream, which may be larger than memory. A second loop over it gets nothing.",
+        "The reducer reads the values of a key once.",
+        "The values are a stream, which may be larger than memory. A second loop gets nothing.",
         "Compute everything in one pass, or keep the values if they are few: values = "
         "list(values).",
         [("values that can be read again", replace(REFERENCE, restart=True))],
@@ -130,9 +130,9 @@ VARIED = [
     ),
     Law(
         "values",
-        "Its output does not depend on the order of a key's values.",
-        "They arrive in the order in which map tasks end. Hadoop promises no order, and the next "
-        "run may have another one.",
+        "The output does not depend on the order of a key's values.",
+        "Values arrive in the order in which map tasks end. Hadoop promises no order, and the next "
+        "run may have another order.",
         "Compute something that does not depend on the order, or tag the values and look at the "
         "tag, or sort them in the reducer, or set SORT_VALUES. Use math.fsum if sums of floats "
         "must agree to the last digit.",
@@ -149,7 +149,7 @@ VARIED = [
     ),
     Law(
         "combiner",
-        "It gives the same output without its combiner, and however often the combiner runs.",
+        "The output is the same without the combiner, and however often the combiner runs.",
         "A combiner runs when a buffer is full, and again when buffers are merged. A task with few "
         "records may not run it at all. So its output must be able to replace its input.",
         "A combiner may get any part of a key's values, and its output must replace that part. "
@@ -166,7 +166,7 @@ VARIED = [
     ),
     Law(
         "splits",
-        "Its output does not depend on where the input is cut.",
+        "The output does not depend on where the input is cut.",
         "The input is cut at any byte, and each part has its own map task, which knows only its "
         "own records. A part may even be empty.",
         "If you need all records of a kind together, send them to a reducer under one key. A job "
@@ -187,16 +187,16 @@ VARIED = [
     ),
     Law(
         "state",
-        "What it yields for a key does not depend on the keys before.",
+        "The pairs for a key do not depend on the keys before.",
         "Each reducer gets some of the keys. Which keys these are, and which of them come first, "
         "depends on the number of reducers.",
-        "Set what the reducer needs anew for each key. What is said of all keys together belongs "
-        "into a step of its own, under one key.",
+        "Reset the state of the reducer for each key. A result over all keys together belongs into "
+        "a step of its own, under one key.",
         applies=_knows_keys,
     ),
     Law(
         "reducers",
-        "Its output does not depend on the number of reducers.",
+        "The output does not depend on the number of reducers.",
         "Each reducer gets some of the keys, in order, or none. It does not see the other keys.",
         "If you need all keys together, send them under one key, or use a step with one reducer: "
         'jobconf={"mapreduce.job.reduces": 1}.',
@@ -205,7 +205,7 @@ VARIED = [
     ),
     Law(
         "sorting",
-        "It expects records to be sorted as text, not as numbers.",
+        "The job expects records to be sorted as text, not as numbers.",
         'As text, "10" comes before "9", and capitals come before small letters.',
         'If the order of numbers matters, write them with leading zeros, f"{n:09}", or let the '
         "reducer sort them.",
@@ -217,8 +217,8 @@ VARIED = [
 
 #: Where a step has one reducer, which gets all keys in order.
 MEANT = (
-    "If a rank or a running total over all keys is meant, all is well: the job sets one reducer, "
-    "which gets them in order. If not:"
+    "If you want a rank or a running total over all keys, all is well: the job sets one reducer, "
+    "which gets all keys in order. If not:"
 )
 
 #: A combiner whose pairs are of another form than the mapper's, or that are not of their keys.
@@ -281,22 +281,22 @@ TIE = replace(
 #: The output of the job is empty.
 OUTPUT = Law(
     "output",
-    "It yields something.",
+    "The job yields something.",
     "Empty outputs do not differ, so that every law would hold.",
-    "Write: yield key, value. If the job found nothing in these lines, give it others.",
+    "Write: yield key, value. If these lines hold nothing for the job, choose other lines.",
 )
 
 #: The job fails on the plainest of all runs.
 RUNS = Law(
     "runs",
-    "It runs.",
+    "The job runs.",
     "This run has one mapper, one reducer, no combiner, and only a few lines of input.",
     "Repair what the message names.",
 )
 
 SEEDS = Law(
     "seeds",
-    "Its output does not depend on Python's hash seed.",
+    "The output does not depend on Python's hash seed.",
     "Each Python process has its own seed for the hash of text. So two mappers get different "
     "numbers, and so does a task that runs again.",
     "Use a hash that is the same everywhere, such as zlib.crc32(text.encode()) or hashlib.blake2b. "
@@ -306,7 +306,7 @@ SEEDS = Law(
 
 SKEW = Law(
     "skew",
-    "None of its reducers has much more to do than the others.",
+    "No reducer has much more to do than the others.",
     "All records of a key go to one reducer. The job waits for it, and more machines do not help.",
     "Send fewer records with a combiner. Or divide the key: add a number from 0 to N - 1 to it, "
     "computed from the record (a salt), and bring the N parts together in another step.",
@@ -314,7 +314,7 @@ SKEW = Law(
 
 PRINTING = Law(
     "printing",
-    "Its tasks print nothing to standard output.",
+    "Tasks print nothing to standard output.",
     "On Hadoop, records go to standard output. So each line that a task prints becomes a record, "
     "with a wrong value or none.",
     "Print to sys.stderr, or count with increment_counter. The next task does not read these.",
@@ -322,7 +322,7 @@ PRINTING = Law(
 
 NAMES = Law(
     "names",
-    "The methods of its steps have names that mrjob knows.",
+    "The methods of the steps have names that mrjob knows.",
     "mrjob calls mapper, combiner and reducer, and each of these with _init and _final. It ignores "
     "a mistyped name: without a reducer, the mapper's pairs are the output.",
     "Correct the name, or return the method from steps(). check does not report a helper that "

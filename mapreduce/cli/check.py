@@ -51,7 +51,11 @@ _GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
     **_GROUP,
 )
 @click.option(
-    "--expect", type=FOLDER, metavar="FILE", help="Compare the output with that in FILE.", **_GROUP
+    "--expect",
+    type=FOLDER,
+    metavar="FILE",
+    help="Compare the output with the lines of FILE.",
+    **_GROUP,
 )
 @click.option(
     "--reference", metavar="JOB", help="Compare the output with that of another job.", **_GROUP
@@ -81,8 +85,8 @@ def check(
     leave the exit code 0.
 
     With --exercise, --expect or --reference, the answer is tested first: you see the smallest input
-    on which it is wrong. What the job sends to its reducers is compared with the reference's.
-    --exercise without JOB describes the exercise.
+    on which it is wrong. The pairs and bytes that the job sends to its reducers are compared with
+    those of the reference. --exercise without JOB describes the exercise.
 
     \b
     gradreduce check ranges.py --exercise 4

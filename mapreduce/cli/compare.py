@@ -33,7 +33,7 @@ _COMMON = "label id task drop missing runner workers"
     "--models",
     multiple=True,
     metavar="MODEL[,MODEL...]",
-    help="What to compare, each as gradreduce train --model takes it.  [default: softmax,mlp:64,"
+    help="Models to compare, named as for gradreduce train --model.  [default: softmax,mlp:64,"
     "boosting; for numbers linear,ridge,boosting]",
 )
 @click.option(
@@ -45,7 +45,7 @@ _COMMON = "label id task drop missing runner workers"
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of the folds, and of models that draw.",
+    help="Seed of the folds, and of models with random numbers.",
 )
 @add_options((*TABLE_OPTIONS, *pick(RECIPE, *CSV_OPTIONS)), defaults=False)
 @runner_options(defaults=False)
@@ -70,11 +70,12 @@ def compare(
 ) -> int:
     """Compare models on the files TABLE..., and print a table of their scores, the best first.
 
-    The rows are dealt into folds by their content, or by --group or --id, not by their place, and
-    those of each class for themselves. For each fold, each model is trained on the other folds, by
-    a recipe that is fitted to these, and scored on the fold, as gradreduce evaluate does it. Shown
-    are the mean of the folds and their standard deviation, the processor time of the trainings, the
-    bytes of the largest model, and the folder of its runs, one for each fold.
+    The content of a row, or its --group or --id, decides its fold; the place of the row does not
+    matter. The rows of each class are divided by themselves. For each fold, each model is trained
+    on the other folds, with a recipe that is fitted to the other folds, and scored on the fold, as
+    by gradreduce evaluate. The table shows for each model the mean and the standard deviation of
+    the scores, the processor time of the trainings, the bytes of the largest model, and the folder
+    of the runs, one run for each fold.
 
     Scores are the same to the last bit for any order of the rows, any runner and any number of
     workers. If you stop the command, run it again to go on.

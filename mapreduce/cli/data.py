@@ -39,7 +39,7 @@ SEED = click.option(
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of the order of the rows.",
+    help="Seed of the order of the rows.",
 )
 
 
@@ -115,14 +115,14 @@ def import_(
     """Import SOURCES, gzipped or not, as the dataset OUT.
 
     The columns of tables become features: numbers are standardised, names and dates become features
-    of 0 and 1, missing fields are filled. What each column becomes is shown; it is fitted to these
-    data, and kept with them and with each model that is trained on them.
+    of 0 and 1, missing fields are filled. The command shows what each column becomes. This recipe
+    is fitted to these data, and stored with the dataset and with each model that is trained on it.
 
-    The rows are shuffled by --seed, so that the memory needed does not grow with their number; with
-    --split-by label, those of each class for themselves.
+    The rows are shuffled by --seed, in memory that does not grow with their number. With --split-by
+    label, the rows of each class are shuffled by themselves.
 
-    With -r map/reduce jobs read a table, and write the shards, where SOURCES and OUT are: the same
-    bytes on every runner.
+    With -r, the tasks of map/reduce jobs read SOURCES, a table, and write OUT in place. The bytes
+    are the same on every runner.
     """
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
@@ -337,9 +337,9 @@ def describe(
 ) -> None:
     """Describe the columns of FILES, tables in CSV or Parquet.
 
-    Their types, missing and different values, ranges and most frequent values, and what to look at
-    before a training: ids, columns that give the label away, scales that differ. All rows are read,
-    by a map/reduce job.
+    The command prints types, missing and different values, ranges and most frequent values. It also
+    prints what to look at before a training: ids, columns that give the label away, scales that
+    differ. A map/reduce job reads all rows.
     """
     quiet_mrjob()
     from mapreduce.data.columns import column_of
@@ -376,7 +376,7 @@ def describe(
     type=click.Choice(["float32", "float64"]),
     default="float32",
     show_default=True,
-    help="Of the standardised features.",
+    help="Dtype of the standardised features.",
 )
 @runner_options()
 @output_options

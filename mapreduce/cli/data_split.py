@@ -29,7 +29,7 @@ from mapreduce.support.words import count
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of the choice of rows.",
+    help="Seed of the choice of rows.",
 )
 @add_options(pick(RECIPE, *(each for each in CSV_OPTIONS if each != "thousands")), defaults=False)
 @output_options

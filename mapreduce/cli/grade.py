@@ -40,15 +40,21 @@ _BYTES.name = "bytes"
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Draws the hidden inputs. Students know those of seed 0.",
+    help="Seed of the hidden inputs. Students know the inputs of seed 0.",
 )
-@click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="At a time.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Submissions at a time.",
+)
 @click.option(
     "--output-dir",
     type=FOLDER,
     default="grades",
     show_default=True,
-    help="For grades.csv, grades.json, and a page for each student.",
+    help="Folder for grades.csv, grades.json, and a page for each student.",
 )
 @click.option(
     "--again", is_flag=True, help="Grade only what has changed since --output-dir was written."
@@ -87,7 +93,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
 
     Each submission runs on the input that the lesson shows and on hidden ones, which --seed draws.
     If its answers are right, the laws that the exercise names are tested on it, and its cost is
-    compared with the reference's. Points follow from a rubric. The table says what was found;
+    compared with the reference's. Points follow from a rubric. The table shows the results;
     --output-dir has grades.csv for Moodle and Canvas, grades.json, and for each student a page with
     the smallest input on which the answer is wrong.
 

@@ -88,10 +88,10 @@ def evaluate(
     MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
     dataset, or a file of a table, which becomes features as the training data did.
 
-    Of a classifier: accuracy, loss, ROC AUC, Brier score and calibration error, precision, recall
-    and F1 of each class, and the confusion matrix, or of many classes the pairs that are most
-    confused. Of a model that predicts numbers: R², RMSE and MAE. Rows count by their weights, if
-    they have any, in all but the accuracy of the first line.
+    A classifier has accuracy, loss, ROC AUC, Brier score and calibration error; precision, recall
+    and F1 of each class; and the confusion matrix, or with many classes the pairs that are most
+    confused. A model that predicts numbers has R², RMSE and MAE. If rows have weights, the weights
+    count in all but the accuracy of the first line.
     """
     pin_profile(run)
     from mapreduce.inference import using
@@ -122,15 +122,16 @@ def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: 
     MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
     dataset, a file of a table, or one of libsvm's format. OUT is a file if its name ends in
     .parquet, .arrow, .feather or .csv, else a folder of Parquet files. There is a row for each
-    example, in the order of the files that DATA comes from. The columns are row (the number of the
-    example, from 0), the id, under the name of its column (if DATA has ids), label (of a dataset
-    with labels), the columns of a file that --keep names, prediction, and for a classifier
-    probability and probabilities, a list for all classes, whose order the metadata of the file have
-    as gradreduce.classes. A class has a column of its own with --probability-of, also in a text
-    file, which holds no lists. The outputs of a --layer come last, as features.
+    example, in the order of the files that DATA comes from. The first columns are row (the number
+    of the example, from 0), the id, under the name of its column (if DATA has ids), label (for a
+    dataset with labels), and the columns of a file that --keep names. Then prediction follows, and
+    for a classifier probability, and probabilities: a list with a number for each class, in the
+    order of gradreduce.classes in the metadata of the file. With --probability-of, a class has a
+    column of its own, also in a text file, which holds no lists. The outputs of a --layer come
+    last, as features.
 
-    If you stop the command, run it again to complete the predictions: those of a file OUT wait in a
-    hidden folder beside it.
+    If you stop the command, run it again to complete the predictions: the predictions of a file OUT
+    wait in a hidden folder beside OUT.
     """
     pin_profile(run)
     from mapreduce.inference import using
@@ -145,7 +146,9 @@ def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: 
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @click.option(
-    "--workers", type=click.IntRange(1, 1024), help="Workers here.  [default: one per core]"
+    "--workers",
+    type=click.IntRange(1, 1024),
+    help="Workers of this command.  [default: one per core]",
 )
 @click.option(
     "--patience",
@@ -173,10 +176,10 @@ def swarm(
 
     MODEL is the folder of a run, or a file of its model, which gradreduce export writes. DATA is a
     dataset, a file of a table, or one of libsvm's format. The same command, on this machine or on
-    another that sees MODEL, DATA and OUT, adds workers at any time. Each takes parts of the file,
-    or shards of the dataset, that nobody is at, and ends when there are none. A worker may be
-    killed: another takes its part. OUT is the same as that of gradreduce predict, to the byte;
-    either command goes on with what the other has begun.
+    another that sees MODEL, DATA and OUT, adds workers at any time. A worker takes a part of the
+    file, or a shard of the dataset, that no other worker has, and ends when none is left. If a
+    worker is killed, another takes its part. gradreduce predict writes the same OUT, to the byte,
+    and each of the two commands continues what the other has begun.
     """
     pin_profile(run)
     from mapreduce.inference.swarm import driver
@@ -200,8 +203,8 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
     A file .safetensors is a model, too, which evaluate, predict and swarm take without the run. A
     file .onnx is a graph, by which other programs predict: it takes the columns of a table.
 
-    The other two have coef_ and intercept_ of a linear model, as scikit-learn has them, for
-    features as they were before they were standardised; and where there are any, classes_,
+    For a linear model, files .npz and .safetensors have coef_ and intercept_ in scikit-learn's
+    shapes, for features that are not standardised; and, if the model has them, classes_,
     feature_names, mean_ and scale_.
     """
     pin_profile(run)

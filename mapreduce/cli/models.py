@@ -49,15 +49,16 @@ def list_() -> None:
     type=click.Choice(["float32", "float64"]),
     default="float32",
     show_default=True,
-    help="Of the parameters.",
+    help="Dtype of the parameters.",
 )
 @json_option
 def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
     """Show shapes, parameters, multiply-adds and bytes of the layers of SPEC.
 
-    Multiply-adds are those of the forward pass of a row; a gradient takes about three times as
-    many. Bytes are those of the parameters, and of a row that comes out of the layer. Of a model
-    that is no network, MODULE:NAME too, it shows the parameters and the options.
+    Multiply-adds are counted for the forward pass of a row; a gradient takes about three times as
+    many. Bytes are counted for the parameters, and for a row that comes out of the layer. For a
+    model that is no network, also for MODULE:NAME, the command shows the parameters and the
+    options.
     """
     table, options = described(spec, data, dtype)
     is_network = "output" in table[0]

@@ -40,9 +40,10 @@ from mapreduce.support.printable import echo
 def replay(run: AnyPath, out: Path | None, as_json: bool, quiet: bool, **values: Any) -> None:
     """Train the asynchronous RUN again, by its log, and compare the models.
 
-    Each gradient is computed for the version of the model that it was computed for then, and
-    applied in the order of then. So the model is the same to the last bit, for any number of
-    workers, in the blocks of the log. RUN is only read; an error says so if the models differ.
+    Each gradient is computed for the same version of the model as in RUN, and the gradients are
+    applied in the same order. So the model is the same to the last bit, for any number of workers.
+    The blocks are those of the log. RUN is only read. If the models differ, the command ends with
+    an error.
     """
     pin_profile(run)
     quiet_mrjob()

@@ -42,9 +42,10 @@ def report(path: Path, as_json: bool, **files: Path | None) -> None:
     gradreduce run --trace traces/a path/job.py input.txt
     gradreduce report traces/a
 
-    The first sentence names the cause that cost most, with the seconds that the run would have
-    saved without it; or it says that nothing stands out. Causes of less than a tenth of the time
-    are not named. After the tables comes what to try next. With a FILE, it is written instead.
+    The first sentence names the cause that cost most, and the seconds that the run would have saved
+    without this cause; or it says that nothing stands out. Causes of less than a tenth of the time
+    are not named. The last line is a command to try next. With an option that names a FILE, the
+    command writes this file instead of printing.
     """
     from mapreduce.report import terminal
     from mapreduce.runs.directory import RunDir

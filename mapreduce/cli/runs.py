@@ -80,15 +80,16 @@ def _number(value: float | None) -> str:
     "--html",
     type=FOLDER,
     metavar="FILE",
-    help="Of the folder of a search, write a page for a browser into this file.",
+    help="Write a page for a browser into this file, for the folder of a search.",
 )
 @json_option
 def show(run: AnyPath, html: Path | None, as_json: bool) -> None:
     """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it.
 
-    Of a gang it also shows which share of the work was parallel, the serial fraction by Amdahl's
-    law, and the speedup that it allows for 2, 4 and 8 workers. Of an asynchronous training it shows
-    how many gradients were applied between the reading of the model and the applying of one's own.
+    For a gang it also shows which share of the work was parallel, the serial fraction by Amdahl's
+    law, and the speedup that this fraction allows for 2, 4 and 8 workers. For an asynchronous
+    training it shows the staleness: how many gradients were applied after a replica read the model
+    and before its own gradient was applied.
     """
     from mapreduce.runs import amdahl, events, pushes
     from mapreduce.runs.directory import SEARCH, RunDir
@@ -171,14 +172,14 @@ def _warn(message: object) -> None:
 @click.option(
     "--sort",
     type=click.Choice(["loss", "accuracy", "eval_loss", "seconds"]),
-    help="Best first.  [default: by name]",
+    help="Sort by this column, the best run first.  [default: by name]",
 )
 @json_option
 def table(folder: AnyPath, sort: str | None, as_json: bool) -> None:
-    """Show in a table all that differs between the runs in FOLDER, and what came out.
+    """Show in a table the options in which the runs in FOLDER differ, and the results.
 
-    After options of the plan come those of the execution, which cannot change the result, then the
-    mean loss of the last pass over the training rows, the last evaluation, and the time.
+    Options of the plan come first, then options of the execution, which cannot change the result.
+    The mean loss of the last pass over the training rows, the last evaluation, and the time follow.
     """
     from mapreduce.runs import comparing
 
@@ -239,8 +240,8 @@ def compare(first: AnyPath, second: AnyPath, as_json: bool) -> None:
 
 @runs.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--failed", is_flag=True, help="Runs that never completed a round, too.")
-@click.option("--yes", is_flag=True, help="Remove it; without, it is only listed.")
+@click.option("--failed", is_flag=True, help="Remove runs that never completed a round, too.")
+@click.option("--yes", is_flag=True, help="Remove the files; without --yes, they are only listed.")
 @json_option
 def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
     """Remove what the runs in FOLDER that have ended do not need: rounds and old checkpoints.
@@ -269,7 +270,9 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
 
 @runs.command()
 @click.argument("paths", type=LOCATION, nargs=-1, required=True, metavar="RUN...")
-@click.option("--out", type=FOLDER, default=Path("plot.svg"), show_default=True, help="File.")
+@click.option(
+    "--out", type=FOLDER, default=Path("plot.svg"), show_default=True, help="File to write."
+)
 @click.option(
     "--against",
     type=click.Choice(["rounds", "rows"]),
@@ -280,7 +283,7 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
 def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
     """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends.
 
-    Of the folder of a search, plot the best score so far, and scores against each option.
+    For the folder of a search, plot the best score so far, and the scores against each option.
     """
     from mapreduce.runs.directory import SEARCH, RunDir
     from mapreduce.runs.plotting import figure

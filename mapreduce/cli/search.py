@@ -50,8 +50,9 @@ _COMMON = "model optimizer learning_rate batch_size epochs rounds runner workers
     "--eval",
     "evaluation",
     type=LOCATION,
-    help="Data on which models are compared, a dataset or a table's file; keep others to test the "
-    "best. Without them a fifth of the rows is held out, and the best is trained again on all.",
+    help="Data on which models are compared, a dataset or a table's file; keep other data to test "
+    "the best model. Without --eval a fifth of the rows is held out, and the best model is trained "
+    "again on all rows.",
 )
 @add_options(SEARCH)
 @click.option(
@@ -72,16 +73,16 @@ def search(context: click.Context, /, **values: Any) -> None:
 
     DATA is a dataset, or the CSV or Parquet file of a table, which is imported beside the folder.
 
-    The value of an option may be a range LOW..HIGH, or log:LOW..HIGH, which takes each magnitude
-    as often, and alternatives A|B, or {A|B} within a text. Ranges of whole numbers give whole
-    numbers. Arguments after -- are passed to mrjob.
+    The value of an option may be a range LOW..HIGH, or log:LOW..HIGH, in which each order of
+    magnitude is equally likely, or alternatives A|B, or {A|B} within a text. Ranges of whole
+    numbers give whole numbers. Arguments after -- are passed to mrjob.
 
     \b
     gradreduce search demo/data/train --eval demo/data/test --run demo/search \\
         --model 'mlp:16..128|softmax' --learning-rate log:0.001..1 --trials 16
 
-    Each trial is a training: the table FOLDER/trials.csv has the command of each. The same command
-    goes on with a search that was stopped, and --trials extends it.
+    Each trial is a training, and the table FOLDER/trials.csv has its command. To continue a search
+    that was stopped, give the same command again; a larger --trials extends the search.
     """
     numeric.pin(values["numeric_profile"])
     from mapreduce.searching import driver

@@ -68,10 +68,10 @@ def _seconds(name: str, default: float, what: str) -> Any:
 def serve(models: tuple[str, ...], trust: tuple[str, ...], **values: Any) -> None:
     """Answer requests for predictions by each MODEL, over HTTP, until SIGTERM or SIGINT.
 
-    MODEL is the folder of a run, or a file of its model, which gradreduce export writes. It has the
-    NAME of its path, or another. The protocol is the Open Inference Protocol, V2. A table, as CSV
-    or as an Arrow stream, has the answer that gradreduce predict writes, to the byte. A page to
-    try the models is at /.
+    MODEL is the folder of a run, or a file of its model, which gradreduce export writes. The name
+    of a model is the last part of its path, or NAME. The protocol is the Open Inference Protocol,
+    V2. A table, as CSV or as an Arrow stream, has the answer that gradreduce predict writes, to the
+    byte. A page to try the models is at /.
 
     SIGHUP loads the last checkpoints anew; meanwhile no request is lost. Only this machine is
     served, unless --host names another address.

@@ -28,12 +28,12 @@ class Extras:
     )
     id: str | None = option(
         None,
-        "column of the file DATA that identifies its rows; '' for none (default: that of the "
-        "training data, if there is one)",
+        "column of the file DATA that identifies its rows; '' for none (default: the id column of "
+        "the training data, if there is one)",
     )
     keep: tuple[str, ...] = option(
         (),
-        "columns of the file DATA that stand beside its predictions; all for all",
+        "columns of the file DATA to copy beside the predictions; all copies all columns",
         joint=",",
         metavar="NAME[,NAME...]",
     )
@@ -45,11 +45,13 @@ class ReportOptions:
 
     by: str | None = option(
         None,
-        "column of the file DATA: report on the rows of each of its values, too",
+        "column of the file DATA: report on the rows of each value of the column, too",
         metavar="NAME",
     )
     importance: bool = option(
-        False, "say of each column of the table how much worse the model is where it is permuted"
+        False,
+        "print for each column of the table how much worse the model is if the fields of the "
+        "column are permuted",
     )
     repeats: int = option(
         5,
@@ -58,7 +60,7 @@ class ReportOptions:
     )
     seed: int = option(
         0,
-        "of the permutations (default: 0)",
+        "seed of the permutations (default: 0)",
         Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
     )
 

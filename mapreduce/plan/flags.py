@@ -56,7 +56,7 @@ class _Learning:
     optimizer: str = option(
         "auto",
         "how gradients update the model (default: sgd; lbfgs for softmax, linear, logistic and svm "
-        "on a table, if no other option says how or how long to learn)",
+        "on a table, unless --epochs, --batch-size or the like select sgd)",
         family=OPTIMIZERS,
         is_auto=True,
     )

@@ -29,9 +29,9 @@ class _Executing:
         "auto",
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
         "exchange gradients themselves, so that rounds take milliseconds on clusters too; here "
-        "computes in this process, without a job, for small data; auto tries what is promising of "
-        "chain and gang in the first rounds, and keeps the fastest; MODULE:NAME is one of your own "
-        "(default: auto)",
+        "computes in this process, without a job, for small data; auto tries the "
+        "promising ways of chain and gang in the first rounds, and keeps the fastest; MODULE:NAME "
+        "is an executor of your own (default: auto)",
         family=EXECUTORS,
         is_auto=True,
     )
@@ -60,8 +60,8 @@ class _Running:
     runner: str | None = option(None, "where the map and reduce tasks run (default: parallel)")
     workers: int | None = option(
         None,
-        "number of map tasks at once (default: auto, which is the fastest number for a training, "
-        "and else one per core; emr: 4)",
+        "number of map tasks at once (default: auto, for a training the fastest number, for other "
+        "jobs one per core; emr: 4)",
         up_to(MOST_FILES),
         is_auto=True,
     )

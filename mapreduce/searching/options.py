@@ -28,13 +28,15 @@ class SearchOptions:
     )
     sampler_seed: int = option(
         0,
-        "what the sampler draws from",
+        "seed of the sampler",
         Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
     )
     width: int = option(
         8, "trials that a sampler of optuna chooses at once, from the same results", up_to(1024)
     )
-    metric: str = option("loss", "what decides which trial is best", choices=("loss", "accuracy"))
+    metric: str = option(
+        "loss", "score that decides which trial is best", choices=("loss", "accuracy")
+    )
 
 
 #: What ``gradreduce search`` takes beside the options of a plan.

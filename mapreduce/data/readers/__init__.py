@@ -34,7 +34,7 @@ READERS = Registry(
 class _Importing:
     recipe: Path | None = option(
         None,
-        "TOML file that says what the columns become; options go before it",
+        "TOML file that says what the columns become; options win over the file",
     )
     like: Path | None = option(
         None, "make the features that this dataset has, on which a model was trained"

@@ -106,13 +106,14 @@ class Recipe:
     )
     missing: str = option(
         "indicator",
-        "where a field is missing: end with an error, drop the row, put the mean or the median "
-        "there, or (indicator) the median and a feature that says so (default: indicator)",
+        "what to do about a missing field: end with an error, drop the row, fill in the mean or "
+        "the median, or (indicator) fill in the median and add a feature that says so (default: "
+        "indicator)",
         choices=tuple(rule for rule in MISSING_RULES if rule != "constant"),
     )
     missing_label: str = option(
         "error",
-        "where the label is missing: end with an error, or drop the row",
+        "what to do about a missing label: end with an error, or drop the row",
         choices=("error", "drop"),
     )
     na: tuple[str, ...] = option(
@@ -163,10 +164,10 @@ class Recipe:
         group="CSV files",
     )
     delimiter: str = option(
-        ",", "between fields (default: a comma; a tab for .tsv)", _SIGN, group="CSV files"
+        ",", "separator of fields (default: a comma; a tab for .tsv)", _SIGN, group="CSV files"
     )
-    quote: str = option('"', 'around fields (default: ")', _SIGN, group="CSV files")
-    encoding: str = option("utf-8", "of the text (default: utf-8)", group="CSV files")
+    quote: str = option('"', 'quotation mark around fields (default: ")', _SIGN, group="CSV files")
+    encoding: str = option("utf-8", "encoding of the text (default: utf-8)", group="CSV files")
     decimal: str = option(".", "decimal sign (default: .)", _one_of(".", ","), group="CSV files")
     thousands: str = option("", "separator of thousands", _one_of(*THOUSANDS), group="CSV files")
     columns: dict[str, Rule] = field(default_factory=dict)
