@@ -108,7 +108,7 @@ def explain(
     arguments: Iterable[object] = (),
     time_limit: float = 10.0,
 ) -> Explained:
-    """Run a job on a small input, or a round of a training again, and show what happened.
+    """Run a job on a small input, or run a round of a training again, and show what happened.
 
     Parameters
     ----------
@@ -119,9 +119,9 @@ def explain(
     lines : iterable of str, optional
         The input of a job itself, instead of ``inputs``.
     round_number : int, optional
-        The round of a run, from 1. Default: the last with more than one slice.
+        The round of a run, from 1. Default: the last round with more than one slice.
     maps, reducers : int, optional
-        Tasks. Default: the job's, or 3 and 2; the run's.
+        Numbers of tasks. Default: the numbers of the run; for a job the job's own, or 3 and 2.
     arguments : iterable
         Options of a job, as on the command line.
     time_limit : float
@@ -202,7 +202,7 @@ def check(
     arguments: Iterable[object] = (),
     time_limit: float = 10.0,
 ) -> Checked:
-    """Run a job differently, where nothing may depend on it, and compare what comes out.
+    """Run a job in several ways that should make no difference, and compare the outputs.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def check(
     Returns
     -------
     Checked
-        ``broken`` and ``warnings`` are names of laws, ``findings`` all that was found.
+        ``broken`` and ``warnings`` are names of laws; ``findings`` has a finding for each law.
 
     Raises
     ------

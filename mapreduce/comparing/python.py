@@ -54,33 +54,34 @@ def compare(
     Parameters
     ----------
     data : table, or path or paths of files of one
-        A ``pyarrow.Table``, or another that Arrow reads, as a data frame of pandas or Polars.
+        A ``pyarrow.Table``, or a data frame that Arrow reads, such as one of pandas or Polars.
     label : str, optional
         The column of labels. Default: ``label``.
     models : str or iterable of str, optional
-        Each as :func:`mapreduce.train` takes it. Default: some that suit the labels.
+        Models, named as for :func:`mapreduce.train`. Default: some models that suit the labels.
     folds : int
-        How many, from 2 to 1,000. A row's fold follows from its content, or from its ``id``.
+        Number of folds, from 2 to 1,000. The content of a row, or its ``id``, decides its fold.
     seed : int
-        Of the folds, and of models that draw.
+        Seed of the folds, and of models with random numbers.
     group : str, optional
-        A column; rows of one value are in one fold.
+        A column; rows with the same value are in the same fold.
     run : path, optional
-        Folder of the comparison. If it is there, the comparison goes on. Default: a new one in
-        ``runs``, which is printed.
+        Folder of the comparison. If the folder exists, the comparison continues. Default: a new
+        folder in ``runs``, whose path is printed.
     id : str, optional
-        A column that identifies each row, and decides on its fold.
+        A column that identifies each row, and decides the row's fold.
     recipe : path or mapping, optional
         What the columns become, as for :func:`mapreduce.train`.
     progress : bool
         False shows warnings only.
     options
-        Those of a recipe, such as ``drop`` and ``missing``, and of executions, such as ``workers``.
+        Options of a recipe, such as ``drop`` and ``missing``, and of the execution, such as
+        ``workers``.
 
     Returns
     -------
     Comparison
-        ``table`` has a row for each model, ``best`` is the name of the best one.
+        ``table`` has a row for each model, ``best`` is the name of the best model.
 
     Examples
     --------

@@ -258,7 +258,7 @@ def submit(
     runner: str = "parallel",
     arguments: Iterable[object] = (),
 ) -> SubmittedJob:
-    """Start a job that runs on by itself, whatever becomes of this process.
+    """Start a job that continues to run when this process has ended.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def submit(
     inputs : path or iterable of paths
         Files, folders or globs.
     output : path
-        The folder that it makes.
+        The folder that the job writes.
     runner : str
         ``parallel``, ``hadoop`` or another runner of mrjob.
     arguments : iterable
@@ -276,7 +276,7 @@ def submit(
     Returns
     -------
     SubmittedJob
-        At once. What is wrong with the options, too, is in its report.
+        The job, at once. Its report also has errors in the options.
     """
     some = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     options = ["-r", runner, "-o", os.fspath(output), *map(str, arguments)]

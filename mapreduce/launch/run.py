@@ -87,7 +87,7 @@ def run(
 ) -> Result:
     """Run a job, and read its output.
 
-    The class may be defined anywhere, in a notebook too. Any thread may call this, and several at
+    The class may be defined anywhere, in a notebook too. Several threads may call this function at
     once; a job on ``inline``, and the loading of a file, wait for the jobs of other threads.
 
     Parameters

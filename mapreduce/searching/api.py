@@ -123,35 +123,37 @@ def search(
     progress: bool = True,
     **options: Any,
 ) -> Search:
-    """Train with many values of options, and keep the best, as ``gradreduce search`` does.
+    """Train with many values of options, and keep the best model, as ``gradreduce search`` does.
 
     Parameters
     ----------
     data, evaluation, label, id, weights, order_by, task, recipe
-        As :func:`mapreduce.train` takes them; ``eval`` is ``evaluation``. Without it a fifth of the
-        rows is held out, and the best trial is trained again on all.
+        The same as for :func:`mapreduce.train`; ``eval`` is another name of ``evaluation``. Without
+        ``evaluation`` a fifth of the rows is held out, and the best trial is trained again on all
+        rows.
     run : path, optional
-        Folder of the search. A search of the same data and options that is there goes on. Default:
-        a new one in ``runs``.
+        Folder of the search. If the folder has a search with the same data and options, the search
+        continues. Default: a new folder in ``runs``.
     trials : int, optional
-        Trainings in all. Default: 32, and all points of a grid.
+        Number of trainings in all. Default: 32, or all points of a grid.
     rungs : sequence of int or str, optional
-        Epochs after which the best third of the trials goes on, and those of a whole training, such
-        as ``(1, 3, 9)``.
+        Epochs after which only the best third of the trials goes on; the last number is the epochs
+        of a whole training: ``(1, 3, 9)``.
     progress : bool
         False shows warnings only.
     options
         The options of a training, as texts with ranges and alternatives, or as values:
-        ``model="mlp:16..64|softmax"``, ``learning_rate="log:0.001..1"``, ``epochs=3``. And those of
-        ``gradreduce search``: ``sampler``, ``metric``, ``workers``, ``runner``, ``executor``, ....
-        For a table also those of its recipe, such as ``drop`` and ``missing_label``.
+        ``model="mlp:16..64|softmax"``, ``learning_rate="log:0.001..1"``, ``epochs=3``. Also the
+        options of ``gradreduce search``: ``sampler``, ``metric``, ``workers``, ``runner``,
+        ``executor``, .... For a table also the options of a recipe, such as ``drop`` and
+        ``missing_label``.
 
     Raises
     ------
     UsageError
-        An option or a range is wrong, or no trial's options go together.
+        An option or a range is wrong, or in no trial do the options go together.
     OutputError
-        The folder has another search, or something else.
+        The folder has another search, or other files.
     GradreduceError
         All trials failed; or as :func:`mapreduce.train`.
 

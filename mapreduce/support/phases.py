@@ -338,17 +338,17 @@ def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Note the time of a block in the trace of a training, if it has one.
+    """Note the time of a block of code in the trace of a training, if the training is traced.
 
     Parameters
     ----------
     name : str
-        Of a phase of one's own: at most 32 bytes of it are noted.
+        Name of the phase, of which at most 32 bytes are noted.
 
     Raises
     ------
     UsageError
-        The name is empty, or that of a phase of the toolkit.
+        The name is empty, or is the name of a phase of the toolkit.
     """
     if not isinstance(name, str) or not name or name in PHASES:
         raise UsageError(

@@ -60,49 +60,52 @@ def split(
 ) -> dict[str, int]:
     """Split tables into files ``train``, ``test`` and, if wanted, ``validation`` in a new folder.
 
-    CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` (or
-    ``.tsv``, if tabs separate fields) and so on, unpacked; rows of Parquet into
-    ``train.parquet`` and so on, of the same schema. The folder appears when all is written, on S3
-    with its last file, ``train``; until then a remote one is made on this machine. Memory holds
-    some 50 bytes for each row.
+    Header and records of CSV files are decompressed, and copied byte by byte, without empty lines,
+    into ``train.csv`` (or ``.tsv``, if tabs separate fields) and so on. Rows of Parquet are written
+    into ``train.parquet`` and so on, with the same schema. The folder appears when all parts are
+    written; on S3 the last file is ``train``. A folder on another filesystem is first written on
+    this machine. Memory holds some 50 bytes for each row.
 
     Parameters
     ----------
     paths : sequence of Path or RemotePath
-        CSV files, gzipped or not, or Parquet files, all of the same columns.
+        CSV files, gzipped or not, or Parquet files, all with the same columns.
     out : Path or RemotePath
-        Must not exist, or be an empty folder.
+        Folder to write: new, or empty.
     test, validation : float
-        Shares of the rows; none of them is 0 but ``validation``, and together they are below 1.
+        Shares of the rows, together below 1. Only ``validation`` may be 0.
     stratify : str, optional
         A column of classes, each of which is split by itself.
     group : str, optional
-        A column whose equal values come into one part.
+        A column; rows with the same value come into the same part.
     time : str, optional
-        A column of numbers, or of dates and times as ISO 8601 has them. The latest rows are the
-        test's, those before them the validation's. Only one of these three columns can be given.
+        A column of numbers, or of dates and times in ISO 8601. The latest rows are the test rows,
+        and the rows before them the validation rows. ``stratify``, ``group`` and ``time`` exclude
+        each other.
     id : str, optional
-        A column that decides on a row's part instead of all of them. With ``stratify``, rows of one
-        value count in the first of their classes.
+        A column that alone decides on a row's part, in the place of all columns. With ``stratify``,
+        rows with the same id count in the first of their classes.
     seed : int
-        From 0 to 2**63 - 1.
+        Seed of the choice of rows, from 0 to 2**63 - 1.
     header : bool, optional
         Whether CSV files have a header; None if no field of the first line is a number.
     delimiter, quote, encoding : str, optional
-        Of CSV files: a comma, or a tab if all names end in ``.tsv``; ``"``; and UTF-8.
+        How CSV files are written. Default: a comma, or a tab if all names end in ``.tsv``; ``"``;
+        and UTF-8.
     decimal : {".", ","}, optional
-        Decimal sign of the numbers of ``time`` in CSV files; a point.
+        Decimal sign of the numbers of ``time`` in CSV files. Default: a point.
 
     Returns
     -------
     dict of str to int
-        Names of the files, and the rows of each.
+        Number of rows by the name of the file.
 
     Raises
     ------
     UsageError
-        No such column, two of the three, shares that make no sense, a doubtful header, or a
-        delimiter and the like that make no sense, or are given for Parquet.
+        A column does not exist, two of ``stratify``, ``group`` and ``time`` are named, shares are
+        out of range, a header is doubtful, or options of CSV have wrong values or are given for
+        Parquet.
     MissingInputError, DataError
         A file is missing or malformed, a field of a column that decides is missing, or there are
         too few rows, classes, groups or times; the message names file and row.

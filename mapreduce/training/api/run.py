@@ -257,19 +257,19 @@ class Fit(Run):
 
 @naming_keywords
 def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()) -> Run:
-    """The run in a folder, of a training or of a fit.
+    """Open the folder of a run: of a training, or of a fit.
 
     Parameters
     ----------
     path : path
     trust : str or iterable of str
-        ``MODULE:NAME`` of one's own models and the like, which the run names and this process may
-        import, as ``--trust``.
+        ``MODULE:NAME`` of models and other code of your own that the run names and this process may
+        import, as for ``--trust``.
 
     Raises
     ------
     MissingInputError, DataError
-        There is none, or it is damaged.
+        The folder has no run, or the run is damaged.
 
     Examples
     --------

@@ -51,23 +51,26 @@ def train(
     ----------
     data : (X, y), table, DataFrame, Bunch, the file of a table, the folder of a dataset, or Source
         ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
-        numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
-        that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
-        into a folder ``.imported`` beside the run, and are named by their digest. Features are
-        stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
-        Parquet file, become is inferred, as by ``gradreduce data import``. Of a DataFrame of
-        Spark its executors make the dataset, with the rows in the order of their content. A
-        :class:`mapreduce.data.importer.Source` is what a reader of one's own returns.
+        numbers for a model that predicts numbers. A table is a ``pyarrow.Table``, or a data frame
+        that Arrow reads. Rows in memory are imported once, as by ``gradreduce data import``, into
+        the folder ``.imported`` beside the run; a digest of the rows names the dataset. Features
+        are stored in the dtype of the parameters. As in ``gradreduce data import``, the values of a
+        column of a table, in memory or in a CSV or Parquet file, decide what the column becomes.
+        For a DataFrame of Spark, Spark's executors make the dataset, with the rows in the order of
+        their content. A :class:`mapreduce.data.importer.Source` is the result of a reader of your
+        own.
     model : str, list of Layer, function, class or torch.nn.Module
-        The same as for ``--model``. Or the layers of a network. Or what returns a
-        ``torch.nn.Module`` when it is called without arguments. Or such a module, from whose
-        parameters the training starts; a module that its class makes without arguments must have
-        the same. Tasks import it from its file. Models without gradients, such as ``k-means:8``
-        and ``boosting``, have no history; those that ignore labels take rows without any.
+        A text, as for ``--model``; the layers of a network; or a function or class that returns a
+        ``torch.nn.Module`` when it is called without arguments. A module itself starts the training
+        from its parameters; if the class of the module is called without arguments, the new module
+        must have parameters of the same names and shapes. Tasks import the class from its file.
+        Models without gradients, such as ``k-means:8`` and ``boosting``, have no history. Models
+        that ignore labels take rows without labels.
     evaluation
         Data to evaluate on, like ``data``; ``eval`` is the same.
     run : path, optional
-        Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
+        Folder of the run, which must not exist. Default: a new folder in ``runs``, whose path is
+        printed.
     label : str, optional
         A table's column of labels. Default: ``label``.
     id : str, optional
@@ -77,22 +80,24 @@ def train(
     order_by : str or iterable of str, optional
         Columns of a DataFrame of Spark that order its rows, before all other columns do.
     task : {"classification", "regression"}, optional
-        Whether labels are classes or numbers to be predicted. Default: what the model learns; for a
-        model that learns either, as they look: texts and up to 20 different whole numbers are
-        classes, of whatever type.
+        Whether labels are classes or numbers to be predicted. Default: what the model learns. If
+        the model learns either, the labels decide: texts, and up to 20 different whole numbers of
+        any type, are classes.
     recipe : path or mapping, optional
-        What the columns of a table become: a TOML file, or the same as a dictionary, such as
-        ``{"missing": "mean", "na": ["?"]}``; see :class:`mapreduce.data.recipes.recipe.Recipe`.
+        What the columns of a table become: a TOML file, or a dictionary with the same content, such
+        as ``{"missing": "mean", "na": ["?"]}``; see :class:`mapreduce.data.recipes.recipe.Recipe`.
     init_from : Run or path, optional
         A run, or a safetensors file, whose parameters the training starts from.
     callbacks : iterable of callables
-        Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
+        Each callback receives all events of :mod:`mapreduce.runs.events`, some of the events in
+        another thread.
     progress : bool
         False shows warnings only.
     options
         The options of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
-        ``executor``, ..., and ``mrjob_arguments``. For tables also those of a recipe: ``number``,
-        ``category`` and ``text``, lists of columns, ``drop``, ``na``, ``missing`` and so on.
+        ``executor``, ..., and ``mrjob_arguments``. For tables also the options of a recipe:
+        ``number``, ``category`` and ``text``, lists of columns, ``drop``, ``na``, ``missing`` and
+        so on.
 
     Raises
     ------

@@ -277,22 +277,22 @@ class TrainedModel:
 def load(
     path: str | os.PathLike[str] | RemotePath, *, trust: str | Iterable[str] = ()
 ) -> TrainedModel:
-    """The model in a file, which ``gradreduce export`` or :meth:`Run.export` has written.
+    """Load a model from a file that ``gradreduce export`` or :meth:`Run.export` has written.
 
     Parameters
     ----------
     path : path
-        Of a file ``.safetensors``, on this machine, on HDFS or S3.
+        A file ``.safetensors``, on this machine, on HDFS or S3.
     trust : str or iterable of str
-        ``MODULE:NAME`` of somebody's own model or PyTorch module, which the file names and this
-        process may import, as ``--trust``. No other code is imported.
+        ``MODULE:NAME`` of a model or a PyTorch module that the file names and this process may
+        import, as for ``--trust``. No other code is imported.
 
     Raises
     ------
     MissingInputError, DataError
-        There is none; or it is damaged, of another version, or holds no model.
+        The file does not exist, is damaged, has another version, or holds no model.
     UntrustedError
-        It names code that is not trusted.
+        The file names code that is not trusted.
 
     Examples
     --------
