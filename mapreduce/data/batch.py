@@ -87,7 +87,7 @@ class Batch:
     scale : float
         The model sees ``features * scale``.
     weights : array (rows,), float64, or None
-        How much each row counts; all of them 1 if None.
+        How much each row counts; None if each row counts 1.
     """
 
     features: Array | Csr

@@ -54,9 +54,8 @@ class Rows:
       table becomes features once all rows have been seen.
     ``labels``: array (rows,), or None. Classes are integers or ``str``; numbers to be predicted are
       float64.
-    ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some are left
-      out.
-    ``kept``: Arrow arrays (rows,) of columns that stay as they stand in the source, by name.
+    ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some rows are
+    left out. ``kept``: Arrow arrays (rows,), by name, of columns that stay unchanged.
     """
 
     features: Array | Csr | Block
@@ -89,20 +88,20 @@ class Finished:
 
 @dataclass(frozen=True)
 class Source:
-    """A source of rows, as its reader found it.
+    """The rows of files, as a reader returns them: chunks, and what holds for all chunks.
 
-    ``chunks``: All of one layout, dtype and number of features, with the same kind of labels; none
-      or all have weights. If it raises :class:`ReadAgain`, it can be iterated once more.
-    ``shape``: Shape of one example; that of a table follows from its recipe.
-    ``scale``: What the stored features are to be multiplied with.
-    ``bytes``: Estimate of the size, uncompressed, from which the number of buckets follows. It does
+    ``chunks``: Iterable of :class:`Rows`, all with one layout, dtype, number of features and kind
+    of labels, and all with weights or all without. After a :class:`ReadAgain` it can be iterated
+    once more. ``shape``: Shape of one example. For a table, the shape follows from the recipe.
+    ``scale``: Factor by which the stored features are multiplied. ``bytes``: Estimate of the size,
+    uncompressed, from which the number of buckets follows. It does
       not change the result.
-    ``description``: For the manifest: format and names of files.
-    ``columns``: Columns that the features are, or come from, if they have names.
-    ``finish``: For a source of blocks: what they become, once all have come.
-    ``classes``: All classes, if the source knows them: those without rows are classes, too.
-    ``typed``: Whether labels have a type: texts are no numbers then.
-    ``remarks``: What the user should know, once all rows have come.
+    ``description``: Format and names of files, for the manifest. ``columns``: Names of the columns
+    that are, or become, the features, if columns have names. ``finish``: For a source of blocks: a
+    function that says what the blocks become, called after the last block. ``classes``: All
+    classes, if the source knows them: those without rows are classes, too. ``typed``: Whether
+    labels have a type: then a text is never a number. ``remarks``: A function called after the last
+    row, which returns remarks for the user.
     """
 
     chunks: Iterable[Rows]

@@ -46,14 +46,14 @@ CHANGE = 1.35
 
 @dataclass(frozen=True)
 class Limit:
-    """When an executor hands back, if the program is not over before.
+    """When an executor returns, if the program does not end before.
 
-    ``until``: Rounds completed then; 0 for the end of the program.
-    ``seconds``: Seconds after which it does; 0 for no limit.
-    ``worth``: But it goes on if the rest of the program takes fewer seconds.
-    ``expected``: Seconds a round; 0 if nothing is expected. It hands back when rounds take much
-      longer or shorter.
-    ``patience``: Seconds before which it does not for that reason.
+    ``until``: Number of completed rounds after which to return; 0 for the end of the program.
+    ``seconds``: Seconds after which to return; 0 for no limit.
+    ``worth``: Continue all the same if the rest of the program takes fewer seconds.
+    ``expected``: Expected seconds of a round; 0 if nothing is expected. Return when rounds take
+      much longer or shorter.
+    ``patience``: Seconds before which no round counts as longer or shorter.
     """
 
     until: int = 0
@@ -83,10 +83,11 @@ class Times(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What an executor tells, in any of its threads, while it runs rounds of a state in a folder.
+    """Functions that an executor calls, in any of its threads, while it runs rounds of a state in a
+    folder.
 
-    ``settle``: A due round was published, in so many blocks, and is deleted when this returns True:
-      called in the order of the rounds, and again until it does.
+    ``settle``: Called after a due round was published, with the number of blocks, in the order of
+      the rounds. The round is deleted if ``settle`` returns True; else ``settle`` is called again.
     ``news``: A round was published, in so many blocks, which another task may delete.
     ``profiles``: The numeric profiles of all tasks.
     ``warn``: What the user should know of the tasks, in words.

@@ -123,17 +123,18 @@ class Round(NamedTuple):
 
 
 class Program(ABC):
-    """What is computed: one round, unless it is :class:`Stateful`.
+    """A computation by map and reduce: one round, or several rounds if it is :class:`Stateful`.
 
     A subclass is a frozen dataclass. Each reduce is a method that a :class:`Phase` names::
 
         def NAME(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterable[Pair]
 
-    Messages come in any order, and twice with the same bytes if a task was repeated. The last phase
-    gives each block once: ``(number,)`` and its message. Of a state, a message holds the arrays,
-    and those that are the very arrays of the block before are not written again.
+    Messages come in any order. If a task was repeated, a message comes twice, with the same bytes.
+    The last phase yields each block once: ``(number,)`` and its message. The message of a block of
+    the state holds the arrays of the block. Arrays that are the same objects as in the block before
+    are not written again.
 
-    An instance belongs to one thread. What it has opened it may keep in cached properties.
+    An instance belongs to one thread, and may keep open files in cached properties.
     """
 
     #: Its name: that of :data:`PROGRAMS`, or by default ``MODULE:NAME``.

@@ -50,9 +50,10 @@ _LOOK_SECONDS = 0.2
 class ChainJob(WireJob):
     """A step for each phase of each round of ``--program``, from ``--start`` up to ``--stop``.
 
-    Its input is the first round's ranges of units. The reducers of a round's last phase publish its
-    blocks in ``--place``, and write the ranges that the next step maps over. The blocks of a
-    program without a state are the output; it may read that of another, in the place.
+    The input of the job is the first round's ranges of units. The reducers of a round's last phase
+    publish the blocks of the round in the folder ``--place``, and write the ranges that the next
+    step maps over. The blocks of a program without a state are the output. Such a program may read
+    the state of another program in the folder.
 
     With ``--joined 1`` a round of one map task and one block is a step without a reducer: the map
     task does all phases, since there is nothing to exchange.

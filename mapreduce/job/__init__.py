@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
 
 
 class MRStep(mrjob.step.MRStep):
-    """A step, as mrjob has it, whose mapper or reducer may take batches.
+    """A step of mrjob whose mapper or reducer may take batches.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class MRStep(mrjob.step.MRStep):
     reducer_batch : callable, optional
         ``reducer_batch(batch)`` in the place of ``reducer``. See :meth:`Job.reducer_batch`.
     **kwargs
-        Those of mrjob's ``MRStep``.
+        Keywords of mrjob's ``MRStep``.
 
     Raises
     ------
@@ -118,17 +118,17 @@ class Job(MRJob):
     Attributes
     ----------
     BATCH_INPUT : {"text", "records"}
-        What :meth:`mapper_batch` takes in the first step: the input's lines, or the records of the
-        files that are the input. Later steps take lines in any case, those of the step before.
+        Input of :meth:`mapper_batch` in the first step: the lines of the input, or the records of
+        the input files. Later steps always take lines: the output of the step before.
     BATCH_BYTES : int
         Size of a block of text, about.
     BATCH_CSV : dict
-        How CSV files of records are written, as ``gradreduce data import`` has it: ``header``,
+        How CSV files of records are written, by options of ``gradreduce data import``: ``header``,
         which is True, ``delimiter``, ``quote``, ``encoding``, ``decimal``, and ``na``, a tuple.
     WARM : bool
-        Whether tasks may share a process and an instance. A job that sets it promises that tasks
-        leave nothing behind that another would see, except caches; in return a step costs
-        milliseconds. All other jobs get a fresh process for each task, as on Hadoop.
+        Whether tasks may share a process and an instance. With ``WARM = True`` a job promises that
+        a task leaves nothing behind that another task would see, except caches. In return, a step
+        costs milliseconds. All other jobs get a fresh process for each task, as on Hadoop.
     """
 
     WARM = False

@@ -94,7 +94,7 @@ class Model(ABC):
     ----------
     Options : type or None
         A frozen dataclass of :func:`mapreduce.support.options.option`, if the model has options of
-        its own; ``options`` are those that were given.
+        its own; ``options`` has their values.
     features : int
         Columns of a batch.
     parameters : list of Parameter
@@ -106,24 +106,25 @@ class Model(ABC):
     takes_sparse : bool
         Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
     binary : bool
-        Whether it knows exactly two classes.
+        Whether the model knows exactly two classes.
     regression : bool
-        Whether it predicts a number, not a class.
+        Whether the model predicts a number, not a class.
     for_numbers : type or None
         The class that learns numbers instead of classes, if there is one.
     takes_mixed : bool
         Whether parameters may be float16.
     is_random : bool
-        Whether a row's gradient is another in every round, as with dropout.
+        Whether a row's gradient depends on chance, and so on the round, as with dropout.
     mixes_rows : bool
         Whether a row's gradient depends on the other rows of its slice, as with batch norm.
     steps : int or None
-        Elements that it predicts of a row: all after the first, and then the label. If so, the
-        classes must be the values of elements. None if it predicts the label alone.
+        Number of elements of a row that the model predicts: all after the first, and then the
+        label. The classes must then be the values of elements. None if the model predicts the label
+        alone.
     forks_after_gradient : bool
         Whether a process may be forked after :meth:`gradient` was called in it.
     row_bytes : int
-        About the memory that a row takes in :meth:`gradient`; 0 if that is not known.
+        Bytes that a row takes in :meth:`gradient`, about; 0 if nobody knows.
     stays_on_device : bool
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
     """

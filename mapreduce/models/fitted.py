@@ -46,14 +46,14 @@ def no_recipe() -> None:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The data that a model was trained on, as far as others must agree with them.
+    """The data that a model was trained on, as far as other data must agree with these data.
 
-    ``place``: For messages. ``folder``: Of the data, or None where nobody knows it any more.
-    ``features``: How many. ``shape``: Of an example. ``image``: The same, if the model or its
-    augmentation uses it. ``classes``, ``columns``: See :class:`mapreduce.data.manifest.Manifest`.
-    ``standardised``, ``recipe_sha256``: Digests of the statistics by which features were
-    standardised, and of the recipe by which the columns of a table became features, which
-    ``recipe`` reads.
+    ``place``: Name of the data in messages. ``folder``: Folder of the data, or None if nobody knows
+    the folder. ``features``: Number of features. ``shape``: Shape of an example. ``image``: The
+    same, if the model or its augmentation uses it. ``classes``, ``columns``: See
+    :class:`mapreduce.data.manifest.Manifest`. ``standardised``, ``recipe_sha256``: Digests of the
+    statistics by which features were standardised, and of the recipe by which the columns of a
+    table became features, which ``recipe`` reads.
     """
 
     place: str
@@ -70,28 +70,30 @@ class TrainedOn:
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """What was learned, and all that it takes to predict.
+    """The result of learning, with all that a prediction needs.
 
     Attributes
     ----------
     kind : str
         The estimator: a name of :data:`mapreduce.models.ESTIMATORS`, or ``MODULE:NAME``.
     options : dict
-        Those of the estimator, of what JSON can say.
+        Options of the estimator, as values of JSON.
     arrays : dict of str to array
-        What was learned.
+        Parameters and other arrays of the estimator.
     data : TrainedOn
     dtype : {"float32", "float64"}
-        Of the features that the estimator takes.
+        Dtype of the features that the estimator takes.
     numeric_profile : str
     completed : int
         Rounds of the training, if it had any.
     path : path
-        Where it lies: the folder of a run, or a file.
+        Place of the model: the folder of a run, or a file.
     scale : float or None
-        Of stored features, if it is known; see :class:`mapreduce.data.manifest.Manifest`.
+        Scale of stored features, if the scale is known; see
+        :class:`mapreduce.data.manifest.Manifest`.
     mean, deviation : array (features,), float64, or None
-        What standardised the features, if they were and if it is known.
+        Statistics that standardised the features, if features were standardised and the statistics
+        are known.
     model_sha256 : str
         Digest of the parameters alone, by default that of ``arrays``.
     sources : tuple of str
@@ -357,17 +359,17 @@ def _version(text: str) -> object:
 class Estimator(ABC):
     """Computes with the arrays of a fitted model. An instance belongs to one thread.
 
-    To make one loads no device; only its methods do.
+    The constructor loads no device; only the methods do.
 
     Attributes
     ----------
     fitted : FittedModel
     device : str
-        Where it computes.
+        Device on which it computes.
     regression : bool
         Whether it predicts a number, not a class.
     dtype : dtype
-        Of the features that it takes.
+        Dtype of the features that the estimator takes.
     takes_sparse : bool
         Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
     forks_after_use : bool
@@ -377,7 +379,7 @@ class Estimator(ABC):
     takes_missing : bool
         Whether a feature may be NaN, which stands for a missing number.
     predicts_labels : bool
-        Whether it has learned from labels, with which its predictions can be compared.
+        Whether the model has learned from labels, with which predictions can be compared.
     """
 
     takes_sparse: bool = False

@@ -29,7 +29,7 @@ class OptimizerFactory:
         ``create(schedule, options)`` makes the optimizer. The schedule gives the learning rate of a
         step; the options are :class:`mapreduce.optim.Options`.
     takes : tuple of str
-        The settings that have an effect on this optimizer and not on all.
+        Settings of the toolkit that have an effect on this optimizer, but not on all optimizers.
     Options : type, optional
         A frozen dataclass of :func:`mapreduce.support.options.option`: options of its own, which
         ``create`` finds as ``options.own``.
@@ -49,19 +49,19 @@ def elementwise(
     decays_apart: bool = False,
     options: type[Any] | None = None,
 ) -> OptimizerFactory:
-    """An optimizer that takes each element by itself: some steps, and then the learning rate.
+    """Make an optimizer that works element by element: some steps, and then the learning rate.
 
     Parameters
     ----------
     steps : callable
-        ``steps(options)`` gives the transformations of a gradient.
+        ``steps(options)`` returns the transformations of a gradient.
     *takes : str
         Settings in addition to those that all such optimizers take.
     decays_apart : bool
         Whether weights decay after the steps, and not as a term of the gradient (I. Loshchilov and
         F. Hutter 2019).
     options : type, optional
-        The dataclass of options of its own; see :class:`OptimizerFactory`.
+        Dataclass of the optimizer's own options; see :class:`OptimizerFactory`.
     """
 
     def create(schedule: Schedule, given: Options) -> Transformation | GlobalTransformation:

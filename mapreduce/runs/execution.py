@@ -26,14 +26,14 @@ class Execution:
     """How rounds are run; nothing in it changes the result.
 
     The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
-    :data:`mapreduce.runs.flags.RUNNER`. Those that an executor or a runner declares are keywords
-    and attributes, too, and lie in ``own``: an instance of each class of options that is not as by
-    default. ``blocks`` is 0 for the number that suits the executor, and ``mrjob_arguments`` are
-    more of mrjob's own arguments for every job. Evaluations and predictions are computed by an
-    executor without jobs, if it is named, or else by a chain. ``auto`` names what the driver of a
-    training may choose otherwise; other jobs take the values as they are. With ``stays`` rounds
-    that no job would end sooner may be run in this process. With ``trace`` the folder ``timing`` of
-    a run notes where the time goes.
+    :data:`mapreduce.runs.flags.RUNNER`. Options that an executor or a runner declares are keywords
+    and attributes, too. They are stored in ``own``: an instance of each class of options whose
+    values differ from the defaults. ``blocks`` is 0 for the number that suits the executor, and
+    ``mrjob_arguments`` are more arguments of mrjob for every job. If an executor without jobs is
+    named, it computes evaluations and predictions, too; otherwise a chain does. ``auto`` lists the
+    options that the driver of a training may change; other jobs take the values as they are. With
+    ``stays``, rounds run in this process if no job would end sooner. With ``trace``, the folder
+    ``timing`` of a run records the times of the phases.
     """
 
     runner: str

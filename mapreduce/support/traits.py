@@ -39,18 +39,18 @@ Kept = AbstractContextManager[Any]
 
 
 class Costs(NamedTuple):
-    """What a training's driver expects to pay on a runner, in seconds, before it has measured.
+    """Seconds that a training's driver expects on a runner before the driver has measured.
 
     Attributes
     ----------
     job : float
-        Until the first round of another job begins.
+        Until the first round of a new job begins.
     worker : float
-        More for each of its workers that is new.
+        More for each new worker of the job.
     step : float
         A step of a chain that does nothing.
     task : float
-        More for each of its tasks but the first.
+        More for each task of the step but the first.
     """
 
     job: float
@@ -90,42 +90,47 @@ class Keeper:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a runner can do. A runner of one's own extends this where the defaults do not hold.
+    """What a runner can do. A runner of your own names what differs from the defaults.
 
     Attributes
     ----------
     runner : str
-        ``module:Class`` of the runner, which is imported when it is used; "" for one that mrjob
-        finds by itself.
+        ``module:Class`` of the runner, which is imported at its first use; "" for a runner that
+        mrjob finds by itself.
     tells_causes : bool
-        Whether the driver receives the error of a task as the task has raised it.
+        Whether the driver receives the exception itself that a task has raised.
     is_here : bool
         Whether tasks run on this machine alone.
     shares_files : bool
-        Whether tasks open what this machine opens, by the same paths: all that are here do.
+        Whether tasks open the files of this machine by the same paths, as all tasks on this machine
+        do.
     reads_far_files : bool
-        Whether tasks that are here read input of other filesystems, too, as ``hdfs://`` and ``s3://``.
+        Whether tasks on this machine also read input of other filesystems, such as ``hdfs://`` and
+        ``s3://``.
     runs_at_once : bool
-        Whether tasks run at once, in processes of their own; else they run one after the other in
-        this process.
+        Whether tasks run at once, in processes of their own. Otherwise tasks run one after the
+        other in this process.
     forks : bool
         Whether the runner starts worker processes itself, by ``--workers`` and
         ``--start-method``.
     why_no_gangs : str
-        Why the tasks of a gang cannot meet there, and what to do instead; "" if they can.
+        Why the tasks of a gang cannot meet on the runner, and what to do instead; "" if the tasks
+        can meet.
     gang_option : str
         mrjob's option for the number of tasks at once, which a gang has to set.
     names_applications : str
-        What the identifiers of its applications begin with, if they outlive a killed driver.
+        Prefix of the identifiers of the runner's applications, if applications outlive a killed
+        driver.
     can_adopt : bool
-        Whether the runner has a :class:`Keeper`, and can go on with what a killed driver has begun.
+        Whether the runner has a :class:`Keeper`, and can continue a job of a killed driver.
     most_workers : int
     warm_runner : str
-        As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
+        The runner, as ``module:Class``, for jobs that are ``WARM``; "" if it is the same.
     joins_rounds : bool
-        Whether a task takes long to start, so that a round of one map task does without a reducer.
+        Whether a task takes long to start, so that a round of one map task has no reducer.
     costs : Costs or None
-        What the choice of an execution begins with; None if ``--executor auto`` is a chain there.
+        Expected costs, from which an execution is chosen; None if ``--executor auto`` means a chain
+        on this runner.
     """
 
     runner: str = ""

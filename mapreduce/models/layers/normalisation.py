@@ -23,10 +23,10 @@ class BatchNorm(ChannelLayer):
     In training, mean and variance are those of a slice over its rows and positions: ghost batch
     normalisation (E. Hoffer, I. Hubara and D. Soudry, "Train longer, generalize better", 2017).
     Slices belong to the plan, so the result does not depend on the number of workers. A slice of
-    one row, and a model in use, take the running moments: after each round they move by a tenth to
-    the mean and variance of all its rows. Variances are those of a population, divided by the
-    number of values; the round of a single value, which has none, leaves the running one as it is.
-    Weights of rows do not change moments.
+    one row, and a model in use, take the running moments. After each round, the running moments
+    move by a tenth towards the mean and the variance of all rows of the round. Variances are
+    divided by the number of values. A round with a single value has no variance, and leaves the
+    running variance unchanged. Weights of rows do not change moments.
     """
 
     form: ClassVar[str] = "batchnorm"
