@@ -100,7 +100,7 @@ def compare(
         reading = {"recipe": {**(recipe or {}), **reading}}
     elif recipe is not None:
         if reading:
-            raise UsageError(f"recipe and {', '.join(reading)}: expected all of it in the file")
+            raise UsageError(f"recipe and {', '.join(reading)}: expected all options in the file")
         reading = {"recipe": path_of(str(recipe))}
     execution = checked_options(given, *_TABLES)
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):

@@ -143,7 +143,9 @@ def load(name: str) -> Exercise:
         wrong = "is not a folder" if folder.exists() else missing(name, names_in)
         raise MissingInputError(f"--exercise: {name} {wrong}")
     if not (folder / FILE).is_file():
-        raise MissingInputError(f"--exercise: {folder} holds no {FILE}, which describes it")
+        raise MissingInputError(
+            f"--exercise: {folder} holds no {FILE}, which describes the exercise"
+        )
     module = import_file(str(folder / FILE))
     try:
         # Tasks work in folders of their own.

@@ -109,8 +109,8 @@ class Grader:
             if reason:
                 raise UsageError(
                     f"{reason}. Submissions are programs of strangers, which could read and change "
-                    f"here what you can. --trust-submissions grades them all the same, with limits "
-                    f"only"
+                    f"here what you can. --trust-submissions grades the submissions so, with "
+                    f"limits only"
                 )
         self._cases = named_cases(self.exercise, self.seed)
         solver = self._reference()

@@ -408,7 +408,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest) -> None:
         if kind.regression:
             found, task, other = "classes", "regression", "logistic, softmax"
         raise DataError(
-            f"{name} predicts a {wanted}, the labels of the training data are {found}: train "
+            f"{name} predicts a {wanted}, but the labels of the training data are {found}: train "
             f"another model ({other}), or import the data with --task {task}"
         )
     classes = data.classes or ()

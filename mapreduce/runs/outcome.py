@@ -90,7 +90,8 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     if value <= factor * first and not has_collapsed:
         return _risen(plan, losses) if ended and not search else None
     return (
-        f"the training diverged: the loss is {mean:.4g}, {before} it is {nothing:.4g}; {plan.cures}"
+        f"the training diverged: the loss is {mean:.4g}, and {before} it is {nothing:.4g}; "
+        f"{plan.cures}"
     )
 
 

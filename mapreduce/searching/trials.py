@@ -199,7 +199,7 @@ class Trials(UnitFiles):
         ):
             raise DataError(
                 f"trial {number} has another plan than when the search began: the data have "
-                f"changed, or the code of a model or the like of your own. Put them back, or "
+                f"changed, or code of your own, such as a model. Restore data and code, or "
                 f"start a new search"
             )
         try:

@@ -164,8 +164,8 @@ def standardise(
         raise DataError(f"{data} is already standardised. Give the dataset that it was made from")
     if manifest.recipe is not None:
         raise DataError(
-            f"{data} was imported from a table, whose numbers are standardised then unless "
-            f"--no-standardise is given: train on it as it is"
+            f"{data} was imported from a table, and the import has standardised the numbers, "
+            f"unless --no-standardise was given: train on this dataset"
         )
     channels = _channels(manifest, data, like) if per_channel else None
     given = None if like is None else _statistics_of(like, manifest, data)

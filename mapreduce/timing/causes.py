@@ -137,7 +137,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
     busy, free = _busy(segment, rounds, saved)
     uneven = _uneven(rounds, free, saved)
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
-        uneven = replace(uneven, text=f"{uneven.text}, as far as busy processors let one see")
+        uneven = replace(uneven, text=f"{uneven.text}, as far as the busy processors let us see")
     other, least = rounds.of("other").sum(1), np.minimum(rounds.transfer, _MOMENT)
     publish = float(segment.seconds[:, segment.phases.index("publish")].max())
     # The last rank to come waits for no other.

@@ -75,8 +75,8 @@ def _importable(made: Any) -> str:
         )
     if getattr(sys.modules.get(module), name, None) is not made:
         raise UsageError(
-            f"model: tasks import a model by its name, and {module} has no {name} that is the one "
-            f"given. Define it at the top of the file"
+            f"model: tasks import a model by its name, and {module} has no {name} that is the "
+            f"model given. Define the model at the top of the file"
         )
     return f"{module}:{name}"
 

@@ -449,7 +449,7 @@ def test_a_bar_on_a_terminal(data, tmp_path):
 def test_standardise(tmp_path, refused):
     (tmp_path / "a.csv").write_text("x,c,label\n1,5,0\n2,5,1\n6,5,1\n")
     succeed("data", "import", tmp_path / "a.csv", tmp_path / "table")
-    assert "whose numbers are standardised then" in refused(
+    assert "the import has standardised the numbers" in refused(
         65, "data", "standardise", tmp_path / "table", tmp_path / "new"
     )
     rows = Rows(np.float32([[1, 5], [2, 5], [6, 5]]), np.array([0, 1, 1]))

@@ -34,7 +34,7 @@ def format_of(paths: Sequence[AnyPath], has_option: bool = False) -> str:
     advice = f"Give it a name that ends in {' or '.join(SUFFIXES)}"
     if has_option:
         advice = f"Say which: --format {READERS.known}"
-    raise UsageError(f"{wrong}: its name does not show its format. {advice}")
+    raise UsageError(f"{wrong}: the name does not show the format. {advice}")
 
 
 def is_table(path: object) -> bool:

@@ -547,6 +547,6 @@ def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
             if names
         ]
         raise DataError(
-            f"{table.paths[0]}: its columns do not fit those that the model was trained on: "
+            f"{table.paths[0]}: the columns differ from those of the training data: "
             f"{'; '.join(parts)}" + ". Leave extra columns out with --drop" * bool(extra)
         )

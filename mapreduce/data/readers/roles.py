@@ -80,8 +80,9 @@ def roles(table: Table, recipe: Recipe) -> Roles:
     if label is None and recipe.labelled:
         if DEFAULT_LABEL not in names:
             raise UsageError(
-                f"{table.paths[0]}: no column is called {DEFAULT_LABEL}. Say which one is to be "
-                f"predicted, --label NAME, or --unlabelled. The columns are {preview(names, 100)}"
+                f"{table.paths[0]}: no column is called {DEFAULT_LABEL}. Name the column to be "
+                f"predicted, --label NAME, or say --unlabelled. The columns are "
+                f"{preview(names, 100)}"
                 f"{'.' * bool(advice)}{advice}"
             )
         label = DEFAULT_LABEL

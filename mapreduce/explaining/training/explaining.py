@@ -125,7 +125,7 @@ def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | N
     if fan_in is None:
         fan_in = theirs.get("fan_in", 0)
     if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
-        raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
+        raise UsageError(f"--fan-in: expected 0 or a power of two (2, 4, 8, ...), found {fan_in}")
     size = run.config.plan.about.size
     wanted = reducers or theirs.get("blocks", 1)
     tasks = maps or theirs.get("workers") or available_cores()

@@ -73,7 +73,7 @@ def take_recipe(recipe: Any, given: dict[str, Any]) -> Any:
     columns = take(given, sorted(COLUMNS & given.keys() - PLANS))
     is_file = recipe is not None and not isinstance(recipe, Mapping)
     if columns and is_file:
-        raise UsageError(f"recipe and {', '.join(columns)}: expected all of it in the file")
+        raise UsageError(f"recipe and {', '.join(columns)}: expected all options in the file")
     if is_file:
         return path_of(str(recipe))
     return {**(recipe or {}), **columns} if columns else recipe

@@ -68,7 +68,7 @@ def import_data(
     is_path, is_table = isinstance(data, PATHS), memory.is_table(data)
     is_frame, order_by = memory.is_frame(data), given.pop("order_by", None)
     if order_by is not None and not is_frame:
-        raise UsageError("order_by: it is for DataFrames of Spark, whose rows have no order")
+        raise UsageError("order_by is for DataFrames of Spark, whose rows have no order")
     is_file = is_table_file(data)
     for name in ("label", "id", "recipe", "missing_label", *READING):
         if given.get(name) is not None and not (is_file or is_table):

@@ -223,7 +223,9 @@ class TrainedModel:
             array = array[0] if of and is_single else array
         if memory.is_frame(data):
             if named["keep"] or id:
-                raise UsageError("id, keep: all columns of a DataFrame stay. Leave them out")
+                raise UsageError(
+                    "id, keep: all columns of a DataFrame stay. Leave out these options"
+                )
             from mapreduce.inference import frames
 
             with pinned(fitted.numeric_profile):
@@ -231,7 +233,8 @@ class TrainedModel:
                 return frames.predict(predictor, data, wanted, device, reading)
         if here and execution.keys() - {"device"}:
             raise UsageError(
-                f"here=True starts no job: expected no options of one, found {', '.join(execution)}"
+                f"here=True starts no job: expected no options of a job, found "
+                f"{', '.join(execution)}"
             )
         if memory.is_table(data):
             # Once: a data frame is copied.
@@ -256,7 +259,7 @@ class TrainedModel:
                     _warn_of(notes)
                     return _result(found, array)
         if keep and (fitted.recipe is None or not (memory.is_table(data) or is_table_file(data))):
-            raise UsageError("keep is for tables and their files, by a run that learned from one")
+            raise UsageError("keep is for tables and their files, and for models of tables")
         reading = {"id": id, "keep": keep, **reading}
         with _request(
             fitted, data, reading, execution, wanted, labelled=False, here=here

@@ -22,7 +22,7 @@ def features(graph: Graph, recipe: FittedRecipe) -> str:
     own = recipe.recipe
     if own.hash_bits is not None:
         raise UsageError(
-            "ONNX has no form of the hashing by which all columns became features together. "
+            "ONNX has no form of the hashing by which all columns share their features. "
             "Import the data without --hash-bits, and train again; or take gradreduce serve"
         )
     words = kinds.signed(pa.array(own.na, pa.string()), own.decimal, own.thousands)

@@ -244,7 +244,7 @@ def test_a_name_that_shows_no_format(trained, tmp_path):
     path = write(tmp_path / "new.txt", rows(4))
     for command in (["evaluate"], ["predict", tmp_path / "out.csv"], ["swarm", tmp_path / "out"]):
         done = gradreduce(command[0], trained.path, path, *command[1:])
-        assert "new.txt: its name does not show its format. Give it a name" in done.stderr
+        assert "new.txt: the name does not show the format. Give it a name" in done.stderr
     assert "Say which: --format" in gradreduce("data", "describe", path).stderr
 
 

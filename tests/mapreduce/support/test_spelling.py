@@ -74,7 +74,7 @@ def test_errors_and_warnings_of_a_training_name_keywords(tmp_path, capsys):
     table, options = pa.table({"price": names, "y": labels}), {"label": "y", "runner": "inline"}
     with pytest.raises(DataError, match=r'Say number=\["price"\] if .*, na=\["x"\] if .* or drop='):
         mapreduce.train(table, "logistic", progress=False, **options)
-    with pytest.raises(UsageError, match="recipe and number: expected all of it in the file"):
+    with pytest.raises(UsageError, match="recipe and number: expected all options in the file"):
         mapreduce.train(table, "logistic", number="price", recipe="a.toml", **options)
     # As it says.
     options |= {"optimizer": "lbfgs", "rounds": 1, "l2": 0.0}

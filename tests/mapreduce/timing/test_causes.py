@@ -122,7 +122,7 @@ def test_a_slow_rank_is_named_while_processors_are_busy_with_that_doubt():
     trace = made("gang", 1, {"busy": ((0, 0.5), (1, 0.5)), "slow": ((1, 4.0),)})
     busy, slow = sorted(causes(trace)[:2], key=lambda one: one.kind)
     assert (busy.kind, slow.kind, slow.ranks) == ("busy processors", "slow worker", (1,))
-    assert slow.text.endswith("as far as busy processors let one see")
+    assert slow.text.endswith("as far as the busy processors let us see")
 
 
 def test_two_causes_are_named_if_the_second_is_nearly_as_large():

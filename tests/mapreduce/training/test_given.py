@@ -85,7 +85,7 @@ def local():
 @cases(
     "model, expected",
     (3, "expected a specification, a function, a class or a torch.nn.Module, found 3"),
-    (lambda: None, r"has no <lambda> that is the one given\. Define it at the top"),
+    (lambda: None, r"has no <lambda> that is the model given\. Define the model at the top"),
     (torch.nn.Linear(6, 3), r"Linear\(\) raised TypeError: .*Pass a function"),
     (torch_networks.plain(), r"Sequential\(\) has other parameters: 0\.\w+ is missing"),
 )

@@ -75,7 +75,7 @@ def test_a_file_whose_name_shows_no_format(refused, tmp_path):
     import mapreduce
 
     (tmp_path / "penguins.data").write_bytes(PENGUINS.read_bytes())
-    message = "penguins.data: its name does not show its format. Give it a name that ends in .csv"
+    message = "penguins.data: the name does not show the format. Give it a name that ends in .csv"
     options = "--run", tmp_path / "run", *LABEL
     assert message in refused(2, "train", tmp_path / "penguins.data", *options)
     with pytest.raises(UsageError) as error:

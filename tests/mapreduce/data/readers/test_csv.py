@@ -57,7 +57,7 @@ def test_header_and_label(write, text, label, expected, column):
 
 
 NO_LABEL = (
-    "{}: no column is called label. Say which one is to be predicted, --label NAME, or "
+    "{}: no column is called label. Name the column to be predicted, --label NAME, or say "
     "--unlabelled. The columns are "
 )
 NO_COLUMN = "{} has no such column; it has "
