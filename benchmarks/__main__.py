@@ -41,7 +41,6 @@ NAMES = (
     "strategies.horovod",
     "full_batch",
     "memory",
-    "growth",
     "tracing.processor",
     "tracing.wall",
     "tuning",
