@@ -3,8 +3,10 @@
 All compute in one thread. LightGBM takes part where it is installed: ``pip install lightgbm``.
 """
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,42 +16,30 @@ import sklearn.ensemble
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.paired import Result, in_turn
+from benchmarks.common import OURS, Bench, case, processor
+from benchmarks.paired import Timed
 from mapreduce import estimators
 from mapreduce.data.batch import Array
 
 _HIST, _LIGHTGBM = "scikit-learn", "LightGBM"
 
 
-def _seconds(fit: Callable[[], Any], models: dict[str, Any], name: str) -> Callable[[], float]:
-    """Times a fit, and keeps the model."""
-
-    def timed() -> float:
-        with threadpool_limits(1):
-            started = time.process_time()
-            models[name] = fit()
-            return time.process_time() - started
-
-    return timed
-
-
-def _measured(
-    title: str,
-    note: str,
-    fits: Mapping[str, Callable[[], Any]],
-    limits: Mapping[str, float],
-    repeats: int,
-    judge: Callable[[Any], str],
-) -> Result:
+def _fits(
+    bench: Bench, note: str, fits: dict[str, Callable[[], Any]], judge: Callable[[Any], str]
+) -> dict[str, Timed]:
+    """Times fits of one thread; the note judges the models."""
     models: dict[str, Any] = {}
-    ours, *peers = [(name, _seconds(fit, models, name)) for name, fit in fits.items()]
+
+    def timed(name: str) -> float:
+        with threadpool_limits(1):
+            return processor(lambda: models.update({name: fits[name]()}))
+
     # Kernels are compiled before.
-    ours[1]()
-    times, theirs = in_turn(ours[1], dict(peers), repeats)
-    note += " " + "; ".join(f"{name}: {judge(model)}" for name, model in models.items()) + "."
-    wanted = [((name,), most) for name, most in limits.items() if name in fits]
-    skipped = {name: "it is not installed" for name in limits if name not in fits}
-    return Result(title, "s", note, times, theirs, skipped=skipped, limits=wanted)
+    timed(OURS)
+    bench.note = lambda: (
+        f"{note} {'; '.join(f'{name}: {judge(model)}' for name, model in models.items())}."
+    )
+    return {name: partial(timed, name) for name in fits}
 
 
 def clicks(rows: int, seed: int) -> tuple[Array, Array]:
@@ -63,35 +53,6 @@ def clicks(rows: int, seed: int) -> tuple[Array, Array]:
     return x, (random.random(rows) < 1 / (1 + np.exp(-score))).astype(np.int64)
 
 
-def boosting(quick: bool) -> Result:
-    """A hundred trees of 31 leaves."""
-    rows, trees = (20_000, 10) if quick else (300_000, 100)
-    (x, y), (later, labels) = clicks(rows, 0), clicks(50_000, 1)
-    ours = estimators.HistGradientBoostingClassifier
-    options = {"max_iter": trees, "early_stopping": False}
-    fits: dict[str, Callable[[], Any]] = {
-        "this toolkit": lambda: ours(**options).fit(x, y),
-        _HIST: lambda: sklearn.ensemble.HistGradientBoostingClassifier(**options).fit(x, y),
-    }
-    try:
-        import lightgbm
-    except ImportError:
-        pass
-    else:
-        more = {"n_jobs": 1, "deterministic": True, "force_row_wise": True, "verbose": -1}
-        kind = lightgbm.LGBMClassifier
-        fits[_LIGHTGBM] = lambda: kind(n_estimators=trees, **more).fit(x, y)
-    return _measured(
-        "Boosted trees",
-        f"{rows:,} rows of 28 features, two classes, {trees} trees. Area under the curve of other "
-        f"rows:",
-        fits,
-        {_HIST: 1.2, _LIGHTGBM: 1.5},
-        1 if quick else 7,
-        lambda model: f"{roc_auc_score(labels, model.predict_proba(later)[:, 1]):.4f}",
-    )
-
-
 def groups(rows: int) -> Array:
     random = np.random.default_rng(0)
     centres = random.normal(size=(8, 28)) * 3
@@ -99,35 +60,59 @@ def groups(rows: int) -> Array:
     return found
 
 
-def k_means(quick: bool) -> Result:
+@case("Boosted trees", repeats=(1, 7), limits=[((_HIST,), 1.2), ((_LIGHTGBM,), 1.5)])
+def boosting(bench: Bench) -> dict[str, Timed]:
+    """A hundred trees of 31 leaves."""
+    rows, trees = bench.pick((20_000, 10), (300_000, 100))
+    (x, y), (later, labels) = clicks(rows, 0), clicks(50_000, 1)
+    ours = estimators.HistGradientBoostingClassifier
+    options = {"max_iter": trees, "early_stopping": False}
+    fits: dict[str, Callable[[], Any]] = {
+        OURS: lambda: ours(**options).fit(x, y),
+        _HIST: lambda: sklearn.ensemble.HistGradientBoostingClassifier(**options).fit(x, y),
+    }
+    if find_spec("lightgbm") is None:
+        bench.skipped[_LIGHTGBM] = "it is not installed"
+    else:
+        kind = import_module("lightgbm").LGBMClassifier
+        more = {"n_jobs": 1, "deterministic": True, "force_row_wise": True, "verbose": -1}
+        fits[_LIGHTGBM] = lambda: kind(n_estimators=trees, **more).fit(x, y)
+    return _fits(
+        bench,
+        f"{rows:,} rows of 28 features, two classes, {trees} trees. Area under the curve of other "
+        f"rows:",
+        fits,
+        lambda model: f"{roc_auc_score(labels, model.predict_proba(later)[:, 1]):.4f}",
+    )
+
+
+@case("k-means", repeats=(1, 11), limits=[((_HIST,), 1.3)])
+def k_means(bench: Bench) -> dict[str, Timed]:
     """Eight clusters."""
-    x = groups(20_000 if quick else 300_000)
-    return _measured(
-        "k-means",
+    x = groups(bench.pick(20_000, 300_000))
+    return _fits(
+        bench,
         f"{len(x):,} rows of 28 features, 8 clusters, one choice of the first centres. Sum of the "
         f"squared distances:",
         {
-            "this toolkit": lambda: estimators.KMeans(8).fit(x),
+            OURS: lambda: estimators.KMeans(8).fit(x),
             _HIST: lambda: sklearn.cluster.KMeans(8, n_init=1, random_state=0).fit(x),
         },
-        {_HIST: 1.3},
-        1 if quick else 11,
         lambda model: f"{model.inertia_:.5g}",
     )
 
 
-def components(quick: bool) -> Result:
+@case("Principal components", repeats=(1, 11), limits=[((_HIST,), 3.0)])
+def components(bench: Bench) -> dict[str, Timed]:
     """Four principal components."""
-    x = groups(20_000 if quick else 300_000)
+    x = groups(bench.pick(20_000, 300_000))
     kind = sklearn.decomposition.PCA
-    return _measured(
-        "Principal components",
+    return _fits(
+        bench,
         f"{len(x):,} rows of 28 features, 4 components, in float64. Share of the variance:",
         {
-            "this toolkit": lambda: estimators.PCA(4).fit(x),
+            OURS: lambda: estimators.PCA(4).fit(x),
             _HIST: lambda: kind(4, svd_solver="covariance_eigh").fit(x),
         },
-        {_HIST: 3.0},
-        1 if quick else 11,
         lambda model: f"{model.explained_variance_ratio_.sum():.5f}",
     )

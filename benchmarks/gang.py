@@ -19,7 +19,6 @@ Horovod is built with the PyTorch of the system; these are packages of Debian 12
 """
 
 import json
-import os
 import statistics
 import subprocess
 import time
@@ -28,8 +27,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import clouds, environment, folder
-from benchmarks.paired import Result, in_turn
+import numpy as np
+
+from benchmarks.common import OURS, Bench, case, clouds, environment, interpreter, rows_of
+from benchmarks.paired import Result
+from benchmarks.paired import Timed as Time
 from mapreduce.data.shards import Dataset
 from mapreduce.executors.gang import rank
 from mapreduce.executors.gang.rounds import Rounds
@@ -39,10 +41,14 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support.cores import available_cores
 from mapreduce.training import creating, driver
 
-ROWS, FEATURES, CLASSES, HIDDEN, BATCH, SMALL = 60_000, 784, 10, 128, 1_000, 128
+ROWS, FEATURES, CLASSES, BATCH, SMALL = 60_000, 784, 10, 1_000, 128
 LEARNING_RATE = 0.1
 DDP, HOROVOD = "PyTorch DDP, Gloo", "Horovod, Gloo"
+PEERS = Path(__file__).parent / "peers"
 ALONE, ALONE_PINNED = "PyTorch, one process", "PyTorch, one process with one thread"
+
+
+_interpreter = interpreter
 
 
 class Timed:
@@ -113,25 +119,18 @@ class Timed:
 
 def rounds_of(model: str, features: int, parameters: str, most: float) -> Callable[[bool], Result]:
     """The benchmark of a round of four tasks."""
+    title = f"A round of a gang of four tasks, {parameters} parameters"
 
-    def benchmark(quick: bool) -> Result:
-        repeats = 3 if quick else 7
-        with folder() as path:
-            clouds(path / "data", 4096, features, 10)
-            timed = Timed(path, path / "data", 4)
-            settings = Settings(model, batch_size=128, rounds=400)
-            ours = [
-                statistics.median(timed.seconds(settings, 20)) / 20 * 1e3 for _ in range(repeats)
-            ]
-        return Result(
-            f"A round of a gang of four tasks, {parameters} parameters",
-            "ms",
+    @case(title, "ms", repeats=(3, 7), limits=[(("",), most)])
+    def benchmark(bench: Bench) -> dict[str, Time]:
+        clouds(bench.path / "data", 4096, features, 10)
+        timed = Timed(bench.path, bench.path / "data", 4)
+        settings = Settings(model, batch_size=128, rounds=400)
+        bench.note = (
             f"`{model}` on {features} features, batches of 128 in slices of 32, `-r parallel "
-            f"--executor gang --workers 4`: the median over 20 rounds in one job of 400.",
-            ours,
-            {},
-            ("", most),
+            f"--executor gang --workers 4`: the median over 20 rounds in one job of 400."
         )
+        return {OURS: lambda: statistics.median(timed.seconds(settings, 20)) / 20 * 1e3}
 
     return benchmark
 
@@ -141,16 +140,8 @@ large = rounds_of("mlp:900", 100, "100,000", 12.0)
 million = rounds_of("mlp:9000", 100, "1,000,000", 25.0)
 
 
-def _interpreter(variable: str, module: str) -> str:
-    """The interpreter that a variable names, or "" if it does not have a module."""
-    python = os.environ.get(variable, "")
-    if not python:
-        return ""
-    done = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
-    return "" if done.returncode else python
-
-
-def _peer(command: list[str], threads: int = 1) -> dict[str, Any]:
+def answer(command: list[str], threads: int = 1) -> dict[str, Any]:
+    """What a peer prints as JSON in its last line."""
     done = subprocess.run(
         command,
         env=environment(threads),
@@ -165,97 +156,73 @@ def _peer(command: list[str], threads: int = 1) -> dict[str, Any]:
     return found
 
 
-def epoch(quick: bool) -> Result:
-    """The benchmark of an epoch on two processes."""
-    rows, repeats, epochs = (6_000, 3, 4) if quick else (ROWS, 7, 6)
-    peers: dict[str, Callable[[], float]] = {}
-    skipped = {}
-    with folder() as path:
-        clouds(path / "data", rows, FEATURES, CLASSES)
-        _as_arrays(path / "data", path)
-        script = str(Path(__file__).parent / "peers" / "torch_data_parallel.py")
-        python = _interpreter("GRADREDUCE_TORCH", "torch")
-        versions = []
-        if python:
-            command = [python, script, "ddp", str(path), str(epochs), str(BATCH)]
-            versions.append(f"torch {_peer(command)['torch']}")
-            peers[DDP] = lambda: float(_peer(command)["seconds"])
-        else:
-            skipped[DDP] = "GRADREDUCE_TORCH names no interpreter with torch"
-        with_horovod = _interpreter("GRADREDUCE_HOROVOD", "horovod.torch")
-        if with_horovod:
-            runner = str(Path(with_horovod).parent / "horovodrun")
-            launch = [runner, "--gloo", "-np", "2", "-H", "localhost:2", with_horovod, script]
-            launch += ["horovod", str(path), str(epochs), str(BATCH)]
-            peers[HOROVOD] = lambda: float(_peer(launch)["seconds"])
-        else:
-            skipped[HOROVOD] = "GRADREDUCE_HOROVOD names no interpreter with horovod"
-        timed = Timed(path, path / "data", 2)
-        settings = Settings(
-            f"mlp:{HIDDEN}", batch_size=BATCH, learning_rate=LEARNING_RATE, epochs=epochs
-        )
-        per_epoch = rows // BATCH
-        ours, theirs = in_turn(
-            lambda: statistics.median(timed.seconds(settings, per_epoch)), peers, repeats
-        )
-    return Result(
-        f"An epoch of a perceptron 784-128-10 on two processes, {rows:,} rows, batches of 1,000",
-        "s",
-        f"The median epoch of a training of {epochs}, without the first; rows are float32, and the "
-        f"peers hold them in memory, one thread each ({', '.join(versions) or 'none measured'}). "
-        f"The gang gives the bits that any other number of tasks gives; the peers do not.",
-        ours,
-        theirs,
-        (DDP, 0.85),
-        skipped,
+def horovod_command(python: str, *arguments: str) -> list[str]:
+    """A program on two processes of Horovod."""
+    runner = str(Path(python).parent / "horovodrun")
+    return [runner, "--gloo", "-np", "2", "-H", "localhost:2", python, *arguments]
+
+
+def epochs_beside(
+    bench: Bench,
+    settings: Settings,
+    ranks: int,
+    peers: dict[str, tuple[str, int]],
+    layers: str = "",
+) -> dict[str, Time]:
+    """The median epoch of a gang, but for the first, on the rows in ``data``; and that of peers.
+
+    ``peers`` have a kind of ``torch_data_parallel.py`` and threads by their names.
+    """
+    data = Dataset(bench.path / "data")
+    for name, rows in zip(("features", "labels"), rows_of(data), strict=True):
+        np.save(bench.path / f"{name}.npy", rows)
+    timed = Timed(bench.path, bench.path / "data", ranks)
+    per_epoch = -(-data.manifest.rows // settings.batch_size)
+    found: dict[str, Time] = {
+        OURS: lambda: statistics.median(timed.seconds(settings, per_epoch)),
+    }
+    for name, (kind, threads) in peers.items():
+        wanted = ("HOROVOD", "horovod.torch") if kind == "horovod" else ("TORCH", "torch")
+        if python := bench.interpreter(f"GRADREDUCE_{wanted[0]}", wanted[1], name):
+            command = [str(PEERS / "torch_data_parallel.py"), kind, str(bench.path)]
+            command += [str(settings.epochs), str(settings.batch_size), layers]
+            command = horovod_command(python, *command) if kind == "horovod" else [python, *command]
+            found[name] = lambda command=command, threads=threads: float(
+                answer(command, threads)["seconds"]
+            )
+    return found
+
+
+def _perceptron(
+    bench: Bench, batch: int, ranks: int, peers: dict[str, tuple[str, int]]
+) -> dict[str, Time]:
+    clouds(bench.path / "data", bench.pick(6_000, ROWS), FEATURES, CLASSES)
+    settings = Settings(
+        "mlp:128", batch_size=batch, learning_rate=LEARNING_RATE, epochs=bench.pick(4, 6)
     )
+    bench.note = (
+        f"The median epoch of a training of {settings.epochs}, without the first, by a gang of "
+        f"{ranks} in slices of 32 rows, {bench.pick(6_000, ROWS):,} rows of float32. PyTorch and "
+        f"Horovod hold the rows in memory."
+    )
+    return epochs_beside(bench, settings, ranks, peers)
 
 
-def minibatch(quick: bool) -> Result:
+@case(
+    "An epoch of a perceptron 784-128-10 on two processes, batches of 1,000",
+    repeats=(3, 7),
+    limits=[((DDP,), 0.85)],
+)
+def epoch(bench: Bench) -> dict[str, Time]:
+    """The benchmark of an epoch on two processes, with one thread each."""
+    return _perceptron(bench, BATCH, 2, {DDP: ("ddp", 1), HOROVOD: ("horovod", 1)})
+
+
+@case(
+    "An epoch of a perceptron 784-128-10, batches of 128", repeats=(3, 7), limits=[((ALONE,), 1.4)]
+)
+def minibatch(bench: Bench) -> dict[str, Time]:
     """The benchmark of an epoch of small batches, beside PyTorch in one process."""
-    rows, repeats, epochs = (6_000, 3, 4) if quick else (ROWS, 7, 6)
-    ranks = min(2, available_cores())
-    peers: dict[str, Callable[[], float]] = {}
-    skipped = {}
-    with folder() as path:
-        clouds(path / "data", rows, FEATURES, CLASSES)
-        _as_arrays(path / "data", path)
-        script = str(Path(__file__).parent / "peers" / "torch_data_parallel.py")
-        if python := _interpreter("GRADREDUCE_TORCH", "torch"):
-            command = [python, script, "alone", str(path), str(epochs), str(SMALL)]
-            for name, threads in ((ALONE, available_cores()), (ALONE_PINNED, 1)):
-                peers[name] = lambda threads=threads: float(_peer(command, threads)["seconds"])
-        else:
-            skipped[ALONE] = "GRADREDUCE_TORCH names no interpreter with torch"
-        timed = Timed(path, path / "data", ranks)
-        settings = Settings(
-            f"mlp:{HIDDEN}", batch_size=SMALL, learning_rate=LEARNING_RATE, epochs=epochs
-        )
-        per_epoch = -(-rows // SMALL)
-        ours, theirs = in_turn(
-            lambda: statistics.median(timed.seconds(settings, per_epoch)), peers, repeats
-        )
-    return Result(
-        f"An epoch of a perceptron 784-128-10, {rows:,} rows, batches of {SMALL}",
-        "s",
-        f"The median epoch of a training of {epochs}, without the first, by a gang of {ranks} in "
-        f"slices of 32 rows; PyTorch holds the rows in memory, and has a thread for each core, or "
-        f"one.",
-        ours,
-        theirs,
-        (ALONE, 1.4),
-        skipped,
-    )
-
-
-def _as_arrays(data: Path, out: Path) -> None:
-    """The rows of a dataset, for programs that do not know its format."""
-    import numpy as np
-
-    dataset = Dataset(data)
-    shards = [
-        dataset.shard(number).rows(0, entry.rows)
-        for number, entry in enumerate(dataset.manifest.shards)
-    ]
-    np.save(out / "features.npy", np.concatenate([shard.features for shard in shards]))
-    np.save(out / "labels.npy", np.concatenate([shard.labels for shard in shards]))
+    cores = available_cores()
+    peers = {ALONE: ("alone", cores), ALONE_PINNED: ("alone", 1)}
+    return _perceptron(bench, SMALL, min(2, cores), peers)

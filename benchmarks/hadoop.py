@@ -5,22 +5,20 @@ times are of whole processes, from the interpreter's or Java's start to the end.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
 import secrets
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from statistics import median
+from functools import partial
 
 from benchmarks import texts
-from benchmarks.common import clouds, folder
-from benchmarks.paired import Result, in_turn
-from benchmarks.programs import ROOT, finish, json_lines, tab_lines
+from benchmarks.common import GRADREDUCE, OURS, ROOT, Bench, Missing, case, clouds, folder, wall
+from benchmarks.paired import Timed
+from benchmarks.programs import finish, json_lines, tab_lines
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import artifacts, java
 from hdfs_utils.errors import DownloadError, RequirementError
@@ -34,7 +32,6 @@ TASKS = "this toolkit, --no-uber"
 JAVA = "Hadoop's WordCount, in Java"
 CLIENT = "hadoop fs -put"
 GANGS = tuple(f"--executor gang --workers {workers}" for workers in (1, 2))
-STEP = "a step that does nothing"
 MB = 1_000_000
 TEN_LINES = "To be, or not to be: that's the question.\n" * 10
 #: Where programs read on HDFS, and what stands for a new folder that they write to.
@@ -47,7 +44,15 @@ Reader = Callable[[Iterator[str]], Iterator[tuple[str, int]]]
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[hadoop.Cluster]:
-    """A cluster of its own, in the environment of all that is started."""
+    """A cluster of its own, in the environment of all that is started.
+
+    Raises Missing (there can be no cluster here).
+    """
+    try:
+        java.find()
+        artifacts.assemble(lambda *_: None)
+    except (RequirementError, DownloadError) as error:
+        raise Missing(str(error)) from None
     before = dict(os.environ)
     with folder() as path:
         os.environ["GRADREDUCE_CLUSTER"] = str(path / "cluster")
@@ -59,29 +64,6 @@ def _cluster() -> Iterator[hadoop.Cluster]:
             hadoop.down()
             os.environ.clear()
             os.environ.update(before)
-
-
-def _missing() -> str:
-    """Why there can be no cluster here, or nothing."""
-    try:
-        java.find()
-        artifacts.assemble(lambda *_: None)
-    except (RequirementError, DownloadError) as error:
-        return str(error)
-    return ""
-
-
-def _benchmark(
-    title: str, measure: Callable[[], Result], limit: tuple[str, float] | None
-) -> Result:
-    """A result with its limit, or that there is no Hadoop here."""
-    reason = _missing()
-    if reason:
-        who = (limit and limit[0]) or "this toolkit"
-        return Result(title, "s", "", [], skipped={who: reason})
-    result = measure()
-    result.title, result.limit = title, limit
-    return result
 
 
 def _new() -> str:
@@ -97,9 +79,8 @@ def _seconds(command: Command, out: str | None = None) -> float:
     """
     place = out or _new()
     command = [place if word == OUT else word for word in command]
-    started = time.perf_counter()
-    finish(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
-    return time.perf_counter() - started
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return wall(lambda: finish(subprocess.Popen(command, cwd=ROOT, **pipes)))
 
 
 def _job(script: str, *arguments: str) -> Command:
@@ -124,88 +105,57 @@ def _counts(command: Command, read: Reader) -> Counter[str]:
     return found
 
 
-def _beside(ours: Command, theirs: dict[str, Command], repeats: int, note: str) -> Result:
-    """Ours and its peers in turn."""
-    others = {peer: functools.partial(_seconds, command) for peer, command in theirs.items()}
-    times, peers = in_turn(lambda: _seconds(ours), others, repeats)
-    return Result("", "s", note, times, peers)
-
-
-def up(quick: bool) -> Result:
+@case("Start of a Hadoop of three nodes", repeats=(1, 5), limits=[(("",), 20.0)])
+def up(bench: Bench) -> dict[str, Timed]:
     """The benchmark of the cluster's start."""
 
-    def measure() -> Result:
-        times = []
-        # The first one makes what is kept for all others.
-        for number in range(2 if quick else 6):
-            started = time.perf_counter()
-            with _cluster():
-                if number:
-                    times.append(time.perf_counter() - started)
-        note = (
-            "`gradreduce cluster up`: a name node, three data nodes, a resource manager, three "
-            "node managers and the job history, new and empty, until all of them are ready. What "
-            "is downloaded and built once is there."
-        )
-        return Result("", "s", note, times)
+    def seconds() -> float:
+        with contextlib.ExitStack() as stack:
+            return wall(lambda: stack.enter_context(_cluster()))
 
-    return _benchmark("Start of a Hadoop of three nodes", measure, ("", 20.0))
+    # The first one makes what is kept for all others.
+    seconds()
+    bench.note = (
+        "`gradreduce cluster up`: a name node, three data nodes, a resource manager, three "
+        "node managers and the job history, new and empty, until all of them are ready. What "
+        "is downloaded and built once is there."
+    )
+    return {OURS: seconds}
 
 
-def job(quick: bool) -> Result:
+@case("A small job on Hadoop", repeats=(1, 5), limits=[((MRJOB,), 0.7)])
+def job(bench: Bench) -> dict[str, Timed]:
     """The benchmark of what a job costs that has nothing to do."""
-
-    def measure() -> Result:
-        with _cluster():
-            RemotePath(TEXT).write_bytes(TEN_LINES.encode())
-            ours = _job("jobs/word_count.py", TEXT)
-            theirs = _theirs("benchmarks/peers/mrjob_word_count.py", TEXT)
-            alike = _counts(ours, json_lines) == _counts(theirs, json_lines)
-            assert alike, "the two count otherwise"
-            note = "The textbook's word count on ten lines, with mapper, combiner and reducer."
-            return _beside(ours, {MRJOB: theirs}, 1 if quick else 5, note)
-
-    return _benchmark("A small job on Hadoop", measure, (MRJOB, 0.7))
+    bench.enter(_cluster())
+    RemotePath(TEXT).write_bytes(TEN_LINES.encode())
+    ours = _job("jobs/word_count.py", TEXT)
+    theirs = _theirs("benchmarks/peers/mrjob_word_count.py", TEXT)
+    alike = _counts(ours, json_lines) == _counts(theirs, json_lines)
+    assert alike, "the two count otherwise"
+    bench.note = "The textbook's word count on ten lines, with mapper, combiner and reducer."
+    return {OURS: partial(_seconds, ours), MRJOB: partial(_seconds, theirs)}
 
 
-def step(quick: bool) -> Result:
+@case("A step in a chain on Hadoop", limits=[(("",), 7.0)])
+def step(bench: Bench) -> dict[str, Timed]:
     """The benchmark of a step in a chain."""
-    steps = 2 if quick else 4
-
-    def measure() -> Result:
-        with _cluster():
-            RemotePath(TEXT).write_bytes(TEN_LINES.encode())
-            arguments = ["benchmarks/trivial_chain.py", "--steps", str(steps), TEXT]
-            _, *rest = _job(*arguments)
-            ours = [sys.executable, "-m", "mapreduce.cli.main", "run", *rest]
-            peers = {MRJOB: _theirs(*arguments), TASKS: [*ours, "--no-uber"]}
-            for command in (ours, *peers.values()):
-                _seconds(command)
-            note = (
-                f"`benchmarks/trivial_chain.py`, a job of mrjob alone with {steps} steps that do "
-                f"nothing: the seconds of the whole process by the number of steps. This toolkit "
-                f"submits all steps by one Java, and small ones run in Hadoop's uber mode."
-            )
-            result = _beside(ours, peers, 1 if quick else 3, note)
-        for times in (result.ours, *result.peers.values()):
-            times[:] = [seconds / steps for seconds in times]
-        return result
-
-    return _benchmark("A step in a chain on Hadoop", measure, ("", 7.0))
-
-
-def _data(features: int, model: str) -> int:
-    """Write rows on HDFS; returns the number of a model's parameters."""
-    with folder() as path:
-        clouds(path / "data", 4096, features, 10)
-        copy(path / "data", RemotePath(DATA))
-    return plan(Settings(model), RemotePath(DATA), None).create_model().size
-
-
-def _training(model: str, rounds: int, *flags: str) -> Command:
-    program = [sys.executable, "-m", "mapreduce.cli.main", "train", DATA, "--run", OUT, "-q"]
-    plan = ["--model", model, "--rounds", str(rounds), "--learning-rate", "0.01"]
-    return [*program, *plan, "-r", "hadoop", *flags]
+    steps = bench.pick(2, 4)
+    bench.enter(_cluster())
+    RemotePath(TEXT).write_bytes(TEN_LINES.encode())
+    arguments = ["benchmarks/trivial_chain.py", "--steps", str(steps), TEXT]
+    ours = [*GRADREDUCE, "run", *_job(*arguments)[1:]]
+    commands = {OURS: ours, MRJOB: _theirs(*arguments), TASKS: [*ours, "--no-uber"]}
+    for command in commands.values():
+        _seconds(command)
+    bench.note = (
+        f"`benchmarks/trivial_chain.py`, a job of mrjob alone with {steps} steps that do "
+        f"nothing: the seconds of the whole process by the number of steps. This toolkit "
+        f"submits all steps by one Java, and small ones run in Hadoop's uber mode."
+    )
+    return {
+        who: lambda command=command: _seconds(command) / steps  # type: ignore[misc]
+        for who, command in commands.items()
+    }
 
 
 def _digest(command: Command) -> str:
@@ -215,109 +165,57 @@ def _digest(command: Command) -> str:
     return str(json.loads((RemotePath(out) / "result.json").read_bytes())["model_sha256"])
 
 
-def training(quick: bool, features: int = 784, model: str = "mlp:1256") -> Result:
-    """The benchmark of a training without flags, beside a gang."""
-    rounds = 4 if quick else 10
-
-    def measure() -> Result:
-        with _cluster():
-            size = _data(features, model)
-            ours = _training(model, rounds)
-            gangs = {flags: _training(model, rounds, *flags.split()) for flags in GANGS}
-            assert len({_digest(each) for each in (ours, *gangs.values())}) == 1
-            note = (
-                f"`gradreduce train -r hadoop` of `{model}` with {size:,} parameters: {rounds} "
-                f"rounds of 128 rows, the whole command. Data and run are on HDFS."
-            )
-            result = _beside(ours, gangs, 1 if quick else 5, note)
-        result.limits = [((min(GANGS, key=lambda each: median(result.peers[each])),), 1.2)]
-        return result
-
-    return _benchmark(f"A training of {model} on Hadoop without flags", measure, None)
+@case("A training of mlp:32 on Hadoop without flags", repeats=(1, 5), limits=[(GANGS, 1.2)])
+def training_small(bench: Bench) -> dict[str, Timed]:
+    """The benchmark of a training without flags, beside gangs."""
+    rounds = bench.pick(4, 10)
+    bench.enter(_cluster())
+    clouds(bench.path / "data", 4096, 64, 10)
+    copy(bench.path / "data", RemotePath(DATA))
+    size = plan(Settings("mlp:32"), RemotePath(DATA), None).create_model().size
+    program = [*GRADREDUCE, "train", DATA, "--run", OUT, "-q", "-r", "hadoop", "--model", "mlp:32"]
+    program += ["--rounds", str(rounds), "--learning-rate", "0.01"]
+    commands = {OURS: program, **{flags: [*program, *flags.split()] for flags in GANGS}}
+    assert len({_digest(each) for each in commands.values()}) == 1
+    bench.note = (
+        f"`gradreduce train -r hadoop` of `mlp:32` with {size:,} parameters: {rounds} "
+        f"rounds of 128 rows, the whole command. Data and run are on HDFS."
+    )
+    return {who: partial(_seconds, command) for who, command in commands.items()}
 
 
-def training_small(quick: bool) -> Result:
-    """The same of a small model."""
-    return training(quick, 64, "mlp:32")
-
-
-def chain(quick: bool, features: int = 784, model: str = "mlp:1256") -> Result:
-    """The benchmark of a chain's round, beside a chained step that does nothing."""
-    rounds = 2 if quick else 8
-
-    def measure() -> Result:
-        with _cluster():
-            size = _data(features, model)
-            RemotePath(TEXT).write_bytes(TEN_LINES.encode())
-            _, *rest = _job("benchmarks/trivial_chain.py", "--steps", str(rounds), TEXT)
-            theirs = [sys.executable, "-m", "mapreduce.cli.main", "run", *rest]
-            ours = _training(model, rounds, "--executor", "chain", "--workers", "1")
-            for command in (ours, theirs):
-                _seconds(command)
-            note = (
-                f"`gradreduce train -r hadoop --executor chain --workers 1` of `{model}` with "
-                f"{size:,} parameters, beside `benchmarks/trivial_chain.py`: the seconds of the "
-                f"whole process by the {rounds} rounds or steps."
-            )
-            result = _beside(ours, {STEP: theirs}, 1 if quick else 3, note)
-        for times in (result.ours, *result.peers.values()):
-            times[:] = [seconds / rounds for seconds in times]
-        return result
-
-    return _benchmark(f"A round of {model} in a chain on Hadoop", measure, (STEP, 1.4))
-
-
-def chain_small(quick: bool) -> Result:
-    """The same of a small model."""
-    return chain(quick, 64, "mlp:32")
-
-
-def word_count(quick: bool) -> Result:
+@case("Counting words of 100 MB on Hadoop, the vectorized job", limits=[((JAVA,), 1.0)])
+def word_count(bench: Bench) -> dict[str, Timed]:
     """The benchmark of the vectorized word count beside Java's."""
-    size = MB if quick else 100 * MB
-
-    def measure() -> Result:
-        with folder() as path, _cluster() as cluster:
-            made = texts.write(path / "text.txt", size)
-            # Java's job divides at white space and keeps capitals.
-            content = re.sub(rb"[^a-z0-9_'\n]", b" ", made.read_bytes().lower())
-            RemotePath(TEXT).write_bytes(content)
-            ours = _job("jobs/word_count_vectorized.py", TEXT)
-            jar = cluster.home / f"lib/hadoop-mapreduce-examples-{artifacts.VERSION}.jar"
-            theirs = ["hadoop", "jar", str(jar), "wordcount", TEXT, OUT]
-            counts = _counts(ours, json_lines)
-            assert counts == _counts(theirs, tab_lines), "the two count otherwise"
-            note = (
-                f"{sum(counts.values()):,} words, {len(counts):,} of them different, in lower "
-                f"case and between white space. `jobs/word_count_vectorized.py -r hadoop`."
-            )
-            return _beside(ours, {JAVA: theirs}, 1 if quick else 3, note)
-
-    title = f"Counting words of {size // MB} MB on Hadoop, the vectorized job"
-    return _benchmark(title, measure, (JAVA, 1.0))
+    cluster = bench.enter(_cluster())
+    text = texts.write(bench.path / "text.txt", bench.pick(MB, 100 * MB))
+    # Java's job divides at white space and keeps capitals.
+    content = re.sub(rb"[^a-z0-9_'\n]", b" ", text.read_bytes().lower())
+    RemotePath(TEXT).write_bytes(content)
+    ours = _job("jobs/word_count_vectorized.py", TEXT)
+    jar = cluster.home / f"lib/hadoop-mapreduce-examples-{artifacts.VERSION}.jar"
+    theirs = ["hadoop", "jar", str(jar), "wordcount", TEXT, OUT]
+    counts = _counts(ours, json_lines)
+    assert counts == _counts(theirs, tab_lines), "the two count otherwise"
+    bench.note = (
+        f"{sum(counts.values()):,} words, {len(counts):,} of them different, in lower "
+        f"case and between white space. `jobs/word_count_vectorized.py -r hadoop`."
+    )
+    return {OURS: partial(_seconds, ours), JAVA: partial(_seconds, theirs)}
 
 
-def put(quick: bool) -> Result:
+@case("A file of 100 MB to HDFS", repeats=(3, 7), limits=[((CLIENT,), 1.0)])
+def put(bench: Bench) -> dict[str, Timed]:
     """The benchmark of bringing a file to HDFS."""
-    size = 10 * MB if quick else 100 * MB
-
-    def measure() -> Result:
-        with folder() as path, _cluster():
-            made = texts.write(path / "text.txt", size)
-            content = made.read_bytes()
-
-            def ours() -> float:
-                started = time.perf_counter()
-                RemotePath(TEXT).write_bytes(content)
-                return time.perf_counter() - started
-
-            theirs = ["hadoop", "fs", "-put", "-f", str(made), TEXT]
-            ours()
-            assert RemotePath(TEXT).read_bytes() == content
-            _seconds(theirs)
-            assert RemotePath(TEXT).read_bytes() == content
-            times, peers = in_turn(ours, {CLIENT: lambda: _seconds(theirs)}, 3 if quick else 7)
-        note = "Three copies of each block, on three data nodes. Hadoop's client starts a JVM."
-        return Result("", "s", note, times, peers)
-
-    return _benchmark(f"A file of {size // MB} MB to HDFS", measure, (CLIENT, 1.0))
+    bench.enter(_cluster())
+    text = texts.write(bench.path / "text.txt", bench.pick(10 * MB, 100 * MB))
+    content, place = text.read_bytes(), RemotePath(TEXT)
+    commands = {
+        OURS: lambda: wall(lambda: place.write_bytes(content)),
+        CLIENT: partial(_seconds, ["hadoop", "fs", "-put", "-f", str(text), TEXT]),
+    }
+    for write in commands.values():
+        write()
+        assert place.read_bytes() == content
+    bench.note = "Three copies of each block, on three data nodes. Hadoop's client starts a JVM."
+    return commands

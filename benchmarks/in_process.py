@@ -1,6 +1,5 @@
 """What a call costs that starts no job, beside the mathematics alone: processor time."""
 
-import time
 import warnings
 from collections.abc import Callable
 from itertools import count
@@ -11,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 import mapreduce
-from benchmarks.common import clouds, folder
-from benchmarks.paired import Result, in_turn
+from benchmarks.common import OURS, Bench, case, clouds, folder, processor
+from benchmarks.paired import Timed
 from mapreduce.data.batch import Batch
 from mapreduce.executors.here import Here
 from mapreduce.inference.predictor import Predictor
@@ -25,13 +24,7 @@ from mapreduce.strategies.program import Training
 from mapreduce.training import creating, driver
 
 _ROWS = 400
-
-
-def _microseconds(call: Callable[[], object], times: int) -> float:
-    started = time.process_time()
-    for _ in range(times):
-        call()
-    return (time.process_time() - started) / times * 1e6
+BARE, HERE = "the predictor alone, of features", "`Here().advance` alone"
 
 
 def _columns() -> dict[str, Any]:
@@ -43,71 +36,63 @@ def _columns() -> dict[str, Any]:
     return {**found, "yes": draw.integers(0, 2, _ROWS) > 0}
 
 
-def _row(title: str, data: Any, one: Any, most: float, quick: bool, **label: Any) -> Result:
+def _row(bench: Bench, data: Any, one: Any, **label: Any) -> dict[str, Timed]:
     """A row by a model of ``data`` that was read from a file."""
-    with folder() as place, warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings(action="ignore"):
         how: dict[str, Any] = {"epochs": 2, "runner": "inline", "executor": "here"}
-        run = mapreduce.train(data, "mlp:7", run=place / "run", progress=False, **how, **label)
-        run.export(path := place / "model.safetensors")
+        run = mapreduce.train(data, "mlp:7", run=bench.path / "run", progress=False, **how, **label)
+        run.export(path := bench.path / "model.safetensors")
         loaded, fitted = mapreduce.load(path), FittedModel.load(path)
-    predictor = Predictor(fitted, "cpu")
+    predictor, times = Predictor(fitted, "cpu"), bench.pick(50, 300)
     batch = Batch(np.zeros((1, fitted.data.features), fitted.dtype), None)
-    times = 50 if quick else 300
-    for _ in range(20):
-        loaded.predict(one)
-        predictor.predict(batch)
-    bare = "the predictor alone, of features"
-    ours, peers = in_turn(
-        lambda: _microseconds(lambda: loaded.predict(one), times),
-        {bare: lambda: _microseconds(lambda: predictor.predict(batch), times)},
-        3 if quick else 15,
-    )
-    note = "`mapreduce.load(file).predict(row)` of an `mlp:7`; processor time of a call."
-    return Result(title, "µs", note, ours, peers, (bare, most))
+    calls = {OURS: lambda: loaded.predict(one), BARE: lambda: predictor.predict(batch)}
+    for call in calls.values():
+        processor(call, 20)
+    bench.note = "`mapreduce.load(file).predict(row)` of an `mlp:7`; processor time of a call."
+    return {
+        who: lambda call=call: 1e6 * processor(call, times)  # type: ignore[misc]
+        for who, call in calls.items()
+    }
 
 
-def array(quick: bool) -> Result:
+@case("One row of an array", "µs", repeats=(3, 15), limits=[((BARE,), 4)])
+def array(bench: Bench) -> dict[str, Timed]:
     """A row as an array."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(_ROWS, 8)).astype(np.float32), draw.integers(0, 2, _ROWS)
-    return _row("One row of an array", (x, y), x[:1], 4, quick)
+    return _row(bench, (x, y), x[:1])
 
 
-def table(quick: bool) -> Result:
+@case("One row of a table with 8 columns", "µs", repeats=(3, 15), limits=[((BARE,), 30)])
+def table(bench: Bench) -> dict[str, Timed]:
     """A row as a table."""
     columns = _columns()
     labels = np.where(columns["x0"] > 0, "yes", "no")
     one = pa.table({name: column[:1] for name, column in columns.items()})
-    data = pa.table({**columns, "y": labels})
-    return _row("One row of a table with 8 columns", data, one, 30, quick, label="y")
+    return _row(bench, pa.table({**columns, "y": labels}), one, label="y")
 
 
-def training(quick: bool) -> Result:
+@case("Ten rounds in the calling process", "ms", repeats=(5, 41), limits=[((HERE,), 1.3)])
+def training(bench: Bench) -> dict[str, Timed]:
     """Ten rounds by the driver, with all that a run keeps."""
     numbers = count()
     # What a disk costs is another question.
-    memory = Path("/dev/shm")
-    with folder(memory if memory.is_dir() else None) as place:
-        clouds(place / "data", 467, 64, 10)
+    place = bench.enter(folder(Path("/dev/shm")))
+    clouds(place / "data", 467, 64, 10)
 
-        def milliseconds(train: Callable[[RunDir], object]) -> float:
-            settings = Settings("mlp:7", batch_size=128, rounds=10, seed=next(numbers))
-            run = creating.create(place / f"{settings.seed}", settings, place / "data", None)
-            return _microseconds(lambda: train(run), 1) / 1e3
+    def milliseconds(train: Callable[[RunDir], object]) -> float:
+        settings = Settings("mlp:7", batch_size=128, rounds=10, seed=next(numbers))
+        run = creating.create(place / f"{settings.seed}", settings, place / "data", None)
+        return processor(lambda: train(run)) * 1e3
 
-        def whole() -> float:
-            how = Execution("inline", executor="here")
-            return milliseconds(lambda run: driver.train(run, how, 0, Events()))
+    def whole() -> float:
+        how = Execution("inline", executor="here")
+        return milliseconds(lambda run: driver.train(run, how, 0, Events()))
 
-        def alone() -> float:
-            return milliseconds(lambda run: Here().advance(Training.of(run)))
-
-        # Kernels are compiled before.
-        whole()
-        bare = "`Here().advance` alone"
-        ours, peers = in_turn(whole, {bare: alone}, 5 if quick else 41)
-    note = (
+    # Kernels are compiled before.
+    whole()
+    bench.note = (
         "`driver.train` by the executor `here`, `mlp:7` on 467 rows of 64 features in batches of "
         "128, in a folder in memory; with its lease, events, checkpoint and result. Processor time."
     )
-    return Result("Ten rounds in the calling process", "ms", note, ours, peers, (bare, 1.3))
+    return {OURS: whole, HERE: lambda: milliseconds(lambda run: Here().advance(Training.of(run)))}

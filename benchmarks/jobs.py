@@ -6,22 +6,24 @@ write the same lines.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.common import folder
-from benchmarks.paired import Result, Timed, in_turn
+from benchmarks.common import OURS, Bench, case
+from benchmarks.paired import Timed
 from benchmarks.programs import Program
 
 MB = 1_000_000
 LOCAL = "mrjob `-r local`"
-OPTIONS = {"parallel": ["--workers", "2"], LOCAL: ["--num-cores", "2"]}
+OPTIONS = {OURS: "-r parallel --workers 2", LOCAL: "-r local --num-cores 2"}
+LIMITS = [((LOCAL,), 0.35)]
 
 
-def compare(title: str, script: str, data: Path, repeats: int, note: str) -> Result:
-    """Check that both runners give the same lines, then time them in turn.
+def compare(bench: Bench, script: str, data: Path, note: str) -> dict[str, Timed]:
+    """Check that both runners write the same lines.
 
     Raises
     ------
@@ -30,27 +32,18 @@ def compare(title: str, script: str, data: Path, repeats: int, note: str) -> Res
     """
     path = Path(__file__).parent / "stock" / f"{script}.py"
 
-    def program(runner: str) -> Program:
-        options = ["-r", runner.split()[-1].strip("`"), "--no-conf", "-q", *OPTIONS[runner]]
-
+    def program(who: str) -> Program:
         def command(source: Path, out: Path) -> list[str]:
-            return [sys.executable, str(path), *options, "--output-dir", str(out), str(source)]
+            how = [*OPTIONS[who].split(), "--no-conf", "-q", "--output-dir", str(out)]
+            return [sys.executable, str(path), *how, str(source)]
 
-        return Program(runner, command)
+        return Program(who, command)
 
-    ours, theirs = program("parallel"), program(LOCAL)
-    found = [lines(one, data) for one in (ours, theirs)]
+    both = {who: program(who) for who in OPTIONS}
+    found = [lines(one, data) for one in both.values()]
     assert found[0] == found[1], f"{script}: -r parallel writes other lines than -r local"
-
-    def timed(one: Program) -> Timed:
-        return lambda: one.seconds(data, data.parent / "timed")
-
-    times, peers = in_turn(timed(ours), {LOCAL: timed(theirs)}, repeats)
-    result = Result(
-        title, "s", f"{note} `benchmarks/stock/{script}.py`, whole process.", times, peers
-    )
-    result.limit = (LOCAL, 0.35) if repeats > 1 else None
-    return result
+    bench.note = f"{note} `benchmarks/stock/{script}.py`, whole process."
+    return {who: partial(one.seconds, data, data.parent / "timed") for who, one in both.items()}
 
 
 def lines(program: Program, data: Path) -> list[bytes]:
@@ -60,31 +53,28 @@ def lines(program: Program, data: Path) -> list[bytes]:
     return sorted(b"".join(part.read_bytes() for part in out.glob("part*")).splitlines())
 
 
-def two_steps(quick: bool) -> Result:
+@case("The most used word, in two steps", limits=LIMITS)
+def two_steps(bench: Bench) -> dict[str, Timed]:
     """The word with the highest count: lists for values, a combiner, ``max`` with a key."""
-    size, repeats = (MB, 1) if quick else (16 * MB, 3)
-    with folder() as path:
-        text = texts.write(path / "text.txt", size)
-        note = "Steps of lists, a combiner, `max` with a key."
-        return compare("The most used word, in two steps", "most_used_word", text, repeats, note)
+    text = texts.write(bench.path / "text.txt", bench.pick(MB, 16 * MB))
+    note = "Steps of lists, a combiner, `max` with a key."
+    return compare(bench, "most_used_word", text, note)
 
 
-def dictionaries(quick: bool) -> Result:
+@case("Where words stand", limits=LIMITS)
+def dictionaries(bench: Bench) -> dict[str, Timed]:
     """A dictionary of an integer and floats for each word."""
-    size, repeats = (MB, 1) if quick else (10 * MB, 3)
-    with folder() as path:
-        text = texts.write(path / "text.txt", size)
-        note = "Values `{...}` of an integer and two floats, a combiner."
-        return compare("Where words stand", "word_places", text, repeats, note)
+    text = texts.write(bench.path / "text.txt", bench.pick(MB, 10 * MB))
+    note = "Values `{...}` of an integer and two floats, a combiner."
+    return compare(bench, "word_places", text, note)
 
 
-def join(quick: bool) -> Result:
+@case("Customers and their orders, a join", limits=LIMITS)
+def join(bench: Bench) -> dict[str, Timed]:
     """Customers and orders, by tuples of two kinds."""
-    orders, repeats = (50_000, 1) if quick else (1_500_000, 3)
-    with folder() as path:
-        note = "Tuples for values, integers for keys, no combiner."
-        data = write_orders(path / "orders.csv", orders)
-        return compare("Customers and their orders, a join", "orders_join", data, repeats, note)
+    data = write_orders(bench.path / "orders.csv", bench.pick(50_000, 1_500_000))
+    note = "Tuples for values, integers for keys, no combiner."
+    return compare(bench, "orders_join", data, note)
 
 
 def write_orders(path: Path, orders: int) -> Path:

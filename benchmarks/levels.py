@@ -25,6 +25,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.paired import Table, spread
 from mapreduce import run as run_job
 from mapreduce.engine.leaf_ranges import ranges
 from mapreduce.job import Job
@@ -211,55 +212,7 @@ def serial_fraction(times: dict[int, float]) -> float:
     return statistics.mean(found) if found else float("nan")
 
 
-@dataclass
-class Levels:
-    """What the benchmark found: seconds by level and number of workers."""
-
-    rows: int
-    times: dict[str, dict[int, list[float]]]
-    digests: set[str]
-    free_threaded: Path | None = None
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to show."""
-        return bool(self.times)
-
-    def verdict(self) -> str:
-        """Whether all levels gave the same bits."""
-        same = len(self.digests) == 1
-        return f"{'holds' if same else 'MISSED'}: {len(self.digests)} digest(s), 1 wanted"
-
-    def lines(self) -> list[str]:
-        """The result as a Markdown section."""
-        counts = sorted({n for times in self.times.values() for n in times})
-        heads = [f"{n} worker{'s' if n > 1 else ''}, s" for n in counts]
-        lines = [
-            "## Levels of parallelism",
-            "",
-            f"The sum of the gradients of a linear model over {self.rows:,} × {FEATURES} float64, "
-            f"in slices of {SLICE_ROWS:,}, by one loop and along one tree: median (range) of the "
-            "seconds, warm. Every level and every number of workers gave the same bits, "
-            f"`{min(self.digests)}…`. The serial fraction is Amdahl's, fitted.",
-            "",
-            f"| level | {' | '.join(heads)} | speed-up | serial fraction |",
-            f"|---|{'---|' * len(counts)}---|---|",
-        ]
-        for level, times in self.times.items():
-            middle = {n: statistics.median(found) for n, found in times.items()}
-            cells = [f"{middle[n]:.3g} ({min(times[n]):.3g}–{max(times[n]):.3g})" for n in counts]
-            speed_up = middle[1] / middle[counts[-1]]
-            fitted = serial_fraction(middle)
-            lines.append(f"| {level} | {' | '.join(cells)} | {speed_up:.2f} | {fitted:.2f} |")
-        missing = ["on a CUDA device"]
-        if self.free_threaded is None:
-            missing.insert(0, f"{ON_LISTS}, without a GIL")
-        lines += [f"| {level} | {'– | ' * len(counts)}– | – |" for level in missing]
-        names = "no device" if len(missing) == 1 else "no Python without a GIL, and no device"
-        return [*lines, "", f"There was {names} here.", "", f"Limit: {self.verdict()}.", ""]
-
-
-def benchmark(quick: bool) -> Levels:
+def benchmark(quick: bool) -> Table:
     """All levels with 1, 2, 4 … workers, up to the number of cores."""
     rows, repeats = (4_000, 1) if quick else (200_000, 5)
     problem = Problem.make(rows)
@@ -268,18 +221,17 @@ def benchmark(quick: bool) -> Levels:
     digests = set()
     for level, run in LEVELS.items():
         times[level] = {n: [] for n in counts}
-        # A second's work for Python takes the compiled loop milliseconds.
-        is_slow = level.startswith("Python")
         for n in counts:
             digests.add(digest(run(problem, n)))
-        for _ in range(1 if is_slow else repeats):
+        # A second's work for Python takes the compiled loop milliseconds.
+        for _ in range(1 if level.startswith("Python") else repeats):
             for n in counts:
                 started = time.perf_counter()
                 found = run(problem, n)
                 times[level][n].append(time.perf_counter() - started)
                 digests.add(digest(found))
-    other = free_threaded()
     pythons = {f"{ON_LISTS}, under the GIL": Path(sys.executable)}
+    other = free_threaded()
     if other is not None:
         pythons[f"{ON_LISTS}, without a GIL"] = other
     for level, python in pythons.items():
@@ -288,4 +240,20 @@ def benchmark(quick: bool) -> Levels:
             seconds, found = on_lists(problem, n, python)
             times[level][n] = [seconds]
             digests.add(digest(found))
-    return Levels(rows, times, digests, other)
+    note = (
+        f"The sum of the gradients of a linear model over {rows:,} × {FEATURES} float64, "
+        f"in slices of {SLICE_ROWS:,}, by one loop and along one tree: median (range) of the "
+        "seconds, warm. Every level and every number of workers gave the same bits, "
+        f"`{min(digests)}…`. The serial fraction is Amdahl's, fitted."
+    )
+    heads = [f"{n} worker{'s' if n > 1 else ''}, s" for n in counts]
+    result = Table("Levels of parallelism", note, ["level", *heads, "speed-up", "serial fraction"])
+    for level, found_times in times.items():
+        middle = {n: statistics.median(each) for n, each in found_times.items()}
+        ends = (middle[1] / middle[counts[-1]], serial_fraction(middle))
+        cells = (spread(found_times[n]) for n in counts)
+        result.rows.append([level, *cells, *(f"{end:.2f}" for end in ends)])
+    result.skipped = "on a CUDA device" + ("" if other else f"; {ON_LISTS}, without a GIL")
+    if len(digests) > 1:
+        result.missed = [f"{len(digests)} digests, 1 wanted"]
+    return result

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.common import Rounds, clouds, folder, two_workers
-from benchmarks.paired import Result
+from benchmarks.common import OURS, Bench, Rounds, case, clouds, folder, two_workers
+from benchmarks.paired import Timed
 from mapreduce.plan.settings import Settings
+
+SMALL = "a quarter of the rows"
 
 
 def tree(pid: int) -> list[int]:
@@ -34,20 +36,6 @@ def private_mib(root: int) -> float:
             int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss_Anon:")
         )
     return total / 1024
-
-
-def largest_mib(root: int) -> float:
-    """Most memory that one of the processes that a process has started has for itself alone."""
-    return max(map(_own_mib, tree(root)[1:]), default=0.0)
-
-
-def _own_mib(pid: int) -> float:
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0.0
-    found = next(line for line in rollup.splitlines() if line.startswith("Private_Dirty:"))
-    return int(found.split()[1]) / 1024
 
 
 @contextlib.contextmanager
@@ -78,20 +66,22 @@ def peak(data: Path, run: Path) -> float:
         return found()
 
 
-def benchmark(quick: bool) -> Result:
-    sizes = (100_000_000, 400_000_000) if quick else (1_000_000_000, 4_000_000_000)
-    peaks = []
-    for size in sizes:
+@case(
+    "Memory of a training on a large dataset, beside one on a quarter of it",
+    "MiB",
+    repeats=(1, 1),
+    limits=[((SMALL,), 1.1)],
+)
+def benchmark(bench: Bench) -> dict[str, Timed]:
+    sizes = bench.pick((100_000_000, 400_000_000), (1_000_000_000, 4_000_000_000))
+
+    def measure(size: int) -> float:
         with folder() as path:
             clouds(path / "data", size // 400, 100, 2)
-            peaks.append(peak(path / "data", path / "run"))
-    small, large = (f"{size / 1e9:g} GB" for size in sizes)
-    return Result(
-        f"Memory of a training on {large}, beside one on {small}",
-        "MiB",
+            return peak(path / "data", path / "run")
+
+    bench.note = (
         "Largest sum of Pss_Anon over the process tree while three full-batch passes run on two "
-        "workers. The row of this toolkit is the larger dataset's, that of the peer the smaller's.",
-        [peaks[1]],
-        {small: [peaks[0]]},
-        (small, 1.1),
+        f"workers, {sizes[1] / 1e9:g} GB by this toolkit beside {sizes[0] / 1e9:g} GB."
     )
+    return {OURS: lambda: measure(sizes[1]), SMALL: lambda: measure(sizes[0])}

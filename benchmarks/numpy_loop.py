@@ -1,7 +1,7 @@
 """The bare loop: full-batch softmax regression in NumPy, all rows in memory, BLAS on two threads.
 
-As a program: ``python -m benchmarks.numpy_loop DATA PASSES [ROWS]``; prints, as JSON, the seconds
-of the passes after two warm-up passes, and the final loss. It takes all rows, or the first ones.
+As a program: ``python -m benchmarks.numpy_loop DATA PASSES``; prints, as JSON, the seconds of
+the passes after two warm-up passes, and the final loss.
 """
 
 import json
@@ -11,20 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import rows_of
 from mapreduce.data.shards import Dataset
 
 
 def main() -> None:
     dataset, passes = Dataset(Path(sys.argv[1])), int(sys.argv[2])
-    left = int(sys.argv[3]) if len(sys.argv) > 3 else dataset.manifest.rows
-    batches = []
-    for number, entry in enumerate(dataset.manifest.shards):
-        batches.append(dataset.shard(number).rows(0, min(entry.rows, left)))
-        left -= batches[-1].features.shape[0]
-        if not left:
-            break
-    x = np.concatenate([batch.features for batch in batches])
-    y = np.concatenate([batch.labels for batch in batches])
+    x, y = rows_of(dataset)
     classes = len(dataset.manifest.classes or ())
     rows, features = x.shape
     weight = np.zeros((features, classes), np.float32)

@@ -6,7 +6,7 @@ what it needs: no round has the order of the one before.
 """
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Timed = Callable[[], float]
@@ -71,25 +71,73 @@ class Result:
 
     def lines(self) -> list[str]:
         """The result as a Markdown section."""
-        rows = [("this toolkit", self.ours, "")] if self.ours else []
-        for peer, times in self.peers.items():
-            ratios = self.ratios(peer)
-            spread = f"{min(ratios):.3g}–{max(ratios):.3g}"
-            rows.append((peer, times, f"{statistics.median(ratios):.3g} ({spread})"))
-        lines = [
-            f"## {self.title}",
-            "",
-            self.note,
-            "",
-            f"| who | median, {self.unit} | range | ours / theirs: median (range) |",
-            "|---|---|---|---|",
-        ]
-        for who, times, ratio in rows:
-            middle, least, most = statistics.median(times), min(times), max(times)
-            lines.append(f"| {who} | {middle:.4g} | {least:.4g}–{most:.4g} | {ratio} |")
-        for peer, reason in self.skipped.items():
-            lines.append(f"| {peer} | skipped: {reason} | | |")
+        rows = []
+        for who, times in {
+            **({"this toolkit": self.ours} if self.ours else {}),
+            **self.peers,
+        }.items():
+            ratio = spread(self.ratios(who)) if who in self.peers else ""
+            span = f"{min(times):.4g}–{max(times):.4g}"
+            rows.append([who, f"{statistics.median(times):.4g}", span, ratio])
+        heads = ["who", f"median, {self.unit}", "range", "ours / theirs: median (range)"]
+        lines = [f"## {self.title}", "", self.note, "", *table(heads, rows)]
+        lines += [f"| {peer} | skipped: {reason} | | |" for peer, reason in self.skipped.items()]
         return [*lines, "", f"Limit: {self.verdict()}.", ""]
+
+
+def spread(values: Sequence[float], form: str = ".3g") -> str:
+    """The median of some numbers, and their range."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
+
+
+@dataclass
+class Table:
+    """What a benchmark with a table of its own found: many rows, or what is not a time.
+
+    Attributes
+    ----------
+    title, note : str
+    heads : sequence of str
+    rows : list of sequence of str
+    missed : list of str
+        Limits that do not hold.
+    skipped : str
+        Why nothing was measured, or not all.
+    after : list of str
+        More lines below the table.
+    """
+
+    title: str
+    note: str
+    heads: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    skipped: str = ""
+    after: list[str] = field(default_factory=list)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.rows)
+
+    def verdict(self) -> str:
+        """Whether the limits hold."""
+        if self.missed:
+            return f"MISSED: {'; '.join(self.missed)}"
+        return "holds" if self.rows else f"not measured: {self.skipped}"
+
+    def lines(self) -> list[str]:
+        """The result as a Markdown section."""
+        rows = table(self.heads, self.rows) if self.rows else []
+        skipped = [f"Skipped: {self.skipped}.", ""] if self.skipped else []
+        lines = [f"## {self.title}", "", self.note, "", *rows, "", *self.after, *skipped]
+        return [*lines, f"Limit: {self.verdict()}.", ""]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    head, *others = (f"| {' | '.join(row)} |" for row in (heads, *rows))
+    return [head, "|" + "---|" * len(heads), *others]
 
 
 def in_turn(

@@ -6,12 +6,12 @@ of whole commands, with all processes that they start.
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -20,9 +20,19 @@ from typing import Any
 import numpy as np
 
 import mapreduce
-from benchmarks.common import environment, folder
-from benchmarks.paired import Result, in_turn
-from mapreduce.errors import UsageError
+from benchmarks.common import (
+    GRADREDUCE,
+    OURS,
+    ROOT,
+    Bench,
+    Missing,
+    case,
+    environment,
+    folder,
+    gradreduce,
+    processor_of_children,
+)
+from benchmarks.paired import Result, Timed, spread
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.resumable import Resumable
 from mapreduce.inference import unit_files
@@ -31,7 +41,9 @@ from mapreduce.searching.directory import SearchDir
 from mapreduce.searching.trials import Trials
 
 PEER = Path(__file__).parent / "peers" / "optuna_search.py"
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+PICTURES = ROOT / "docs" / "pictures"
+ALL_27, SOME_7 = "27 whole trainings", "7 whole trainings, of the same cost"
+OPTUNA, ALONE = "optuna, joblib and scikit-learn", "64 commands `gradreduce train`"
 Rows = tuple[np.ndarray, np.ndarray]
 
 #: What is searched, for both data sets.
@@ -75,73 +87,87 @@ def losses(data: tuple[Rows, Rows], seed: int, trials: int, **options: Any) -> t
     )
 
 
-def _rungs(name: str, quick: bool) -> Result:
-    data, schedule = rows(name), "constant|cosine"
-    ours, whole, few, shares = [], [], [], []
-    for seed in range(2 if quick else 8):
-        best, cost = losses(data, seed, 27, rungs=(1, 3, 9), schedule=schedule)
-        full, full_cost = losses(data, seed, 27, epochs=9, schedule=schedule)
-        ours.append(best.min())
-        whole.append(full.min())
-        few.append(full[:7].min())
-        shares.append(cost / full_cost)
-    all_27, some_7 = "27 whole trainings", "7 whole trainings, of the same cost"
-    same = sum(a == b for a, b in zip(ours, whole, strict=True))
-    note = (
-        f"`--trials 27 --rungs 1,3,9` on the {name}, {len(ours)} seeds, beside the same trials of "
-        f"9 epochs without rungs. The rounds are {statistics.median(shares):.2f} of theirs "
-        f"({min(shares):.2f}–{max(shares):.2f}); the best trial is the same in {same} of "
-        f"{len(ours)} seeds."
+def _rungs(name: str) -> Callable[[bool], Result]:
+    """The benchmark of rungs on a dataset; each repetition is a seed."""
+
+    @case(
+        f"Rungs: {name}",
+        "loss of the best",
+        repeats=(2, 8),
+        limits=[((ALL_27,), 1.03), ((SOME_7,), 1.0)],
     )
-    limits = [((all_27,), 1.03), ((some_7,), 1.0)]
-    peers = {all_27: whole, some_7: few}
-    return Result(f"Rungs: {name}", "loss of the best", note, ours, peers, limits=limits)
+    def benchmark(bench: Bench) -> dict[str, Timed]:
+        data, schedule = rows(name), "constant|cosine"
+
+        @cache
+        def both(seed: int) -> tuple[float, float, float, float]:
+            best, cost = losses(data, seed, 27, rungs=(1, 3, 9), schedule=schedule)
+            full, full_cost = losses(data, seed, 27, epochs=9, schedule=schedule)
+            return best.min(), full.min(), full[:7].min(), cost / full_cost
+
+        def timed(which: int) -> Timed:
+            seeds = count()
+            return lambda: both(next(seeds))[which]
+
+        def noted() -> str:
+            found = [both(seed) for seed in range(bench.pick(2, 8))]
+            same = sum(ours == whole for ours, whole, *_ in found)
+            return (
+                f"`--trials 27 --rungs 1,3,9` on the {name}, {len(found)} seeds, beside the same "
+                f"trials of 9 epochs without rungs. The rounds are "
+                f"{spread([share for *_, share in found], '.2f')} of theirs; the best trial is the "
+                f"same in {same} of {len(found)} seeds."
+            )
+
+        bench.note = noted
+        return {OURS: timed(0), ALL_27: timed(1), SOME_7: timed(2)}
+
+    return benchmark
 
 
-def rungs_digits(quick: bool) -> Result:
-    """Rungs on digits."""
-    return _rungs("digits", quick)
+rungs_digits, rungs_tumours = _rungs("digits"), _rungs("tumours")
 
 
-def rungs_tumours(quick: bool) -> Result:
-    """Rungs on tumours."""
-    return _rungs("tumours", quick)
+def _samplers(name: str) -> Callable[[bool], Result]:
+    """The benchmark of TPE on a dataset; each repetition is a seed."""
+    wide = {width: f"TPE in generations of {width}" for width in (1, 32)}
 
+    @case(
+        f"TPE in generations of 8: {name}",
+        "loss of the best",
+        repeats=(2, 10),
+        limits=[(("random",), 1.0)],
+        few=dict.fromkeys(wide.values(), 4),
+    )
+    def benchmark(bench: Bench) -> dict[str, Timed]:
+        if find_spec("optuna") is None:
+            raise Missing("optuna is not installed")
+        data, trials, seeds = rows(name), bench.pick(16, 64), bench.pick(2, 10)
+        curves: dict[str, list[Any]] = {}
 
-def _samplers(name: str, quick: bool) -> Result:
-    data, trials, seeds = rows(name), 16 if quick else 64, 2 if quick else 10
+        def best(who: str, **how: Any) -> Timed:
+            numbers, curves[who] = count(), []
 
-    curves: dict[str, list[Any]] = {}
+            def run() -> float:
+                found, _ = losses(data, next(numbers), trials, epochs=3, **how)
+                curves[who].append(np.minimum.accumulate(found))
+                return float(found.min())
 
-    def best(who: str, **how: Any) -> Callable[[], float]:
-        numbers, curves[who] = count(), []
+            return run
 
-        def run() -> float:
-            found, _ = losses(data, next(numbers), trials, epochs=3, **how)
-            curves[who].append(np.minimum.accumulate(found))
-            return float(found.min())
+        def noted() -> str:
+            note = f"{trials} trials of 3 epochs, {seeds} seeds; other widths have fewer seeds."
+            if bench.quick or find_spec("matplotlib") is None:
+                return note
+            plot(curves, min(seeds, 4), PICTURES / f"search_{name}.svg")
+            return f"{note}\n\n![Best loss by trials](pictures/search_{name}.svg)"
 
-        return run
+        bench.note = noted
+        found = {OURS: best("TPE in generations of 8", sampler="tpe")}
+        found["random"] = best("random", sampler="random", width=8)
+        return found | {who: best(who, sampler="tpe", width=width) for width, who in wide.items()}
 
-    title = f"TPE in generations of 8: {name}"
-    note = f"{trials} trials of 3 epochs, {seeds} seeds; other widths have fewer seeds."
-    peers = {
-        who: best(who, sampler=sampler, width=width)
-        for who, sampler, width in (
-            ("random", "random", 8),
-            ("TPE in generations of 1", "tpe", 1),
-            ("TPE in generations of 32", "tpe", 32),
-        )
-    }
-    try:
-        few = dict.fromkeys([*peers][1:], min(seeds, 4))
-        ours, theirs = in_turn(best("TPE in generations of 8", sampler="tpe"), peers, seeds, few)
-    except UsageError as error:
-        return Result(title, "loss of the best", note, [], {}, skipped={"optuna": str(error)})
-    if not quick and find_spec("matplotlib") is not None:
-        plot(curves, min(seeds, 4), PICTURES / f"search_{name}.svg")
-        note += f"\n\n![Best loss by trials](pictures/search_{name}.svg)"
-    return Result(title, "loss of the best", note, ours, theirs, ("random", 1.0))
+    return benchmark
 
 
 def plot(curves: dict[str, list[Any]], seeds: int, path: Path) -> None:
@@ -160,116 +186,105 @@ def plot(curves: dict[str, list[Any]], seeds: int, path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def tpe_digits(quick: bool) -> Result:
-    """TPE on digits."""
-    return _samplers("digits", quick)
-
-
-def tpe_tumours(quick: bool) -> Result:
-    """TPE on tumours."""
-    return _samplers("tumours", quick)
+tpe_digits, tpe_tumours = _samplers("digits"), _samplers("tumours")
 
 
 def _processor_seconds(*commands: list[str]) -> float:
     """Processor time of some commands, one after the other, with all that they start."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    for command in commands:
-        subprocess.run(command, check=True, capture_output=True, env=environment(1))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def run() -> None:
+        for command in commands:
+            subprocess.run(command, check=True, capture_output=True, env=environment(1))
+
+    return processor_of_children(run)
 
 
-def beside(quick: bool) -> Result:
+@case(
+    "A search of 64 trials",
+    "s of processor time",
+    repeats=(2, 7),
+    limits=[((OPTUNA,), 1.0), ((ALONE,), 0.15)],
+    few={ALONE: 3},
+)
+def beside(bench: Bench) -> dict[str, Timed]:
     """A whole search beside optuna with joblib, and beside commands of trainings."""
-    trials, epochs, each = (8, 2, 2) if quick else (64, 20, 8)
-    commands = [sys.executable, "-m", "mapreduce.cli.main"]
-    space = ["--model", "mlp:16..128", "--learning-rate", "log:0.001..1"]
+    trials, epochs, each = bench.pick((8, 2, 2), (64, 20, 8))
     numbers, scores = count(), dict[str, list[float]]()
-    with folder(Path("/dev/shm")) as place:
-        _processor_seconds([*commands, "data", "digits", str(place / "data"), "-q"])
-        data = [str(place / "data/train"), "--eval", str(place / "data/test")]
+    place = bench.enter(folder(Path("/dev/shm")))
+    gradreduce("data", "digits", place / "data", "-q")
+    data = [str(place / "data/train"), "--eval", str(place / "data/test")]
 
-        def ours() -> float:
-            run = place / f"search-{next(numbers)}"
-            how = ["--trials", str(trials), "--epochs", str(epochs), "--workers", "2", "-q"]
-            seconds = _processor_seconds(
-                [*commands, "search", *data, "--run", str(run), *space, *how, "--sampler", "tpe"]
-            )
-            scores.setdefault("ours", []).append(SearchDir(run).summary()["accuracy"])
-            return seconds
+    def ours() -> float:
+        run = place / f"search-{next(numbers)}"
+        how = f"--model mlp:16..128 --learning-rate log:0.001..1 --trials {trials} -q"
+        how += f" --epochs {epochs} --workers 2 --sampler tpe --run {run}"
+        seconds = _processor_seconds([*GRADREDUCE, "search", *data, *how.split()])
+        scores.setdefault("ours", []).append(SearchDir(run).summary()["accuracy"])
+        return seconds
 
-        def theirs() -> float:
-            out = place / "peer.json"
-            seconds = _processor_seconds(
-                [sys.executable, str(PEER), str(trials), str(epochs), str(out)]
-            )
-            scores.setdefault("theirs", []).append(json.loads(out.read_text())["accuracy"])
-            return seconds
-
-        def trainings() -> float:
-            first = next(numbers)
-            how = ["--learning-rate", "0.1", "--epochs", str(epochs), "--model", "mlp:64", "-q"]
-            return (
-                trials
-                / each
-                * _processor_seconds(
-                    *(
-                        [*commands, "train", *data, *how, "--run", str(place / f"{first}-{number}")]
-                        for number in range(each)
-                    )
-                )
-            )
-
-        optuna, alone = "optuna, joblib and scikit-learn", f"{trials} commands `gradreduce train`"
-        peers = {optuna: theirs, alone: trainings}
-        few = {alone: 1 if quick else 3}
-        times, peer_times = in_turn(ours, peers, 2 if quick else 7, few)
-    best = {who: statistics.median(found) for who, found in scores.items()}
-    note = (
-        f"`gradreduce search --sampler tpe`, {trials} trials of {epochs} epochs of the digits, two "
-        f"workers, beside `MLPClassifier` of the same sizes, batches and epochs in two processes, "
-        f"and beside as many commands (by {each} of them). Best accuracy, in the median: "
-        f"{best['ours']:.3f}, theirs {best['theirs']:.3f}."
-    )
-    title = f"A search of {trials} trials"
-    limits = [((optuna,), 1.0), ((alone,), 0.15)]
-    return Result(title, "s of processor time", note, times, peer_times, limits=limits)
-
-
-def generation(quick: bool) -> Result:
-    """A generation's job beside its trials: jobs of trials that are there already."""
-    jobs = 5 if quick else 20
-    how = Execution("parallel", workers=2)
-    data = rows("digits")
-    with folder(Path("/dev/shm")) as place, warnings.catch_warnings(action="ignore"):
-        options: dict[str, Any] = {"model": "mlp:{8|9}", "learning_rate": "0.1|0.2|0.3|0.4"}
-        mapreduce.search(
-            data[0],
-            evaluation=data[1],
-            run=place / "search",
-            sampler="grid",
-            epochs=1,
-            executor="here",
-            progress=False,
-            **options,
+    def theirs() -> float:
+        out = place / "peer.json"
+        seconds = _processor_seconds(
+            [sys.executable, str(PEER), str(trials), str(epochs), str(out)]
         )
-        search = SearchDir(place / "search")
-        program = Trials(str(search.results), search.config.sha256, tuple(range(8)), 0)
+        scores.setdefault("theirs", []).append(json.loads(out.read_text())["accuracy"])
+        return seconds
 
-        def seconds(number: int) -> float:
-            child = os.fork()
-            if not child:
-                with Resumable.of(how).workers():
-                    for _ in range(number):
-                        unit_files.advance(program, Chain(how, 8), lambda _: None)
-                os._exit(0)
-            _, status, usage = os.wait4(child, 0)
-            assert status == 0
-            return usage.ru_utime + usage.ru_stime
+    def trainings() -> float:
+        first = next(numbers)
+        how = f"--learning-rate 0.1 --epochs {epochs} --model mlp:64 -q".split()
+        commands = (
+            [*GRADREDUCE, "train", *data, *how, "--run", str(place / f"{first}-{number}")]
+            for number in range(each)
+        )
+        return trials / each * _processor_seconds(*commands)
 
-        ours = [(seconds(1 + jobs) - seconds(1)) / jobs * 1000 for _ in range(2 if quick else 9)]
-    note = (
+    def noted() -> str:
+        best = {who: statistics.median(found) for who, found in scores.items()}
+        return (
+            f"`gradreduce search --sampler tpe`, {trials} trials of {epochs} epochs of the digits, "
+            f"two workers, beside `MLPClassifier` of the same sizes, batches and epochs in two "
+            f"processes, and beside as many commands (by {each} of them). Best accuracy, in the "
+            f"median: {best['ours']:.3f}, theirs {best['theirs']:.3f}."
+        )
+
+    bench.note = noted
+    return {OURS: ours, OPTUNA: theirs, ALONE: trainings}
+
+
+@case("A generation's job", "ms of processor time", repeats=(2, 9), limits=[(("",), 50)])
+def generation(bench: Bench) -> dict[str, Timed]:
+    """A generation's job beside its trials: jobs of trials that are there already."""
+    jobs, how, data = bench.pick(5, 20), Execution("parallel", workers=2), rows("digits")
+    place = bench.enter(folder(Path("/dev/shm")))
+    bench.enter(warnings.catch_warnings(action="ignore"))
+    options: dict[str, Any] = {"model": "mlp:{8|9}", "learning_rate": "0.1|0.2|0.3|0.4"}
+    mapreduce.search(
+        data[0],
+        evaluation=data[1],
+        run=place / "search",
+        sampler="grid",
+        epochs=1,
+        executor="here",
+        progress=False,
+        **options,
+    )
+    search = SearchDir(place / "search")
+    program = Trials(str(search.results), search.config.sha256, tuple(range(8)), 0)
+
+    def seconds(number: int) -> float:
+        child = os.fork()
+        if not child:
+            with Resumable.of(how).workers():
+                for _ in range(number):
+                    unit_files.advance(program, Chain(how, 8), lambda _: None)
+            os._exit(0)
+        _, status, usage = os.wait4(child, 0)
+        assert status == 0
+        return usage.ru_utime + usage.ru_stime
+
+    bench.note = (
         "A job of eight trials whose results are there already, two workers that stay: what a "
         "generation costs beside its trials."
     )
-    return Result("A generation's job", "ms of processor time", note, ours, limit=("", 50))
+    return {OURS: lambda: (seconds(1 + jobs) - seconds(1)) / jobs * 1000}

@@ -6,17 +6,16 @@ things to do it drifts less than what the clock says. Both runners must write th
 
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.common import folder
-from benchmarks.paired import in_turn
-from benchmarks.programs import ROOT
+from benchmarks.common import ROOT, folder, processor_of_children
+from benchmarks.paired import Table, in_turn, spread
 
 SCRIPT = ROOT / "benchmarks" / "stock" / "shapes.py"
 COMMAND = [sys.executable, "-m", "gradreduce", "run", str(SCRIPT), "--no-conf", "-q"]
@@ -71,14 +70,9 @@ PEERS = {
     ),
 }
 
-#: Times the rows, and megabytes of ``--memory``, of the curve.
-TIMES, MEMORIES, MOST_GROWTH = (1, 10, 40), (400, 100, 50), 1.15
-#: Of a worker, beside what ``--memory`` is for, in MiB.
-BESIDE = 45
 
-
-def write(path: Path, rows: int, all_of_them: bool = True) -> None:
-    """Write the inputs of all shapes, or of visits and lines, of a seed."""
+def write(path: Path, rows: int) -> None:
+    """Write the inputs of all shapes."""
     chance = random.Random(7)
     users = 260_000 * rows // 600_000
 
@@ -90,39 +84,13 @@ def write(path: Path, rows: int, all_of_them: bool = True) -> None:
     with (path / "visits").open("w") as plain, (path / "records").open("w") as records:
         for user, page, second in visits():
             plain.write(f"{user}\t{page}\t{second}\n")
-            if all_of_them:
-                records.write(f'{{"user": "{user}", "page": "{page}", "second": {second}}}\n')
+            records.write(f'{{"user": "{user}", "page": "{page}", "second": {second}}}\n')
     with (path / "lines").open("w") as lines:
         lines.writelines(f"{chance.randrange(10**12):012d} line {n}\n" for n in range(rows))
-    if not all_of_them:
-        return
     with (path / "words").open("w") as words:
         for _ in range(rows // 3):
             some = (int(chance.paretovariate(0.14)) % 4_000_000 for _ in range(20))
             words.write(" ".join(f"w{word}" for word in some) + "\n")
-
-
-@dataclass
-class Table:
-    """What was measured, as a section of the page."""
-
-    title: str
-    note: str
-    head: str
-    rows: list[str] = field(default_factory=list)
-    missed: list[str] = field(default_factory=list)
-
-    @property
-    def measured(self) -> bool:
-        return bool(self.rows)
-
-    def verdict(self) -> str:
-        return f"MISSED: {'; '.join(self.missed)}" if self.missed else "holds"
-
-    def lines(self) -> list[str]:
-        rule = "|---" * self.head.count("|", 1) + "|"
-        head = [f"## {self.title}", "", self.note, "", self.head, rule]
-        return [*head, *self.rows, "", f"Limit: {self.verdict()}.", ""]
 
 
 def run(shape: str, source: Path, out: Path, *options: str) -> list[bytes]:
@@ -135,14 +103,6 @@ def run(shape: str, source: Path, out: Path, *options: str) -> list[bytes]:
     return sorted(out.read_bytes().splitlines())
 
 
-def processor_seconds(shape: str, source: Path, out: Path, *options: str) -> float:
-    """Processor time of a job and of all that it starts."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run(shape, source, out, *options)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def jobs(quick: bool) -> Table:
     """Textbook jobs, secondary sorts and their neighbours, a word count with many words."""
     rows, repeats = (2_000, 1) if quick else (600_000, 3)
@@ -151,36 +111,31 @@ def jobs(quick: bool) -> Table:
         "`benchmarks/stock/shapes.py`: processor time of the whole process, `-r parallel --workers "
         "2` and mrjob's `-r local --num-cores 2` in turn, medians of "
         f"{repeats}. Beside them {' and '.join(PEERS)} on one thread, where they can say it.",
-        "| shape | `-r local`, s | this toolkit, s | ratio: median (range) | wanted "
-        f"| {' | '.join(f'{peer}, s' for peer in PEERS)} |",
+        [
+            *("shape", "`-r local`, s", "this toolkit, s", "ratio: median (range)", "wanted"),
+            *(f"{peer}, s" for peer in PEERS),
+        ],
     )
+    options = ("-r", "parallel", "--workers", "2"), ("-r", "local", "--num-cores", "2")
     with folder() as path:
         write(path, rows)
         for shape, limit in LIMITS.items():
             source, out = path / INPUTS.get(shape, "visits"), path / "out"
-            ours = ("-r", "parallel", "--workers", "2")
-            theirs = ("-r", "local", "--num-cores", "2")
-            found = [run(shape, source, out, *options) for options in (ours, theirs)]
-            assert found[0] == found[1], f"{shape}: -r parallel writes other lines than -r local"
-
-            def timed(options: tuple[str, ...], shape: str = shape, source: Path = source) -> float:
-                return processor_seconds(shape, source, path / "out", *options)
-
-            times, peers = in_turn(
-                lambda timed=timed, ours=ours: timed(ours),
-                {"local": lambda timed=timed, theirs=theirs: timed(theirs)},
-                repeats,
+            written = [run(shape, source, out, *how) for how in options]
+            assert written[0] == written[1], f"{shape}: -r parallel writes other lines"
+            ours, theirs = (
+                partial(processor_of_children, partial(run, shape, source, out, *how))
+                for how in options
             )
+            times, peers = in_turn(ours, {"local": theirs}, repeats)
             ratios = [a / b for a, b in zip(times, peers["local"], strict=True)]
             middle = statistics.median(ratios)
             if middle > limit + 0.03 and not quick:
                 table.missed.append(f"{shape} {middle:.2f}")
-            table.rows.append(
-                f"| {shape} | {statistics.median(peers['local']):.2f} "
-                f"| {statistics.median(times):.2f} | {middle:.2f} "
-                f"({min(ratios):.2f}–{max(ratios):.2f}) | {limit} + 0.03 "
-                f"| {' | '.join(peer_seconds(peer, shape, source) for peer in PEERS)} |"
-            )
+            medians = (f"{statistics.median(each):.2f}" for each in (peers["local"], times))
+            others = (peer_seconds(peer, shape, source) for peer in PEERS)
+            wanted = f"{limit} + 0.03"
+            table.rows.append([shape, *medians, spread(ratios, ".2f"), wanted, *others])
     return table
 
 
@@ -189,63 +144,7 @@ def peer_seconds(peer: str, shape: str, source: Path) -> str:
     program, queries = PEERS[peer]
     if shape not in queries:
         return "–"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", program, str(source), queries[shape], f"{source}.{peer}"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if b"No module named" in done.stderr:
+    if find_spec(peer.lower()) is None:
         return "not installed"
-    assert not done.returncode, done.stderr
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return f"{after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.2f}"
-
-
-def measured(shape: str, command: list[str]) -> tuple[float, float]:
-    """Processor seconds of a command, and MiB of the largest of its processes."""
-    # A process that has imported little: those that it starts begin with its memory.
-    program = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
-        "stdout=subprocess.DEVNULL); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-        "print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *command],
-        env={**os.environ, "SHAPE": shape},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seconds, largest = map(float, done.stdout.split())
-    return seconds, largest / 1024
-
-
-def growth(quick: bool) -> Table:
-    """Processor time and memory of the jobs with most keys against rows and ``--memory``."""
-    rows = 2_000 if quick else 600_000
-    table = Table(
-        f"Many keys: growth from {rows:,} rows",
-        "Visits and Identity of `benchmarks/stock/shapes.py`, `--workers 2`. The largest "
-        f"process shall have at most half of `--memory` and {BESIDE} MiB; time beside that of the "
-        f"first rows, the median of three runs, at most {MOST_GROWTH} of linear.",
-        "| shape | `--memory`, MB | rows, times | processor time, s | of linear | largest, MiB |",
-    )
-    first: dict[tuple[str, int], float] = {}
-    for times in TIMES:
-        with folder() as path:
-            write(path, rows * times, all_of_them=False)
-            for shape in ("Visits", "Identity"):
-                for memory in MEMORIES:
-                    options = ["-r", "parallel", "--workers", "2", "--memory", str(memory)]
-                    command = [*COMMAND, *options, str(path / INPUTS.get(shape, "visits"))]
-                    # All others are compared with the first.
-                    runs = [measured(shape, command) for _ in range(3 if times == 1 else 1)]
-                    seconds = statistics.median(seconds for seconds, _ in runs)
-                    mib = max(largest for _, largest in runs)
-                    linear = seconds / (first.setdefault((shape, memory), seconds) * times)
-                    if not quick and (linear > MOST_GROWTH or mib > memory / 2 + BESIDE):
-                        table.missed.append(f"{shape} {times} times, --memory {memory}")
-                    table.rows.append(
-                        f"| {shape} | {memory} | {times} | {seconds:.2f} | {linear:.2f} "
-                        f"| {mib:.0f} |"
-                    )
-    return table
+    command = [sys.executable, "-c", program, str(source), queries[shape], f"{source}.{peer}"]
+    return f"{processor_of_children(lambda: subprocess.run(command, check=True)):.2f}"

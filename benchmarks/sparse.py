@@ -9,16 +9,15 @@ rows that it was trained on.
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Rounds, environment, folder, two_workers
-from benchmarks.paired import Result, Timed, in_turn
+from benchmarks.common import OURS, Bench, Rounds, case, environment, two_workers
+from benchmarks.paired import Timed
 from benchmarks.programs import INSTALL, PYSPARK
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
@@ -79,26 +78,6 @@ def scores_of(params: Any, rows: Any) -> Any:
     return np.add.reduceat(entries, rows["indptr"][:-1]) + params[-1]
 
 
-class Ours:
-    """This toolkit: every call trains a new model."""
-
-    def __init__(self, path: Path, settings: Settings, rounds: int) -> None:
-        self._path, self._settings, self._rounds = path, settings, rounds
-        self._runs = 0
-        self.loss = 0.0
-
-    def __call__(self) -> float:
-        self._runs += 1
-        run = self._path / f"run-{self._runs}"
-        with Rounds(run, self._settings, self._path / "data", two_workers()) as training:
-            seconds = training.seconds(self._rounds)
-            latest = training.run.latest_round()
-        assert latest is not None
-        with np.load(self._path / "rows.npz") as rows:
-            self.loss = log_loss(scores_of(latest.params, rows), rows["labels"])
-        return seconds
-
-
 class Peer:
     """A program of benchmarks/peers, which prints seconds and loss."""
 
@@ -115,49 +94,53 @@ class Peer:
         return float(found["seconds"])
 
 
-def compare(
-    title: str,
-    note: str,
-    task: str,
-    ours: Callable[[Path], Ours],
-    quick: bool,
-    limit: tuple[str, float],
-) -> Result:
-    rows, bits, repeats = (20_000, 14, 1) if quick else (300_000, 18, 5)
-    skipped = {
-        name: f"{needs} is not installed ({INSTALL})"
-        for name, (_, needs) in PEERS.items()
-        if find_spec(needs) is None
-    }
+def _compare(
+    bench: Bench, task: str, rows: int, settings: Settings, rounds: int, note: str
+) -> dict[str, Timed]:
+    """Trainings of new models each time, and the same by others."""
+    path, bits = bench.path, bench.pick(14, 18)
+    write(path, rows, bits)
+    peers = {name: Peer(module, path, task) for name, (module, _) in PEERS.items()}
+    peers[SPARK] = Peer("spark_sparse", path, task)
+    for name, (_, needs) in PEERS.items():
+        if find_spec(needs) is None:
+            bench.skipped[name] = f"{needs} is not installed ({INSTALL})"
     if PYSPARK.missing():
-        skipped[SPARK] = PYSPARK.missing()
-    with folder() as path:
-        write(path, rows, bits)
-        peers = {
-            name: Peer(module, path, task)
-            for name, (module, _) in PEERS.items()
-            if name not in skipped
-        }
-        if SPARK not in skipped:
-            peers[SPARK] = Peer("spark_sparse", path, task)
-        mine = ours(path)
-        timed: dict[str, Timed] = dict(peers)
-        times, theirs = in_turn(mine, timed, repeats, {SPARK: 1})
-        losses = [f"{mine.loss:.4f}", *(f"{name} {peer.loss:.4f}" for name, peer in peers.items())]
+        bench.skipped[SPARK] = PYSPARK.missing()
+    for name in bench.skipped:
+        del peers[name]
+    numbers, loss = count(), [0.0]
+
+    def ours() -> float:
+        run = path / f"run-{next(numbers)}"
+        with Rounds(run, settings, path / "data", two_workers()) as training:
+            seconds = training.seconds(rounds)
+            latest = training.run.latest_round()
+        assert latest is not None
+        with np.load(path / "rows.npz") as stored:
+            loss[:] = [log_loss(scores_of(latest.params, stored), stored["labels"])]
+        return seconds
+
+    def noted() -> str:
+        losses = [f"{loss[0]:.4f}", *(f"{name} {peer.loss:.4f}" for name, peer in peers.items())]
         worst = 1.01 * peers[VW].loss if VW in peers else np.inf
-        assert quick or mine.loss <= worst, f"a loss of {mine.loss}, at most {worst} wanted"
-    return Result(
-        f"{title}: {rows:,} rows of 30 of 2^{bits} features",
-        "s",
-        f"{note} Mean loss on these rows afterwards: {', '.join(losses)}.",
-        times,
-        theirs,
-        None if quick else limit,
-        skipped,
-    )
+        assert bench.quick or loss[0] <= worst, f"a loss of {loss[0]}, at most {worst} wanted"
+        return (
+            f"{rows:,} rows of 30 of 2^{bits} features. {note} Mean loss on these rows "
+            f"afterwards: {', '.join(losses)}."
+        )
+
+    bench.note = noted
+    return {OURS: ours, **peers}
 
 
-def lbfgs(quick: bool) -> Result:
+@case(
+    f"Sparse logistic regression, {PASSES} passes of L-BFGS",
+    repeats=(1, 5),
+    limits=[((VW,), 0.7)],
+    few={SPARK: 1},
+)
+def lbfgs(bench: Bench) -> dict[str, Timed]:
     """Twenty passes over all rows."""
     settings = Settings(
         "logistic",
@@ -168,30 +151,28 @@ def lbfgs(quick: bool) -> Result:
         tol=0.0,
         checkpoint_every=PASSES,
     )
-    return compare(
-        f"Sparse logistic regression, {PASSES} passes of L-BFGS",
+    note = (
         "Two workers. Vowpal Wabbit reads from its cache (`--bfgs --passes 20`), scikit-learn and "
-        "Spark hold the rows in memory (20 iterations, which may take more passes).",
-        "lbfgs",
-        partial(Ours, settings=settings, rounds=PASSES),
-        quick,
-        (VW, 0.7),
+        "Spark hold the rows in memory (20 iterations, which may take more passes)."
     )
+    return _compare(bench, "lbfgs", bench.pick(20_000, 300_000), settings, PASSES, note)
 
 
-def online(quick: bool) -> Result:
+@case(
+    "Sparse logistic regression, one pass",
+    repeats=(1, 5),
+    limits=[((VW,), 1.0)],
+    few={SPARK: 1},
+)
+def online(bench: Bench) -> dict[str, Timed]:
     """One pass of minibatches."""
-    rows, batch = (20_000, 2_000) if quick else (300_000, 10_000)
+    rows, batch = bench.pick((20_000, 2_000), (300_000, 10_000))
     settings = Settings(
         "logistic", optimizer="adagrad", learning_rate=0.5, batch_size=batch, epochs=1
     )
-    return compare(
-        "Sparse logistic regression, one pass",
+    note = (
         f"Two workers, AdaGrad on minibatches of {batch:,} rows. Vowpal Wabbit learns online while "
         "it parses text; scikit-learn's SGDClassifier row by row in memory; Spark has no such "
-        "pass: one iteration of L-BFGS.",
-        "online",
-        partial(Ours, settings=settings, rounds=rows // batch),
-        quick,
-        (VW, 1.0),
+        "pass: one iteration of L-BFGS."
     )
+    return _compare(bench, "online", rows, settings, rows // batch, note)

@@ -2,22 +2,19 @@
 
 import subprocess
 import sys
-import time
 
-from benchmarks.paired import Result, in_turn
-
-
-def seconds(*command: str) -> float:
-    started = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
+from benchmarks.common import GRADREDUCE, OURS, Bench, case, wall
+from benchmarks.paired import Timed
 
 
-def benchmark(quick: bool) -> Result:
-    ours, peers = in_turn(
-        lambda: seconds(sys.executable, "-m", "mapreduce.cli.main", "--help"),
-        {"python -c pass": lambda: seconds(sys.executable, "-c", "pass")},
-        5 if quick else 15,
-    )
-    note = "Whole process; Python's own start beside it."
-    return Result("gradreduce --help", "s", note, ours, peers, ("", 0.3))
+def start(*command: str) -> Timed:
+    return lambda: wall(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+
+
+@case("gradreduce --help", repeats=(5, 15), limits=[(("",), 0.3)])
+def benchmark(bench: Bench) -> dict[str, Timed]:
+    bench.note = "Whole process; Python's own start beside it."
+    return {
+        OURS: start(*GRADREDUCE, "--help"),
+        "python -c pass": start(sys.executable, "-c", "pass"),
+    }

@@ -5,15 +5,24 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import clouds, folder, two_workers
+from benchmarks.common import (
+    OURS,
+    Bench,
+    Missing,
+    case,
+    clouds,
+    folder,
+    gradreduce,
+    images,
+    two_workers,
+)
 from benchmarks.gang import Timed
-from benchmarks.learning import NO_DATA, imported
-from benchmarks.mnist import gradreduce
-from benchmarks.paired import Result, in_turn
+from benchmarks.paired import Table
+from benchmarks.paired import Timed as Time
 from benchmarks.strategy_peers import averaging as averaging
 from benchmarks.strategy_peers import horovod as horovod
 from benchmarks.strategy_peers import stages as stages
@@ -56,36 +65,15 @@ def _even() -> Iterator[None]:
 NETWORK = (
     "conv:16x5,batchnorm,relu,pool:2,conv:32x5,batchnorm,relu,pool:2,dense:128,relu,dropout:0.5"
 )
+KEEP = {"strategy": "averaging", "replicas": 4, "replica_state": "keep"}
 #: Settings of each strategy; the learning rates are the best of a few for one epoch.
 LEARNERS: dict[str, dict[str, Any]] = {
     "sync": {},
-    "averaging, 8 replicas, 10 local steps": {
-        "strategy": "averaging",
-        "replicas": 8,
-        "local_steps": 10,
-        "replica_state": "keep",
-    },
-    "elastic, 4 replicas, 4 local steps": {
-        "strategy": "averaging",
-        "replicas": 4,
-        "local_steps": 4,
-        "replica_state": "keep",
-        "elastic": 0.2,
-    },
-    "adasum, 4 replicas": {
-        "strategy": "averaging",
-        "replicas": 4,
-        "combine": "adasum",
-        "replica_state": "keep",
-        "learning_rate": 0.02,
-    },
+    "averaging, 8 replicas, 10 local steps": {**KEEP, "replicas": 8, "local_steps": 10},
+    "elastic, 4 replicas, 4 local steps": {**KEEP, "local_steps": 4, "elastic": 0.2},
+    "adasum, 4 replicas": {**KEEP, "combine": "adasum", "learning_rate": 0.02},
     **{
-        f"{compress}, 4 replicas": {
-            "strategy": "averaging",
-            "replicas": 4,
-            "compress": compress,
-            "replica_state": "keep",
-        }
+        f"{compress}, 4 replicas": {**KEEP, "compress": compress}
         for compress in ("fp16", "onebit", "topk:0.001")
     },
     "downpour, 4 replicas, staleness 8": {
@@ -106,79 +94,17 @@ UNEVEN = "averaging, 8 replicas, 10 local steps"
 BEHIND = 0.3
 
 
-@dataclass
-class Accuracies:
-    """The accuracies of each strategy's seeds, and its rounds."""
-
-    epochs: int
-    found: dict[str, list[float]] = field(default_factory=dict)
-    rounds: dict[str, int] = field(default_factory=dict)
-    #: The rounds after which an accuracy of 0.99 was first measured, or None.
-    reached: dict[str, list[int | None]] = field(default_factory=dict)
-    skipped: str = ""
-
-    @property
-    def measured(self) -> bool:
-        return bool(self.found)
-
-    def note(self, name: str, evaluations: list[Evaluated]) -> None:
-        """Note the evaluations of a seed."""
-        last = evaluations[-1]
-        self.found.setdefault(name, []).append(last.accuracy or 0.0)
-        self.rounds[name] = last.completed
-        good = (one.completed for one in evaluations if (one.accuracy or 0.0) >= 0.99)
-        self.reached.setdefault(name, []).append(next(good, None))
-
-    def lines(self) -> list[str]:
-        """The section of the page."""
-        head = [f"## What strategies learn: MNIST, {self.epochs} epochs", ""]
-        if self.skipped:
-            return [*head, f"Skipped: {self.skipped}.", ""]
-        best = statistics.mean(self.found["sync"])
-        rows = [
-            f"| {name} | {self.rounds[name]:,} | {', '.join(f'{one:.4f}' for one in each)} | "
-            f"{100 * (statistics.mean(each) - best):+.2f} | "
-            f"{', '.join('–' if at is None else f'{at:,}' for at in self.reached[name])} |"
-            for name, each in self.found.items()
-        ]
-        return [
-            *head,
-            f"`{NETWORK}`, batches of 128, momentum, cosine, learning rate 0.05 (adasum: 0.02, "
-            "downpour: 0.0125, for four times as many steps). Accuracy on the 10,000 test images "
-            "for each seed, and the rounds after which it was first at least 0.99, looked at after "
-            "each epoch.",
-            "",
-            "| strategy | rounds | accuracy | points from sync | rounds to 0.99 |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
-            self.verdict(),
-            "",
-        ]
-
-    def verdict(self) -> str:
-        """Whether the limits hold."""
-        if self.skipped:
-            return "Limit: skipped."
-        best = statistics.mean(self.found["sync"])
-        near = [
-            name
-            for name, each in self.found.items()
-            if name in LEARNERS
-            and name != "sync"
-            and 100 * (best - statistics.mean(each)) <= BEHIND
-        ]
-        holds = best >= 0.99 and len(near) >= 6
-        return (
-            f"Limit: {'holds' if holds else 'missed'}: sync {best:.4f}, at least 0.99 wanted; "
-            f"{len(near)} strategies are at most {BEHIND} points behind it, 6 wanted."
-        )
-
-
-def mnist(quick: bool) -> Accuracies:
+def mnist(quick: bool) -> Table:
     """The accuracy of each strategy with the same network, rows and epochs."""
     epochs, seeds = (1, 1) if quick else (10, 3)
-    accuracies = Accuracies(epochs)
+    note = (
+        f"`{NETWORK}`, batches of 128, momentum, cosine, learning rate 0.05 (adasum: 0.02, "
+        "downpour: 0.0125, for four times as many steps). Accuracy on the 10,000 test images "
+        "for each seed, and the rounds after which it was first at least 0.99, looked at after "
+        "each epoch."
+    )
+    heads = ["strategy", "rounds", "accuracy", "points from sync", "rounds to 0.99"]
+    result = Table(f"What strategies learn: MNIST, {epochs} epochs", note, heads)
     base = Settings(
         NETWORK,
         optimizer="momentum",
@@ -187,22 +113,44 @@ def mnist(quick: bool) -> Accuracies:
         batch_size=128,
         epochs=epochs,
     )
+    means: dict[str, float] = {}
     with folder() as path:
-        if not imported(path, "mnist"):
-            accuracies.skipped = NO_DATA
-            return accuracies
+        try:
+            images(path, "mnist")
+        except Missing as reason:
+            result.skipped = str(reason)
+            return result
         source = Path(os.environ["GRADREDUCE_DATA"]) / "mnist"
         labels = ["--labels", source / "train-labels-idx1-ubyte.gz", "--split-by", "label"]
-        images = source / "train-images-idx3-ubyte.gz"
-        gradreduce("data", "import", images, path / "uneven", "--format", "idx", *labels)
+        rows = source / "train-images-idx3-ubyte.gz"
+        gradreduce("data", "import", rows, path / "uneven", "--format", "idx", *labels)
         places = {name: ("train", change) for name, change in LEARNERS.items()}
         places[f"{UNEVEN}, a class in each shard"] = "uneven", LEARNERS[UNEVEN]
         for name, (place, change) in places.items():
-            for seed in range(seeds):
-                settings = replace(base, seed=seed, **change)
-                run = path / f"{len(accuracies.found)}-{seed}"
-                accuracies.note(name, _evaluated(run, settings, path / place, path / "test"))
-    return accuracies
+            runs = [
+                _evaluated(
+                    path / f"{len(means)}-{seed}",
+                    replace(base, seed=seed, **change),
+                    path / place,
+                    path / "test",
+                )
+                for seed in range(seeds)
+            ]
+            accuracies = [run[-1].accuracy or 0.0 for run in runs]
+            reached = [
+                next((f"{one.completed:,}" for one in run if (one.accuracy or 0.0) >= 0.99), "–")
+                for run in runs
+            ]
+            means[name] = statistics.mean(accuracies)
+            points = f"{100 * (means[name] - means['sync']):+.2f}"
+            each = ", ".join(f"{one:.4f}" for one in accuracies)
+            rounds = f"{runs[0][-1].completed:,}"
+            result.rows.append([name, rounds, each, points, ", ".join(reached)])
+    best = means["sync"]
+    near = [name for name in LEARNERS if 100 * (best - means[name]) <= BEHIND]
+    if not quick and (best < 0.99 or len(near) < 7):
+        result.missed = [f"sync {best:.4f}, at least 0.99 wanted, and six others near it: {near}"]
+    return result
 
 
 def _evaluated(run: Path, settings: Settings, data: Path, test: Path) -> list[Evaluated]:
@@ -213,75 +161,84 @@ def _evaluated(run: Path, settings: Settings, data: Path, test: Path) -> list[Ev
     return found
 
 
-def uneven(quick: bool) -> Result:
-    """The benchmark of a gang of four, of which one is four times slower."""
-    rounds, repeats = (8, 2) if quick else (10, 3)
+@contextmanager
+def _gang_of_four(path: Path) -> Iterator[Timed]:
+    """Trainings of :class:`Sleeping` by four ranks, of which one is four times slower."""
     trust.trust(SPEC)
-    with folder() as path:
-        clouds(path / "data", 2 * SLICES * ROWS, 20, 4)
-        timed = Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
-        settings = Settings(SPEC, batch_size=SLICES * ROWS, slice_rows=ROWS, rounds=rounds)
+    clouds(path / "data", 2 * SLICES * ROWS, 20, 4)
+    yield Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
 
-        def seconds() -> float:
-            # The first rounds measure the speeds.
-            return statistics.median(timed.seconds(settings, 1)[rounds // 2 :])
 
-        def seconds_of_even() -> float:
-            with _even():
-                return seconds()
+#: Seconds of the work of a round, divided by tasks that are worth the ranks, of which one is slow.
+LEAST = SLICES * SLICE_SECONDS / (RANKS - 1 + 1 / FACTOR)
 
-        ours, theirs = in_turn(seconds, {EVEN: seconds_of_even}, repeats)
-    theirs[IDEAL] = [SLICES * SLICE_SECONDS / _tasks()] * repeats
-    return Result(
-        "A round of four tasks, one of which is four times slower",
-        "s",
+
+@case(
+    "A round of four tasks, one of which is four times slower",
+    repeats=(2, 3),
+    limits=[((IDEAL,), 1.25)],
+)
+def uneven(bench: Bench) -> dict[str, Time]:
+    """The benchmark of a gang of four, of which one is four times slower."""
+    rounds = bench.pick(8, 10)
+    timed = bench.enter(_gang_of_four(bench.path))
+    settings = Settings(SPEC, batch_size=SLICES * ROWS, slice_rows=ROWS, rounds=rounds)
+
+    def seconds() -> float:
+        # The first rounds measure the speeds.
+        return statistics.median(timed.seconds(settings, 1)[rounds // 2 :])
+
+    def seconds_of_even() -> float:
+        with _even():
+            return seconds()
+
+    bench.note = (
         f"{SLICES} slices of work that sleeps {SLICE_SECONDS * 1e3:g} ms each, `-r parallel "
         f"--executor gang --workers {RANKS} --slow-worker 1:{FACTOR}`: the median round of the "
         f"second half of {rounds}. This toolkit divides the slices by measured speed; the ideal is "
-        f"the work divided by {RANKS - 1} 1/{FACTOR} tasks, without messages and updates.",
-        ours,
-        theirs,
-        (IDEAL, 1.25),
+        f"the work divided by {RANKS - 1} 1/{FACTOR} tasks, without messages and updates."
     )
+    return {OURS: seconds, EVEN: seconds_of_even, IDEAL: lambda: LEAST}
 
 
 #: Rounds between two states that are published, and gradients of a round, of two slices each.
 STRETCH, UNITS = 20, 32
+PLANNED = "planned downpour"
 
 
-def asynchronous(quick: bool) -> Result:
+@case(
+    "Gradients applied as they arrive, one of four tasks being four times slower",
+    limits=[((IDEAL,), 1.1)],
+    few={PLANNED: 1},
+)
+def asynchronous(bench: Bench) -> dict[str, Time]:
     """The benchmark of gradients that are applied as they arrive, one of four ranks being slow."""
-    repeats = 1 if quick else 3
-    trust.trust(SPEC)
-    with folder() as path:
-        clouds(path / "data", 2 * SLICES * ROWS, 20, 4)
-        timed = Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
-        shared = {"batch_size": SLICES * ROWS, "slice_rows": ROWS, "replicas": UNITS}
-        settings = Settings(SPEC, strategy="downpour", rounds=3 * STRETCH, **shared)
-        settings = replace(settings, checkpoint_every=STRETCH)
+    timed = bench.enter(_gang_of_four(bench.path))
+    settings = Settings(
+        SPEC,
+        strategy="downpour",
+        rounds=3 * STRETCH,
+        batch_size=SLICES * ROWS,
+        slice_rows=ROWS,
+        replicas=UNITS,
+        checkpoint_every=STRETCH,
+    )
 
-        def seconds(settings: Settings) -> float:
-            return statistics.median(timed.seconds(settings, STRETCH)) / STRETCH
+    def seconds(settings: Settings) -> float:
+        return statistics.median(timed.seconds(settings, STRETCH)) / STRETCH
 
-        ours = [seconds(replace(settings, asynchronous=True)) for _ in range(repeats)]
-        planned = [seconds(settings)]
-    return Result(
-        "Gradients applied as they arrive, one of four tasks being four times slower",
-        "s",
+    bench.note = (
         f"{SLICES} slices of work that sleeps {SLICE_SECONDS * 1e3:g} ms each, in {UNITS} "
         f"gradients, `--strategy downpour --asynchronous -r parallel --executor gang --workers "
         f"{RANKS} --slow-worker 1:{FACTOR}`: seconds of a round, with the log and with what is "
         f"published and waited for each {STRETCH} rounds. The ideal is the work divided by "
-        f"{RANKS - 1} 1/{FACTOR} tasks.",
-        ours,
-        {"planned downpour": planned, IDEAL: [SLICES * SLICE_SECONDS / _tasks()] * repeats},
-        (IDEAL, 1.1),
+        f"{RANKS - 1} 1/{FACTOR} tasks."
     )
-
-
-def _tasks() -> float:
-    """Tasks that are worth the ranks, one of which is slow."""
-    return RANKS - 1 + 1 / FACTOR
+    return {
+        OURS: lambda: seconds(replace(settings, asynchronous=True)),
+        PLANNED: lambda: seconds(settings),
+        IDEAL: lambda: LEAST,
+    }
 
 
 STALENESS = (0, 1, 2, 4, 8, 16, 32, 64)
@@ -290,49 +247,24 @@ OPTIMIZERS = {"sgd": 0.2, "momentum": 0.05, "adagrad": 0.02, "adam": 0.002}
 TRAINED = 20_000
 
 
-@dataclass
-class Curve:
-    """The accuracy of each optimizer for each staleness."""
-
-    accuracies: dict[str, list[float]] = field(default_factory=dict)
-    reason: str = ""
-
-    @property
-    def measured(self) -> bool:
-        return bool(self.accuracies)
-
-    def verdict(self) -> str:
-        return "no limit" if self.measured else f"not measured: {self.reason}"
-
-    def lines(self) -> list[str]:
-        """The curve as a Markdown section."""
-        if not self.measured:
-            return ["## What staleness does to learning", "", f"Skipped: {self.reason}.", ""]
-        rates = [f"{name}, rate {rate:g}" for name, rate in OPTIMIZERS.items()]
-        rows = zip(STALENESS, *self.accuracies.values(), strict=False)
-        return [
-            "## What staleness does to learning",
-            "",
-            f"One epoch on {TRAINED:,} rows of MNIST, `--model mlp:64 --strategy downpour "
-            f"--batch-size 32`: 625 gradients of 32 rows, one in a round. Each is computed at a "
-            f"version that is drawn from the last ones. Accuracy on the 10,000 test images.",
-            "",
-            f"| staleness | {' | '.join(rates)} |",
-            f"|---{'|---' * len(rates)}|",
-            *(f"| {late} | {' | '.join(f'{one:.4f}' for one in found)} |" for late, *found in rows),
-            "",
-        ]
-
-
-def staleness(quick: bool) -> Curve:
+def staleness(quick: bool) -> Table:
     """The benchmark of gradients that are late."""
+    note = (
+        f"One epoch on {TRAINED:,} rows of MNIST, `--model mlp:64 --strategy downpour "
+        f"--batch-size 32`: 625 gradients of 32 rows, one in a round. Each is computed at a "
+        f"version that is drawn from the last ones. Accuracy on the 10,000 test images."
+    )
+    heads = ["staleness", *(f"{name}, rate {rate:g}" for name, rate in OPTIMIZERS.items())]
+    result = Table("What staleness does to learning", note, heads)
     with folder() as path:
-        if not imported(path, "mnist"):
-            return Curve(reason=NO_DATA)
-        curve = Curve()
-        for optimizer, rate in OPTIMIZERS.items():
-            found = curve.accuracies[optimizer] = []
-            for late in STALENESS[:1] if quick else STALENESS:
+        try:
+            images(path, "mnist")
+        except Missing as reason:
+            result.skipped = str(reason)
+            return result
+        for late in STALENESS[:1] if quick else STALENESS:
+            cells = [str(late)]
+            for optimizer, rate in OPTIMIZERS.items():
                 settings = Settings(
                     "mlp:64",
                     strategy="downpour",
@@ -342,11 +274,9 @@ def staleness(quick: bool) -> Curve:
                     batch_size=32,
                     limit_rows=TRAINED,
                 )
-                evaluation = path / "test"
-                run = creating.create(
-                    path / f"{optimizer}{late}", settings, path / "train", evaluation
-                )
-                gang = Execution("parallel", 1, executor="gang")
-                driver.train(run, gang, 1, Events())
-                found.append(run.summary()["accuracy"])
-        return curve
+                place = path / f"{optimizer}{late}"
+                run = creating.create(place, settings, path / "train", path / "test")
+                driver.train(run, Execution("parallel", 1, executor="gang"), 1, Events())
+                cells.append(f"{run.summary()['accuracy']:.4f}")
+            result.rows.append(cells)
+    return result

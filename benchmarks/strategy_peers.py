@@ -7,18 +7,25 @@ those of :mod:`benchmarks.gang`; ``GRADREDUCE_DATA`` names a folder with ``mnist
 
 import json
 import statistics
-from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import folder
-from benchmarks.gang import BATCH, LEARNING_RATE, Timed, _interpreter, _peer
-from benchmarks.learning import described, imported, rows_of
+from benchmarks.common import OURS, Bench, case, images, interpreter, rows_of
+from benchmarks.gang import (
+    BATCH,
+    HOROVOD,
+    LEARNING_RATE,
+    PEERS,
+    Timed,
+    answer,
+    horovod_command,
+)
 from benchmarks.networks import BATCH as SMALL
-from benchmarks.networks import CNN, PEERS
-from benchmarks.paired import Result, in_turn
+from benchmarks.networks import CNN
+from benchmarks.paired import Timed as Time
 from mapreduce.data.shards import Dataset
 from mapreduce.models.layers.sequential import Sequential
 from mapreduce.models.layers.stages import stages_of
@@ -27,16 +34,16 @@ from mapreduce.plan.settings import Settings, make
 from mapreduce.strategies import replicas
 
 PROCESSES, LOCAL_STEPS = 2, 4
-PERCEPTRON = "dense:128,relu"
 LOCAL_SGD, PIPELINE = "PyTorch, post-local SGD, Gloo", "PyTorch, a pipeline by hand, Gloo"
-HOROVOD = "Horovod, Gloo"
-NO_MNIST = "GRADREDUCE_DATA names no folder with mnist/"
 #: How far the mean loss of an epoch may be from the peer's, as a part of it.
 NEAR = 0.05
-VERSIONS = ("torch", "horovod")
 
 
-def averaging(quick: bool) -> Result:
+@case(
+    f"An epoch of averaging: {PROCESSES} replicas on two processes, {LOCAL_STEPS} local steps",
+    repeats=(2, 7),
+)
+def averaging(bench: Bench) -> dict[str, Time]:
     """The benchmark of replicas that take local steps, beside post-local SGD."""
     settings = Settings(
         CNN,
@@ -46,129 +53,97 @@ def averaging(quick: bool) -> Result:
         batch_size=SMALL,
         learning_rate=LEARNING_RATE,
         epochs=3,
-        limit_rows=5_120 if quick else 30_720,
+        limit_rows=bench.pick(5_120, 30_720),
     )
-    return _beside(
-        LOCAL_SGD,
-        "averaging",
-        settings,
-        f"An epoch of averaging: {PROCESSES} replicas on two processes, {LOCAL_STEPS} local steps",
+    note = (
         f"Each local step takes {SMALL} rows, half of them on each process. The peer is "
-        f"`PostLocalSGDOptimizer` with `post_localSGD_hook`, which never adds up gradients.",
-        quick,
+        f"`PostLocalSGDOptimizer` with `post_localSGD_hook`, which never adds up gradients."
     )
+    return _beside(bench, LOCAL_SGD, "averaging", settings, note)
 
 
-def stages(quick: bool) -> Result:
+@case("An epoch of a network in two stages, each on a process", repeats=(2, 7))
+def stages(bench: Bench) -> dict[str, Time]:
     """The benchmark of a network in two stages, beside a pipeline of two processes."""
+    rows = bench.pick(5_120, 30_720)
     settings = Settings(
-        CNN,
-        batch_size=SMALL,
-        learning_rate=LEARNING_RATE,
-        epochs=3,
-        limit_rows=5_120 if quick else 30_720,
+        CNN, batch_size=SMALL, learning_rate=LEARNING_RATE, epochs=3, limit_rows=rows
     )
-    return _beside(
-        PIPELINE,
-        "stages",
-        settings,
-        "An epoch of a network in two stages, each on a process",
+    note = (
         f"Batches of {SMALL} rows; our slices are the peer's micro-batches, and the network is cut "
         f"at the same place. The peer sends and receives activations and their gradients without "
-        f"waiting, and goes back with one micro-batch after it has sent the next (1F1B).",
-        quick,
-        stages=2,
+        f"waiting, and goes back with one micro-batch after it has sent the next (1F1B)."
     )
+    return _beside(bench, PIPELINE, "stages", settings, note, stages=2)
 
 
-def horovod(quick: bool) -> Result:
+@case("An epoch of a perceptron 784-128-10 on two processes, MNIST, beside Horovod", repeats=(2, 7))
+def horovod(bench: Bench) -> dict[str, Time]:
     """The benchmark of synchronous training on two processes, beside Horovod."""
     settings = Settings(
-        PERCEPTRON,
+        "dense:128,relu",
         batch_size=BATCH,
         learning_rate=LEARNING_RATE,
-        epochs=3 if quick else 6,
+        epochs=bench.pick(3, 6),
         # All but 40: they make 60 rounds, since the last of three shards has whole slices then.
-        limit_rows=6_000 if quick else 59_960,
+        limit_rows=bench.pick(6_000, 59_960),
     )
-    return _beside(
-        HOROVOD,
-        "horovod",
-        settings,
-        "An epoch of a perceptron 784-128-10 on two processes, MNIST, beside Horovod",
+    note = (
         f"Batches of {BATCH:,} rows. The peer is `horovod.torch.DistributedOptimizer`, started by "
-        f"`horovodrun --gloo`.",
-        quick,
+        f"`horovodrun --gloo`."
     )
+    return _beside(bench, HOROVOD, "horovod", settings, note)
 
 
 def _beside(
-    peer: str,
-    kind: str,
-    settings: Settings,
-    title: str,
-    note: str,
-    quick: bool,
-    stages: int = 1,
-) -> Result:
-    """Our training of some settings, and the peer's by the same plan, in turn."""
-    skipped: dict[str, str] = {}
-    theirs: dict[str, Callable[[], float]] = {}
-    found: dict[str, Any] = {}
-    with folder() as path:
-        if not imported(path, "mnist"):
-            return Result(title, "s", "", [], skipped={peer: NO_MNIST})
-        data = path / "train"
-        plan = make(settings, Dataset(data).manifest)
-        timed = Timed(path, data, PROCESSES, stages=stages)
+    bench: Bench, peer: str, kind: str, settings: Settings, note: str, stages: int = 1
+) -> dict[str, Time]:
+    """Our training of some settings, and the peer's by the same plan."""
+    images(bench.path, "mnist")
+    data, found = bench.path / "train", dict[str, Any]()
+    plan = make(settings, Dataset(data).manifest)
+    timed = Timed(bench.path, data, PROCESSES, stages=stages)
 
-        def ours() -> float:
-            return statistics.median(timed.seconds(settings, plan.rounds_per_epoch))
+    def ours() -> float:
+        return statistics.median(timed.seconds(settings, plan.rounds_per_epoch))
 
-        command = command_of(kind, path)
-        if isinstance(command, str):
-            skipped[peer] = command
-        else:
-            export(path, plan, data, kind)
+    def theirs() -> float:
+        found.update(answer(command_of(kind, bench.path)))
+        return float(found["seconds"])
 
-            def their_seconds() -> float:
-                found.update(_peer(command))
-                return float(found["seconds"])
-
-            theirs[peer] = their_seconds
-        times, others = in_turn(ours, theirs, 2 if quick else 7)
+    def noted() -> str:
         learned = ""
         if found:
             epochs = plan.rounds // plan.rounds_per_epoch
             means = compared(peer, timed.losses, found["losses"], epochs)
-            learned = " The mean losses of the epochs: ours " + ", theirs ".join(
-                " ".join(f"{loss:.4f}" for loss in each) for each in means
-            )
-            learned += f" ({', '.join(f'{one} {found[one]}' for one in VERSIONS if one in found)})."
-    return Result(
-        title,
-        "s",
-        f"`{settings.model}`, {settings.limit_rows:,} rows of MNIST in slices of "
-        f"{plan.slice_rows}: the median epoch of a training of {settings.epochs}, without the "
-        f"first. {note} It has the same first parameters and rows of each step, as float32 and "
-        f"gathered before the time is taken, and one thread a process.{learned}",
-        times,
-        others,
-        skipped=skipped,
-    )
+            each = (" ".join(f"{loss:.4f}" for loss in losses) for losses in means)
+            learned = f" The mean losses of the epochs: ours {', theirs '.join(each)}."
+        return (
+            f"`{settings.model}`, {settings.limit_rows:,} rows of MNIST in slices of "
+            f"{plan.slice_rows}: the median epoch of a training of {settings.epochs}, without the "
+            f"first. {note} It has the same first parameters and rows of each step, as float32 and "
+            f"gathered before the time is taken, and one thread a process.{learned}"
+        )
+
+    bench.note = noted
+    command = command_of(kind, bench.path)
+    if isinstance(command, str):
+        bench.skipped[peer] = command
+        return {OURS: ours}
+    export(bench.path, plan, data, kind)
+    return {OURS: ours, peer: theirs}
 
 
 def command_of(kind: str, path: Path) -> list[str] | str:
     """The command of a peer that reads a folder, or why there is none."""
     script = [str(PEERS / "torch_strategies.py"), kind, str(path)]
     if kind != "horovod":
-        python = _interpreter("GRADREDUCE_TORCH", "torch")
+        python = interpreter("GRADREDUCE_TORCH", "torch")
         return [python, *script] if python else "GRADREDUCE_TORCH names no interpreter with torch"
-    python = _interpreter("GRADREDUCE_HOROVOD", "horovod.torch")
+    python = interpreter("GRADREDUCE_HOROVOD", "horovod.torch")
     if not python:
         return "GRADREDUCE_HOROVOD names no interpreter with horovod"
-    runner = str(Path(python).parent / "horovodrun")
-    return [runner, "--gloo", "-np", "2", "-H", "localhost:2", python, *script]
+    return horovod_command(python, *script)
 
 
 def export(path: Path, plan: Plan, data: Path, kind: str) -> None:
@@ -196,6 +171,19 @@ def export(path: Path, plan: Plan, data: Path, kind: str) -> None:
         rows=rows_of_steps(plan, parts),
         **model.named(model.init(plan.seed)),  # type: ignore[arg-type]
     )
+
+
+def described(stack: Any, prefix: str = "") -> list[dict[str, Any]]:
+    """The layers of a stack as the peer builds them."""
+    layers = []
+    for number, layer in enumerate(stack.layers):
+        name = f"{prefix}{number}"
+        one = {"kind": layer.name(), "name": name, "shape": layer.shape, "output": layer.output}
+        one |= {each.name: getattr(layer, each.name) for each in fields(layer)}
+        if one["kind"] == "residual":
+            one["layers"] = described(layer.inner, f"{name}.")
+        layers.append(one)
+    return layers
 
 
 def rows_of_steps(plan: Plan, parts: int) -> Any:

@@ -10,18 +10,19 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from benchmarks.common import environment, folder
-from benchmarks.memory import private_mib
-from benchmarks.programs import INSTALL, ROOT
+from benchmarks.common import GRADREDUCE, OURS, ROOT, environment, folder, gradreduce
+from benchmarks.memory import most, private_mib
+from benchmarks.paired import Table
+from benchmarks.programs import INSTALL
 
 LABEL = "y"
 PEER = "pandas in chunks, scikit-learn's SGDClassifier"
@@ -65,19 +66,18 @@ def write(path: Path, size: int, seed: int = 0) -> int:
     return rows
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What a command and all that it started cost: seconds, seconds of processors, and MiB."""
 
     wall: float
     cpu: float
     mib: float
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.wall + other.wall, self.cpu + other.cpu, max(self.mib, other.mib))
 
-
-NOTHING = Cost(0.0, 0.0, 0.0)
+def together(costs: Iterable[Cost]) -> Cost:
+    """The cost of commands that follow each other."""
+    walls, cpus, mibs = zip(*costs, strict=True)
+    return Cost(sum(walls), sum(cpus), max(mibs))
 
 
 def cost(command: list[str]) -> tuple[Cost, str]:
@@ -90,116 +90,62 @@ def cost(command: list[str]) -> tuple[Cost, str]:
     RuntimeError
         It failed.
     """
-    most = 0.0
-    over = threading.Event()
     with tempfile.TemporaryFile("w+") as out:
         started = time.perf_counter()
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment(2), stdout=out, stderr=subprocess.STDOUT
         )
-
-        def watch() -> None:
-            nonlocal most
-            while not over.wait(0.05):
-                most = max(most, private_mib(process.pid))
-
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
+        with most(lambda: private_mib(process.pid), every=0.05) as mib:
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - started
-        finally:
-            over.set()
-            thread.join()
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         printed = out.read()
     if process.returncode:
         raise RuntimeError(f"{command!r} ended with {process.returncode}: {printed}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, most), printed
+    return Cost(wall, usage.ru_utime + usage.ru_stime, mib()), printed
 
 
-@dataclass
-class Result:
-    """Costs of ours and of the peer, by what was run.
-
-    Attributes
-    ----------
-    skipped : str
-        Why there is no peer, or nothing.
-    limit : float or None
-        What our seconds by theirs must not be above.
-    """
-
-    title: str
-    note: str
-    ours: dict[str, Cost]
-    theirs: dict[str, Cost]
-    skipped: str = ""
-    limit: float | None = None
-    measured = True
-
-    def ratios(self) -> list[float]:
-        """Ours by theirs: wall, processors, memory."""
-        ours, theirs = (sum(some.values(), NOTHING) for some in (self.ours, self.theirs))
-        pairs = (ours.wall, theirs.wall), (ours.cpu, theirs.cpu), (ours.mib, theirs.mib)
-        return [one / other for one, other in pairs]
-
-    def verdict(self) -> str:
-        """Whether the limit holds, with the number that decides."""
-        if not self.theirs:
-            return f"not measured: {self.skipped}"
-        if self.limit is None:
-            return "no limit"
-        found = self.ratios()[0]
-        return f"{'holds' if found <= self.limit else 'MISSED'}: {found:.3g}, at most {self.limit}"
-
-    def lines(self) -> list[str]:
-        """The result as a Markdown section."""
-        lines = [f"## {self.title}", "", self.note, ""]
-        lines += ["| what | wall, s | processors, s | memory, MiB |", "|---|---|---|---|"]
-        rows = {**self.ours, "both": sum(self.ours.values(), NOTHING), **self.theirs}
-        for name, one in rows.items():
-            lines.append(f"| {name} | {one.wall:.1f} | {one.cpu:.1f} | {one.mib:.0f} |")
-        if self.theirs:
-            shown = " | ".join(f"{ratio:.2f}" for ratio in self.ratios())
-            lines.append(f"| ours / theirs | {shown} |")
-        return [*lines, "", f"Limit: {self.verdict()}.", ""]
+def compared(ours: dict[str, Cost], theirs: dict[str, Cost], limit: float | None) -> Table:
+    """The table of costs by what was run; ``limit`` is for our seconds by theirs."""
+    both = together(ours.values())
+    result = Table("", "", ["what", "wall, s", "processors, s", "memory, MiB"])
+    for name, one in {**ours, "both": both, **theirs}.items():
+        result.rows.append([name, f"{one.wall:.1f}", f"{one.cpu:.1f}", f"{one.mib:.0f}"])
+    for peer in theirs.values():
+        ratios = [mine / other for mine, other in zip(both, peer, strict=True)]
+        result.rows.append(["ours / theirs", *(f"{ratio:.2f}" for ratio in ratios)])
+        if limit is not None and ratios[0] > limit:
+            result.missed.append(f"{ratios[0]:.3g}, at most {limit}")
+    return result
 
 
-def benchmark(quick: bool, size: int | None = None) -> Result:
+def benchmark(quick: bool, size: int | None = None) -> Table:
     """A pass over a file for the dataset, and one over that; two over the file with pandas."""
     size = size or (20_000_000 if quick else 2_000_000_000)
-    skipped = "" if importlib.util.find_spec("pandas") else f"pandas is not installed ({INSTALL})"
     with folder() as path:
         train, test, data, run = (path / name for name in ("train.csv", "test.csv", "data", "run"))
         rows = write(train, size)
         write(test, TEST_BYTES, seed=1)
-        ours, reached = {}, {}
+        ours, theirs = {}, {}
         for name, *arguments in (
             ("gradreduce data import", train, data, "--label", LABEL),
             ("gradreduce train", data, "--run", run, "--model", "logistic", "--epochs", 1, *HOW),
         ):
-            command = [sys.executable, "-m", "mapreduce.cli.main", *name.split()[1:], "-q"]
-            ours[name], _ = cost([*command, *map(str, arguments)])
-        command = [sys.executable, "-m", "mapreduce.cli.main", "evaluate", str(run), str(test)]
-        done = subprocess.run([*command, "--json"], check=True, capture_output=True, cwd=ROOT)
-        reached["this toolkit"] = json.loads(done.stdout)["accuracy"]
-        theirs = {}
-        if not skipped:
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.peers.pandas_chunks",
-                str(train),
-                str(test),
-            ]
-            theirs[PEER], printed = cost([*command, LABEL])
+            command = [*GRADREDUCE, *name.split()[1:], "-q", *map(str, arguments)]
+            ours[name], _ = cost(command)
+        reached = {OURS: json.loads(gradreduce("evaluate", run, test, "--json"))["accuracy"]}
+        if has_peer := importlib.util.find_spec("pandas") is not None:
+            module = "benchmarks.peers.pandas_chunks"
+            command = [sys.executable, "-m", module, str(train), str(test), LABEL]
+            theirs[PEER], printed = cost(command)
             reached[PEER] = json.loads(printed.splitlines()[-1])["accuracy"]
+    result = compared(ours, theirs, None if quick else 0.7)
     accuracies = ", ".join(f"{name} {accuracy:.4f}" for name, accuracy in reached.items())
-    note = (
+    result.note = (
         f"{rows:,} rows: {NUMBERS} numbers, {len(WORDS)} columns of words, a binary label. Whole "
         f"processes, with all that they start. Accuracy on other rows: {accuracies}."
     )
-    title = f"A CSV file of {size / 1e9:g} GB, from the file to a logistic regression"
-    return Result(title, note, ours, theirs, skipped, limit=None if quick else 0.7)
+    result.title = f"A CSV file of {size / 1e9:g} GB, from the file to a logistic regression"
+    result.skipped = "" if has_peer else f"{PEER}: pandas is not installed ({INSTALL})"
+    return result

@@ -5,7 +5,6 @@ as in a training, from parameters of the run and rows of a dataset; the loop fro
 torch's own loss and settings.
 """
 
-import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import folder
-from benchmarks.paired import Result, in_turn
+from benchmarks.common import OURS, Bench, Missing, case, wall
+from benchmarks.paired import Timed
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.engine.leaf_ranges import LeafRange
 from mapreduce.engine.state import InFolder
@@ -26,7 +25,7 @@ from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import creating
 
 ROWS, SLICES, SLICE_ROWS = 2048, 4, 32
-LIMIT = 1.15
+LOOP = "a bare loop of torch"
 
 
 def network() -> Any:
@@ -72,11 +71,9 @@ class Mapper:
         for _ in self._gradients.nodes(LeafRange(completed, 0, SLICES)):
             pass
 
-    def __call__(self) -> float:
-        started = time.perf_counter()
+    def __call__(self) -> None:
         for completed in self._rounds:
             self._round(completed)
-        return time.perf_counter() - started
 
 
 class Loop:
@@ -90,12 +87,11 @@ class Loop:
         self._x = torch.tensor(x).view(-1, 1, 28, 28)
         self._labels = torch.tensor(labels, dtype=torch.int64)
 
-    def __call__(self) -> float:
+    def __call__(self) -> None:
         torch = self._torch
         # Its defaults, which ours changes.
         torch.set_deterministic_debug_mode("default")
         torch.backends.mkldnn.deterministic = False
-        started = time.perf_counter()
         for number in range(self._rounds):
             self._module.zero_grad()
             for part in range(SLICES):
@@ -105,29 +101,22 @@ class Loop:
                     self._module(self._x[rows]), self._labels[rows], reduction="sum"
                 )
                 loss.backward()
-        return time.perf_counter() - started
 
 
-def benchmark(quick: bool) -> Result:
-    rounds, repeats = (2, 2) if quick else (25, 11)
-    title = f"A module of PyTorch, {rounds} batches of {SLICES} slices of {SLICE_ROWS} rows"
-    loop = "a bare loop of torch"
+@case("A module of PyTorch", repeats=(2, 11), limits=[((LOOP,), 1.15)])
+def benchmark(bench: Bench) -> dict[str, Timed]:
     if find_spec("torch") is None:
-        return Result(title, "s", "", [], limit=(loop, LIMIT), skipped={loop: "no torch"})
-    generator = np.random.default_rng(0)
+        raise Missing("no torch")
+    rounds, generator = bench.pick(2, 25), np.random.default_rng(0)
     x = generator.random((ROWS, 784), dtype=np.float32)
     labels = generator.integers(0, 10, ROWS)
-    with folder() as path:
-        source = Source([Rows(x, labels)], (28, 28), 1.0, x.nbytes, {"format": "made"})
-        import_rows(source, path / "data", 0)
-        ours, theirs = in_turn(Mapper(path, rounds), {loop: Loop(x, labels, rounds)}, repeats)
-    return Result(
-        title,
-        "s",
-        "Gradients alone, in one thread: a convolution of 16 filters of 5 × 5, pooling, one of 32, "
-        "pooling, 128 and 10 outputs, on images of 28 × 28. Ours reads the parameters of each "
-        "round and adds the gradients of its slices along the tree.",
-        ours,
-        theirs,
-        limit=(loop, LIMIT),
+    source = Source([Rows(x, labels)], (28, 28), 1.0, x.nbytes, {"format": "made"})
+    import_rows(source, bench.path / "data", 0)
+    mapper, loop = Mapper(bench.path, rounds), Loop(x, labels, rounds)
+    bench.note = (
+        f"{rounds} batches of {SLICES} slices of {SLICE_ROWS} rows. Gradients alone, in one "
+        "thread: a convolution of 16 filters of 5 × 5, pooling, one of 32, pooling, 128 and 10 "
+        "outputs, on images of 28 × 28. Ours reads the parameters of each round and adds the "
+        "gradients of its slices along the tree."
     )
+    return {OURS: lambda: wall(mapper), LOOP: lambda: wall(loop)}

@@ -4,8 +4,8 @@ All are whole commands, as a user types them. Every way runs once, and the three
 then the best of them and the command without flags run in turn. All must give the same bits.
 """
 
+import contextlib
 import json
-import os
 import shutil
 import statistics
 import time
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import sparse
-from benchmarks.common import clouds, folder
+from benchmarks.common import Missing, clouds, folder, gradreduce, images
 from benchmarks.demo import TRAIN
-from benchmarks.mnist import gradreduce
-from benchmarks.paired import in_turn
+from benchmarks.paired import Table, in_turn, spread
 from mapreduce.runs.events import read
 
 MOST = 1.15
@@ -38,28 +37,11 @@ WAYS = {
 
 @dataclass
 class Training:
-    """A command, and what it took.
-
-    Attributes
-    ----------
-    name : str
-    data : Path
-    arguments : str
-        Flags of the plan.
-    ways : dict of str to float
-        Seconds of each way, the least of two if it was one of the best three.
-    ours, best : list of float
-        Seconds without flags, and in the best way, in turn.
-    digests, chosen : set of str
-        Hashes of the models, and what was chosen without flags.
-    """
+    """A command by its name, data and flags of the plan; hashes of its models, and ways chosen."""
 
     name: str
     data: Path
     arguments: str
-    ways: dict[str, float] = field(default_factory=dict)
-    ours: list[float] = field(default_factory=list)
-    best: list[float] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
     chosen: set[str] = field(default_factory=set)
 
@@ -77,72 +59,36 @@ class Training:
                 self.chosen.update(last[-1:])
         return seconds
 
-    def measure(self, quick: bool) -> "Training":
-        """Time the ways, then the best of them and the command without flags."""
+    def measure(self, quick: bool, result: Table) -> None:
+        """Time the ways, then the best of them and the command without flags; add rows."""
         names = [*WAYS][::3] if quick else [*WAYS]
-        self.ways = {name: self.seconds(WAYS[name]) for name in names}
-        for name in [] if quick else sorted(names, key=self.ways.__getitem__)[:3]:
-            self.ways[name] = min(self.ways[name], self.seconds(WAYS[name]))
-        best = WAYS[self.winner]
+        ways = {name: self.seconds(WAYS[name]) for name in names}
+        for name in [] if quick else sorted(names, key=ways.__getitem__)[:3]:
+            ways[name] = min(ways[name], self.seconds(WAYS[name]))
+        best = min(ways, key=ways.__getitem__)
         # Short ones vary more.
-        repeats = 1 if quick else 9 if self.ways[self.winner] < 3 else 5
-        timed = {"best": lambda: self.seconds(best)}
-        self.ours, times = in_turn(lambda: self.seconds(""), timed, repeats)
-        self.best = times["best"]
-        return self
+        repeats = 1 if quick else 9 if ways[best] < 3 else 5
+        timed = {best: lambda: self.seconds(WAYS[best])}
+        self.judge(ways, *in_turn(lambda: self.seconds(""), timed, repeats), result)
 
-    @property
-    def winner(self) -> str:
-        """The best way that flags pin."""
-        return min(self.ways, key=self.ways.__getitem__)
-
-    def ratios(self) -> list[float]:
-        """Without flags by the best way, for each pair."""
-        return [ours / best for ours, best in zip(self.ours, self.best, strict=True)]
-
-
-@dataclass
-class Tuning:
-    """What the benchmark found."""
-
-    trainings: list[Training]
-    skipped: str = ""
-    measured = True
-
-    def verdict(self) -> str:
-        """Whether no training without flags takes much longer than in the best way."""
-        worst = max(self.trainings, key=lambda one: statistics.median(one.ratios()))
-        found = statistics.median(worst.ratios())
-        different = [one.name for one in self.trainings if len(one.digests) > 1]
-        if different:
-            return f"MISSED: ways of {different[0]} gave different models"
-        verdict = "holds" if found <= MOST else "MISSED"
-        return f"{verdict}: {found:.3g} for {worst.name}, at most {MOST:g} wanted"
-
-    def lines(self) -> list[str]:
-        """The result as a Markdown section."""
-        note = (
-            "Whole commands, `gradreduce train` with the plan's flags alone, in seconds, beside "
-            "the best of eight ways that `--executor`, `--workers`, `--threads` and `--blocks` "
-            "pin; both in turn, and the ratio of each pair. The second table has the eight ways, "
-            "each run once, the three best twice. All gave the same model, bit for bit."
-        )
-        lines = ["## Trainings without flags for their execution", "", note, ""]
-        lines += ["| training | no flags | best way | its time | ratio: median (range) | chosen |"]
-        lines += ["|---|---|---|---|---|---|"]
-        for one in self.trainings:
-            ours, best, ratio = map(statistics.median, (one.ours, one.best, one.ratios()))
-            spread = f"{ratio:.3g} ({min(one.ratios()):.3g}–{max(one.ratios()):.3g})"
-            chosen = "; ".join(sorted(one.chosen))
-            lines.append(
-                f"| {one.name} | {ours:.3g} | {one.winner} | {best:.3g} | {spread} | {chosen} |"
-            )
-        names = [*self.trainings[0].ways]
-        lines += ["", f"| training | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-        for one in self.trainings:
-            lines.append(f"| {one.name} | {' | '.join(f'{one.ways[n]:.3g}' for n in names)} |")
-        lines += ["", f"Skipped: {self.skipped}."] if self.skipped else []
-        return [*lines, "", f"Limit: {self.verdict()}.", ""]
+    def judge(
+        self,
+        ways: dict[str, float],
+        ours: list[float],
+        peers: dict[str, list[float]],
+        result: Table,
+    ) -> None:
+        """Add the row of seconds without flags and of the best way, and what is missed."""
+        ((best, theirs),) = peers.items()
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        middles = (f"{statistics.median(each):.3g}" for each in (ours, theirs))
+        each = "; ".join(f"{name} {seconds:.3g}" for name, seconds in ways.items())
+        chosen = "; ".join(sorted(self.chosen))
+        result.rows.append([self.name, *middles, best, spread(ratios), chosen, each])
+        if (middle := statistics.median(ratios)) > MOST:
+            result.missed.append(f"{middle:.3g} for {self.name}, at most {MOST:g} wanted")
+        if len(self.digests) > 1:
+            result.missed.append(f"ways of {self.name} gave different models")
 
 
 def trainings(path: Path, quick: bool) -> Iterator[Training]:
@@ -153,15 +99,12 @@ def trainings(path: Path, quick: bool) -> Iterator[Training]:
     yield Training(
         "digits demo", path / "digits" / "train", f"{plan} --eval {path / 'digits' / 'test'}"
     )
-    source = Path(os.environ.get("GRADREDUCE_DATA", "")) / "mnist"
-    if (source / "train-images-idx3-ubyte.gz").exists():
-        names = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
-        images, labels = (source / name for name in names)
-        gradreduce("data", "import", "--format", "idx", "--labels", labels, images, path / "mnist")
-        epochs = "--rounds 60" if quick else "--epochs 3"
+    with contextlib.suppress(Missing):
+        images(path, "mnist")
         for batch in (128, 1_000):
+            epochs = "--rounds 60" if quick else "--epochs 3"
             plan = f"--model mlp:128 --optimizer momentum --batch-size {batch} {epochs}"
-            yield Training(f"MNIST, batches of {batch:,}", path / "mnist", plan)
+            yield Training(f"MNIST, batches of {batch:,}", path / "train", plan)
     clouds(path / "dense", 50_000 if quick else 500_000, 100, 2)
     plan = f"--model softmax --batch-size 0 --epochs {5 if quick else 60}"
     yield Training("softmax, all rows", path / "dense", plan)
@@ -174,8 +117,26 @@ def trainings(path: Path, quick: bool) -> Iterator[Training]:
     yield Training("1,000,000 parameters", path / "rows", plan)
 
 
-def benchmark(quick: bool) -> Tuning:
+def benchmark(quick: bool) -> Table:
+    note = (
+        "Whole commands, `gradreduce train` with the plan's flags alone, in seconds, beside "
+        "the best of eight ways that `--executor`, `--workers`, `--threads` and `--blocks` "
+        "pin; both in turn, and the ratio of each pair. The last column has the eight ways, "
+        "each run once, the three best twice. All gave the same model, bit for bit."
+    )
+    heads = [
+        "training",
+        "no flags",
+        "the best way",
+        "is",
+        "ratio: median (range)",
+        "chosen",
+        "ways",
+    ]
+    result = Table("Trainings without flags for their execution", note, heads)
     with folder() as path:
-        found = [each.measure(quick) for each in trainings(path, quick)]
-    skipped = "" if len(found) == 6 else "MNIST, as GRADREDUCE_DATA names no folder with mnist/"
-    return Tuning(found, skipped)
+        for each in trainings(path, quick):
+            each.measure(quick, result)
+    if len(result.rows) < 6:
+        result.skipped = "MNIST, as GRADREDUCE_DATA names no folder with mnist/"
+    return result

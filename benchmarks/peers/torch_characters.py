@@ -1,12 +1,10 @@
 """The language model of bytes by PyTorch: an embedding, a GRU and a layer to the bytes.
 
-``torch_characters.py FOLDER`` reads ``job.json`` (threads) and ``arrays.npz`` (parameters, texts as
-rows of bytes, the rows of each round, and learning rates), and answers lines: ``learn`` by the
-loss in nats a byte on the held-out rows after Adam's rounds, ``step`` by the seconds that the
-gradient of the first round takes.
+``torch_characters.py FOLDER`` reads ``arrays.npz`` (parameters, and texts as rows of bytes), and
+answers each line by the seconds that their gradient takes.
 """
 
-import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -45,21 +43,6 @@ class Characters(nn.Module):
         return nn.functional.cross_entropy(self.head(states).flatten(0, 1), texts[:, 1:].flatten())
 
 
-def learn(model: Characters, arrays: Any) -> float:
-    train, tests = (torch.from_numpy(arrays[name]) for name in ("train", "tests"))
-    optimizer = torch.optim.Adam(model.parameters())
-    for rows, rate in zip(arrays["rounds"], arrays["rates"].tolist(), strict=True):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.zero_grad()
-        # The last round of an epoch may have fewer rows.
-        model.loss(train[torch.from_numpy(rows[rows >= 0])]).backward()
-        optimizer.step()
-    with torch.no_grad():
-        sums = [model.loss(part).item() * len(part) for part in tests.split(64)]
-    return sum(sums) / len(tests)
-
-
 def step(model: Characters, texts: torch.Tensor) -> float:
     started = time.perf_counter()
     model.zero_grad()
@@ -68,13 +51,11 @@ def step(model: Characters, texts: torch.Tensor) -> float:
 
 
 def main(folder: Path) -> None:
-    job, arrays = json.loads((folder / "job.json").read_text()), np.load(folder / "arrays.npz")
-    torch.set_num_threads(job["threads"])
-    model = Characters(arrays)
-    first = torch.from_numpy(arrays["train"][arrays["rounds"][0]])
-    for line in sys.stdin:
-        found = learn(model, arrays) if line.strip() == "learn" else step(model, first)
-        print(json.dumps(found), flush=True)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    arrays = np.load(folder / "arrays.npz")
+    model, texts = Characters(arrays), torch.from_numpy(arrays["texts"])
+    for _ in sys.stdin:
+        print(step(model, texts), flush=True)
 
 
 if __name__ == "__main__":

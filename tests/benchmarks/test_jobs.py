@@ -4,6 +4,7 @@ import pytest
 
 import mapreduce
 from benchmarks import jobs
+from benchmarks.common import case
 from benchmarks.stock.most_used_word import MostUsedWord
 from benchmarks.stock.orders_join import OrdersJoin
 from benchmarks.stock.word_places import WordPlaces
@@ -26,6 +27,9 @@ def test_each_job_runs_as_on_mrjobs_own_runner(text, tmp_path, job):
 
 @pytest.mark.slow
 def test_both_runners_are_compared_and_timed(text):
-    result = jobs.compare("Words", "word_places", text, 1, "Few.")
+    measure = case("Words", limits=jobs.LIMITS)(
+        lambda bench: jobs.compare(bench, "word_places", text, "Few.")
+    )
+    result = measure(quick=True)
     assert len(result.ours) == len(result.peers[jobs.LOCAL]) == 1
-    assert result.limit is None
+    assert result.verdict() == "no limit"

@@ -15,9 +15,9 @@ from benchmarks import levels
 def test_every_level_gives_the_same_bits():
     command = [sys.executable, "-m", "benchmarks", "--quick", "levels"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "holds: 1 digest(s), 1 wanted" in done.stdout
+    assert "Limit: holds." in done.stdout
     rows = re.findall(r"^\| (.*?) \| (\d[\d.e-]*) ", done.stdout, re.MULTILINE)
-    measured = [name for name, _ in rows[1:]]
+    measured = [name for name, _ in rows]
     lists = [f"{levels.ON_LISTS}, under the GIL", f"{levels.ON_LISTS}, without a GIL"]
     assert measured in ([*levels.LEVELS, lists[0]], [*levels.LEVELS, *lists])
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import __main__ as command, strategies, strategy_peers
-from benchmarks.gang import _peer
-from benchmarks.networks import _images
+from benchmarks import __main__ as command, strategies
+from benchmarks.gang import answer
+from benchmarks.networks import noise
 from benchmarks.strategy_peers import command_of, compared, export, rows_of_steps
 from mapreduce.data.shards import Dataset
 from mapreduce.models.layers.stages import stages_of
@@ -24,7 +24,7 @@ NONE = "names no interpreter with"
 
 @pytest.fixture
 def data(tmp_path):
-    _images(tmp_path / "train", ROWS)
+    noise(tmp_path / "train", ROWS)
     return tmp_path / "train"
 
 
@@ -86,7 +86,7 @@ def test_without_rows_there_are_no_figures(monkeypatch, tmp_path, name):
     assert command.selected([f"strategies.{name}"], False) == [f"strategies.{name}"]
     found = getattr(strategies, name)(quick=True)
     assert not found.measured
-    assert list(found.skipped.values()) == [strategy_peers.NO_MNIST]
+    assert list(found.skipped.values()) == ["GRADREDUCE_DATA names no folder with mnist/"]
 
 
 @pytest.mark.parametrize("kind", ["averaging", "stages", "horovod"])
@@ -112,5 +112,5 @@ def test_a_peer_has_our_losses(data, tmp_path, kind):
 
     driver.train(run, Execution("inline"), 1, Events(note))
     export(tmp_path, plan, data, kind)
-    steps = np.array(_peer(program)["losses"]).reshape(plan.rounds, -1).mean(axis=1)
+    steps = np.array(answer(program)["losses"]).reshape(plan.rounds, -1).mean(axis=1)
     np.testing.assert_allclose(steps, losses, rtol=1e-3)

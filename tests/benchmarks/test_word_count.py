@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from benchmarks import __main__ as command, programs, texts, word_count
+from benchmarks.common import case
 from benchmarks.paired import Result
 from quick import each
 
@@ -42,6 +43,14 @@ def test_texts_are_like_english_ones():
         assert re.search(pattern, text, re.M), pattern
 
 
+def compared(text, peers):
+    """The result of the textbook's job beside some peers."""
+    measure = case("title")(
+        lambda bench: word_count.compare(bench, text, programs.TEXTBOOK, peers, "note")
+    )
+    return measure(quick=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("peers", [PEERS, [programs.PYSPARK]], ids=["fast", "slow"])
 def test_peers_count_as_the_textbook_does(tmp_path, peers):
@@ -52,7 +61,7 @@ def test_peers_count_as_the_textbook_does(tmp_path, peers):
     text = texts.write(tmp_path / "text.txt", 200_000)
     with text.open("a") as out:
         out.write("\n\n''quoted'' \"don't\" a,b\tc\\d_e' 007")
-    result = word_count.compare("title", text, programs.TEXTBOOK, peers, 1, "note")
+    result = compared(text, peers)
     assert list(result.peers) == [peer.name for peer in present]
     assert set(result.skipped) == {peer.name for peer in peers} - set(result.peers)
     assert len(result.ours) == 1
@@ -66,14 +75,14 @@ def test_a_peer_that_counts_otherwise_is_not_compared(tmp_path):
     text.write_text("a b a\n")
     wrong = programs.Program("wrong", lambda _, out: ["sh", "-c", f"printf 'a\\t1\\n' > {out}"])
     with pytest.raises(AssertionError, match="wrong counts otherwise"):
-        word_count.compare("title", text, programs.TEXTBOOK, [wrong], 1, "")
+        compared(text, [wrong])
 
 
 def test_a_peer_that_is_missing_is_named(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("a b a\n")
     absent = programs.peer("no_such_module", "absent")
-    result = word_count.compare("title", text, programs.TEXTBOOK, [absent], 1, "")
+    result = compared(text, [absent])
     reason = "no_such_module is not installed (pip install -e '.[bench]')"
     assert result.skipped == {"absent": reason}
     assert f"| absent | skipped: {reason} | | |" in result.lines()
