@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cuda import crossing, name, peak_flops, seconds
+from benchmarks.networks import described
 from benchmarks.paired import Result, in_turn
-from benchmarks.strategy_peers import described
 from kernels import arrays, dispatch
 from mapreduce import models
 from mapreduce.data.batch import Batch

@@ -167,7 +167,6 @@ def epochs_beside(
     settings: Settings,
     ranks: int,
     peers: dict[str, tuple[str, int]],
-    layers: str = "",
 ) -> dict[str, Time]:
     """The median epoch of a gang, but for the first, on the rows in ``data``; and that of peers.
 
@@ -178,14 +177,12 @@ def epochs_beside(
         np.save(bench.path / f"{name}.npy", rows)
     timed = Timed(bench.path, bench.path / "data", ranks)
     per_epoch = -(-data.manifest.rows // settings.batch_size)
-    found: dict[str, Time] = {
-        OURS: lambda: statistics.median(timed.seconds(settings, per_epoch)),
-    }
+    found: dict[str, Time] = {OURS: lambda: statistics.median(timed.seconds(settings, per_epoch))}
     for name, (kind, threads) in peers.items():
         wanted = ("HOROVOD", "horovod.torch") if kind == "horovod" else ("TORCH", "torch")
         if python := bench.interpreter(f"GRADREDUCE_{wanted[0]}", wanted[1], name):
             command = [str(PEERS / "torch_data_parallel.py"), kind, str(bench.path)]
-            command += [str(settings.epochs), str(settings.batch_size), layers]
+            command += [str(settings.epochs), str(settings.batch_size)]
             command = horovod_command(python, *command) if kind == "horovod" else [python, *command]
             found[name] = lambda command=command, threads=threads: float(
                 answer(command, threads)["seconds"]

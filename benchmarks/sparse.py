@@ -158,12 +158,7 @@ def lbfgs(bench: Bench) -> dict[str, Timed]:
     return _compare(bench, "lbfgs", bench.pick(20_000, 300_000), settings, PASSES, note)
 
 
-@case(
-    "Sparse logistic regression, one pass",
-    repeats=(1, 5),
-    limits=[((VW,), 1.0)],
-    few={SPARK: 1},
-)
+@case("Sparse logistic regression, one pass", repeats=(1, 5), limits=[((VW,), 1.0)], few={SPARK: 1})
 def online(bench: Bench) -> dict[str, Timed]:
     """One pass of minibatches."""
     rows, batch = bench.pick((20_000, 2_000), (300_000, 10_000))

@@ -5,26 +5,17 @@ micro-batch. So their losses must be ours but for rounding, and only times diffe
 those of :mod:`benchmarks.gang`; ``GRADREDUCE_DATA`` names a folder with ``mnist/``.
 """
 
-import json
 import statistics
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import OURS, Bench, case, images, interpreter, rows_of
-from benchmarks.gang import (
-    BATCH,
-    HOROVOD,
-    LEARNING_RATE,
-    PEERS,
-    Timed,
-    answer,
-    horovod_command,
-)
+from benchmarks.gang import BATCH, HOROVOD, LEARNING_RATE, PEERS, Timed, answer, horovod_command
 from benchmarks.networks import BATCH as SMALL
-from benchmarks.networks import CNN
+from benchmarks.networks import CNN, described
+from benchmarks.networks import export as export_network
 from benchmarks.paired import Timed as Time
 from mapreduce.data.shards import Dataset
 from mapreduce.models.layers.sequential import Sequential
@@ -152,38 +143,21 @@ def export(path: Path, plan: Plan, data: Path, kind: str) -> None:
     assert isinstance(model, Sequential)
     dataset = Dataset(data)
     images, labels = rows_of(dataset)
-    layers = described(model.stack)
-    job: dict[str, Any] = {"layers": layers, "learning_rate": plan.learning_rate}
-    job |= {"scale": dataset.manifest.scale, "local_steps": plan.local_steps}
-    job |= {"epochs": plan.rounds // plan.rounds_per_epoch}
+    job: dict[str, Any] = {"learning_rate": plan.learning_rate, "local_steps": plan.local_steps}
+    job |= {"scale": dataset.manifest.scale, "epochs": plan.rounds // plan.rounds_per_epoch}
     parts = PROCESSES
     if kind == "stages":
         parts = plan.batch_size // plan.slice_rows
         last = stages_of(model, PROCESSES)[-1].network.stack
         job["cut"] = int(next(last.named())[0])
-        *place, channels = layers[job["cut"] - 1]["output"]
+        *place, channels = described(model.stack)[job["cut"] - 1]["output"]
         job["edge"] = [channels, *place]
-    (path / "job.json").write_text(json.dumps(job))
-    np.savez(
-        path / "arrays.npz",
-        images=images.reshape(-1, 1, *(plan.data.shape or ())),
-        labels=labels.astype(np.int64),
-        rows=rows_of_steps(plan, parts),
-        **model.named(model.init(plan.seed)),  # type: ignore[arg-type]
-    )
-
-
-def described(stack: Any, prefix: str = "") -> list[dict[str, Any]]:
-    """The layers of a stack as the peer builds them."""
-    layers = []
-    for number, layer in enumerate(stack.layers):
-        name = f"{prefix}{number}"
-        one = {"kind": layer.name(), "name": name, "shape": layer.shape, "output": layer.output}
-        one |= {each.name: getattr(layer, each.name) for each in fields(layer)}
-        if one["kind"] == "residual":
-            one["layers"] = described(layer.inner, f"{name}.")
-        layers.append(one)
-    return layers
+    rows = {
+        "images": images.reshape(-1, 1, *(plan.data.shape or ())),
+        "labels": labels.astype(np.int64),
+        "rows": rows_of_steps(plan, parts),
+    }
+    export_network(path, model, job, plan.seed, **rows)
 
 
 def rows_of_steps(plan: Plan, parts: int) -> Any:

@@ -14,15 +14,16 @@ from torch import nn
 LEARNING_RATE = 0.1
 
 
-def train(rank: int, path: Path, epochs: int, kind: str, batch: int, layers: str) -> None:
+def train(rank: int, path: Path, epochs: int, kind: str, batch: int) -> None:
     processes = 1 if kind == "alone" else 2
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-    if layers:
-        from torch_steps import network
+    # A network on images of 28 × 28, instead of the perceptron.
+    if (path / "job.json").exists():
+        from torch_network import of_folder
 
-        model = nn.Sequential(nn.Unflatten(1, (1, 28, 28)), network(layers, 1, 28))
+        model = nn.Sequential(nn.Unflatten(1, (1, 28, 28)), of_folder(path))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
@@ -53,10 +54,10 @@ def train(rank: int, path: Path, epochs: int, kind: str, batch: int, layers: str
         print(json.dumps(found), flush=True)
 
 
-def ddp(rank: int, path: Path, epochs: int, batch: int, layers: str) -> None:
+def ddp(rank: int, path: Path, epochs: int, batch: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PEER_PORT"])
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    train(rank, path, epochs, "ddp", batch, layers)
+    train(rank, path, epochs, "ddp", batch)
     # Or one process may close what the other is still using, and that one aborts.
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -64,23 +65,21 @@ def ddp(rank: int, path: Path, epochs: int, batch: int, layers: str) -> None:
 
 def main() -> None:
     kind, path, epochs, batch = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    # Of a network on images of 28 × 28, instead of the perceptron.
-    layers = sys.argv[5] if len(sys.argv) > 5 else ""
     if kind == "alone":
-        train(0, path, epochs, kind, batch, layers)
+        train(0, path, epochs, kind, batch)
         return
     if kind == "horovod":
         import horovod.torch as hvd
 
         hvd.init()
-        train(hvd.rank(), path, epochs, kind, batch, layers)
+        train(hvd.rank(), path, epochs, kind, batch)
         return
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         os.environ["PEER_PORT"] = str(probe.getsockname()[1])
-    torch.multiprocessing.spawn(ddp, (path, epochs, batch, layers), 2)
+    torch.multiprocessing.spawn(ddp, (path, epochs, batch), 2)
 
 
 if __name__ == "__main__":

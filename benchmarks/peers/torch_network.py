@@ -1,12 +1,6 @@
-"""The network of another library, by PyTorch: the same parameters, rows and learning rates.
-
-``torch_network.py FOLDER`` reads ``job.json`` (layers, momentum, weight decay, dtype, threads) and
-``arrays.npz``, and prints the loss of each round and the accuracy on the test rows.
-"""
+"""The network of another library, by PyTorch, with the same parameters."""
 
 import json
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +31,13 @@ class Block(nn.Module):
 def network(layers: list[dict[str, Any]], arrays: Any) -> nn.Sequential:
     """The layers with the parameters of their names."""
     return nn.Sequential(*[module for layer in layers for module in modules(layer, arrays)])
+
+
+def of_folder(folder: Path) -> nn.Sequential:
+    """The network that ``job.json`` and ``arrays.npz`` have."""
+    arrays = np.load(folder / "arrays.npz")
+    layers = json.loads((folder / "job.json").read_text())["layers"]
+    return network(layers, {name: arrays[name] for name in arrays.files})
 
 
 def modules(layer: dict[str, Any], arrays: Any) -> list[nn.Module]:
@@ -74,42 +75,3 @@ def filled(module: Any, weight: Any, bias: Any) -> nn.Module:
             module.bias.copy_(torch.from_numpy(bias))
     found: nn.Module = module
     return found
-
-
-def main(folder: Path) -> None:
-    job, arrays = json.loads((folder / "job.json").read_text()), np.load(folder / "arrays.npz")
-    torch.set_num_threads(job["threads"])
-    torch.set_default_dtype(getattr(torch, job["dtype"]))
-    torch.manual_seed(job["seed"])
-    model = network(job["layers"], {name: arrays[name] for name in arrays.files})
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=job["momentum"])
-    images, labels = torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"])
-    losses, started = [], time.perf_counter()
-    for rows, rate in zip(arrays["rounds"], arrays["rates"].tolist(), strict=True):
-        # The last round of an epoch may have fewer rows.
-        chosen = torch.from_numpy(rows[rows >= 0])
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.zero_grad()
-        batch = images[chosen].to(torch.get_default_dtype()) / 255
-        loss = nn.functional.cross_entropy(model(batch), labels[chosen])
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    seconds = time.perf_counter() - started
-    model.eval()
-    tests, truth = torch.from_numpy(arrays["tests"]), torch.from_numpy(arrays["truth"])
-    correct = 0
-    with torch.no_grad():
-        for start in range(0, len(tests), 500):
-            rows = slice(start, start + 500)
-            logits = model(tests[rows].to(torch.get_default_dtype()) / 255)
-            correct += int((logits.argmax(1) == truth[rows]).sum())
-    print(
-        json.dumps({"losses": losses, "accuracy": correct / len(tests), "seconds": seconds}),
-        flush=True,
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
