@@ -44,5 +44,12 @@ class Raising(Job):
         yield number, sum(counts)
 
 
+class Variables(Job):
+    """The values of variables of the environment, whose names are the lines."""
+
+    def mapper(self, _, line):
+        yield line, os.environ.get(line)
+
+
 if __name__ == "__main__":
     Killing.run()

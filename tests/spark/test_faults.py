@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import mapreduce
-from killing_spark import Killing, Raising
+from killing_spark import Killing, Raising, Variables
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runners.spark import contexts
+from mapreduce.support import numeric
 
 LINES = ["one two three", "two three", "three"] * 20
 COUNTS = {"one": 20, "two": 40, "three": 60}
@@ -54,6 +55,22 @@ def test_a_context_of_the_users_is_used_and_left_running(monkeypatch):
     assert context.spark is spark and not context.is_ours
     contexts.stop()
     assert spark.parallelize(range(3), 2).sum() == 3
+
+
+def test_tasks_have_the_environment_of_the_driver(monkeypatch):
+    contexts.get(None, 2)
+    monkeypatch.setenv("LATE", "1")
+    found = mapreduce.run(Variables, lines=["LATE"], runner="spark")
+    assert dict(found.pairs) == {"LATE": "1"}
+
+
+def test_executors_start_with_the_numeric_profile(monkeypatch):
+    context = contexts.get(None, 2)
+    pins = numeric.environment("native")
+    assert {name: context.spark.environment.get(name) for name in pins} == pins
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    with pytest.raises(UsageError, match=r"has the variables .* expected .* OPENBLAS_CORETYPE=Pre"):
+        contexts._check(context)
 
 
 def test_several_jobs_at_once():

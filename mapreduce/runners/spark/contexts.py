@@ -5,10 +5,12 @@ interface, and a Java that starts quickly: a job needs none of the rest. It stay
 """
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,13 +21,15 @@ from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.runners.spark import tasks
 from mapreduce.runners.spark.tasks import Place
-from mapreduce.support import signals
+from mapreduce.support import numeric, signals
 from mapreduce.support.cores import available_cores
 
 #: How often Spark starts a task at most.
 ATTEMPTS = 4
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+#: Seconds in which Java ends.
+_PATIENCE = 10.0
 _ADVICE = "Leave out --spark-master, or name local[N] or the spark:// of a master on this machine"
 
 
@@ -135,6 +139,9 @@ def _start(master: str | None, slots: int) -> Any:
         # Else a task that is cancelled goes on for a while.
         "spark.python.task.killTimeout": "100ms",
     }
+    # Read when BLAS and Numba are loaded, in processes that are no forks of this one.
+    pins = {**numeric.environment("native"), **numeric.pinned()}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in pins.items()}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     is_main = threading.current_thread() is threading.main_thread()
@@ -175,6 +182,13 @@ def stop() -> None:
 def _end(spark: Any, folder: Path, owner: int) -> None:
     if os.getpid() == owner:
         spark.stop()
+        if java := spark._gateway.proc:
+            # Else objects of its own, at their end, would be looked for there.
+            spark._gateway.shutdown()
+            # Java ends at the end of its input, and removes what it has written.
+            java.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                java.wait(_PATIENCE)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -193,6 +207,12 @@ def _check(context: Context) -> None:
             raise UsageError(
                 f"-r spark: an executor runs on {one.host}, and tasks open files of this machine, "
                 f"{wanted.host}. {_ADVICE}"
+            )
+        if one.pins != wanted.pins:
+            raise UsageError(
+                f"-r spark: an executor has the variables {one.pins}, expected {wanted.pins}, on "
+                f"which the bits of a result depend. Start the context with them: "
+                f"spark.executorEnv.NAME=VALUE"
             )
         if one[:2] != wanted[:2]:
             raise UsageError(

@@ -1,5 +1,6 @@
 """The runner ``-r spark``: it plans as ``-r parallel`` does, and Spark runs the tasks."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,13 @@ class SparkRunner(ParallelMRJobRunner):
         pool = SparkPool(self._context)
         pool.load(self._definition(), None if self._is_warm else self._loaded_early())
         return pool
+
+    def _definition(self) -> dict[str, Any]:
+        # Executors have the environment of the program that has started them, and a folder of
+        # their own for temporary files.
+        found = super()._definition()
+        here = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+        return found | {"env": here | found["env"]}
 
     def _run_tasks(self, tasks: list[Task], plan: StepPlan) -> list[Reply]:
         try:

@@ -18,7 +18,7 @@ from mapreduce import compat
 compat.install()
 
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool  # noqa: E402
-from mapreduce.support import own  # noqa: E402
+from mapreduce.support import numeric, own  # noqa: E402
 from mapreduce.support.traits import DEFAULT_START_METHOD  # noqa: E402
 
 #: Between the name of a file and what makes it one attempt's.
@@ -29,10 +29,11 @@ _pools: dict[str, WorkerPool] = {}
 
 
 class Place(NamedTuple):
-    """Where a task runs."""
+    """Where a task runs. ``pins``: Variables of a numeric profile, with which a Python starts."""
 
     python: str
     package: str
+    pins: str
     host: str
     machine: str
 
@@ -42,7 +43,9 @@ class Place(NamedTuple):
         host = socket.gethostname()
         boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
         package = f"gradreduce in {own.HOME}"
-        return cls(f"Python {platform.python_version()}", package, host, boot or host)
+        given = {**numeric.pinned(), **numeric.environment("native")}
+        pins = " ".join(f"{name}={value}" for name, value in sorted(given.items()))
+        return cls(f"Python {platform.python_version()}", package, pins, host, boot or host)
 
 
 def place(_: int) -> Place:
