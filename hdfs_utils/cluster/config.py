@@ -339,13 +339,17 @@ def daemon_environment(cluster: Cluster) -> dict[str, str]:
 
     It has only what a daemon needs: tasks inherit it, and on other machines would not get the rest.
     """
-    kept = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
     return {
-        **{name: os.environ[name] for name in kept if name in os.environ},
+        **base_environment(cluster.folder),
         "JAVA_HOME": str(cluster.java_home),
         "HADOOP_HOME": str(cluster.home),
         "HADOOP_CONF_DIR": str(cluster.conf_dir),
         CLASS_PATH: cluster.class_path(),
         JVM: " ".join(jvm_options(cluster)),
-        OWNER: str(cluster.folder),
     }
+
+
+def base_environment(folder: Path) -> dict[str, str]:
+    """What every process of a folder's cluster has of this process's environment, and its owner."""
+    kept = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+    return {name: os.environ[name] for name in kept if name in os.environ} | {OWNER: str(folder)}

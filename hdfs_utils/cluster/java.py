@@ -11,11 +11,6 @@ from hdfs_utils.errors import RequirementError
 #: Oldest and newest major version that Hadoop 3.4 runs on: Java 24 took away what its log-in needs.
 OLDEST, NEWEST = 11, 23
 
-_ADVICE = (
-    f"Install Java {OLDEST} to {NEWEST} (on Debian or Ubuntu: apt-get install "
-    f"openjdk-17-jre-headless), or set JAVA_HOME to the folder of one"
-)
-
 
 class Java(NamedTuple):
     """A Java runtime."""
@@ -31,34 +26,42 @@ class Java(NamedTuple):
         return self.home / "bin" / "java"
 
 
-def find() -> Java:
-    """The Java of ``JAVA_HOME``, else that on ``PATH``."""
+def find(user: str = "Hadoop", oldest: int = OLDEST, newest: int | None = NEWEST) -> Java:
+    """The Java of ``JAVA_HOME``, else that on ``PATH``, for a program that needs such a version.
+
+    Raises RequirementError (there is none, or another version).
+    """
+    versions = f"{oldest} to {newest}" if newest else f"{oldest} or later"
+    advice = (
+        f"Install Java {versions} (on Debian or Ubuntu: apt-get install openjdk-17-jre-headless), "
+        f"or set JAVA_HOME to the folder of one"
+    )
     if os.environ.get("JAVA_HOME"):
         where = f"JAVA_HOME={os.environ['JAVA_HOME']}"
         program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
         if not program.is_file():
-            raise RequirementError(f"Hadoop needs Java: {where} has no bin/java. {_ADVICE}")
+            raise RequirementError(f"{user} needs Java: {where} has no bin/java. {advice}")
     else:
         found = shutil.which("java")
         if not found:
             raise RequirementError(
-                f"Hadoop needs Java: there is no java on PATH, and JAVA_HOME is not set. {_ADVICE}"
+                f"{user} needs Java: there is no java on PATH, and JAVA_HOME is not set. {advice}"
             )
         where, program = found, Path(found)
-    java = _ask(program)
-    if not OLDEST <= java.major <= NEWEST:
+    java = _ask(program, advice)
+    if not oldest <= java.major <= (newest or java.major):
         raise RequirementError(
-            f"Hadoop runs on Java {OLDEST} to {NEWEST}; {where} is Java {java.version}. {_ADVICE}"
+            f"{user} runs on Java {versions}; {where} is Java {java.version}. {advice}"
         )
     return java
 
 
-def _ask(program: Path) -> Java:
+def _ask(program: Path, advice: str) -> Java:
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RequirementError(f"{program} does not run: {error}. {_ADVICE}") from error
+        raise RequirementError(f"{program} does not run: {error}. {advice}") from error
     lines = (line.partition(" = ") for line in done.stderr.splitlines())
     settings = {name.strip(): value.strip() for name, _, value in lines}
     try:
@@ -68,7 +71,7 @@ def _ask(program: Path) -> Java:
         return Java(Path(settings["java.home"]), int(major), version, hotspot)
     except (KeyError, ValueError):
         raise RequirementError(
-            f"{program} does not say its version as Java does: {done.stderr[:200]!r}. {_ADVICE}"
+            f"{program} does not say its version as Java does: {done.stderr[:200]!r}. {advice}"
         ) from None
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,24 +145,34 @@ def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
 
 def launch(cluster: Cluster, daemon: Daemon) -> int:
     """Start a daemon, which then lives on its own; returns its process number."""
-    with storage_errors("write", output_file(cluster, daemon)):
-        cluster.logs.mkdir(parents=True, exist_ok=True)
-        with output_file(cluster, daemon).open("wb") as output:
+    process = detach(
+        command(cluster, daemon), output_file(cluster, daemon), config.daemon_environment(cluster)
+    )
+    # It is found by its command line, which the kernel shows a moment after the start.
+    while not _read(process.pid, "cmdline") and not has_ended(process.pid):
+        time.sleep(0.001)
+    return process.pid
+
+
+def detach(
+    command: Sequence[str], output: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program that lives on its own, beside the file that its output goes to."""
+    with storage_errors("write", output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("wb") as file:
             process = subprocess.Popen(
-                command(cluster, daemon),
+                command,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=cluster.logs,
-                env=config.daemon_environment(cluster),
+                stdout=file,
+                stderr=file,
+                cwd=output.parent,
+                env=environment,
                 start_new_session=True,
             )
     # It outlives this process on purpose: suppress the warning.
     process.returncode = 0
-    # It is found by its command line, which the kernel shows a moment after the start.
-    while not _read(process.pid, "cmdline") and not _has_ended(process.pid):
-        time.sleep(0.001)
-    return process.pid
+    return process
 
 
 def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
@@ -198,16 +209,22 @@ def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str
 
 def alive(cluster: Cluster) -> dict[Daemon, int]:
     """Process number of every daemon that runs."""
-    marks = {_mark(cluster, daemon).encode(): daemon for daemon in daemons(cluster)}
-    found: dict[int, Daemon] = {}
+    marks = {_mark(cluster, daemon): daemon for daemon in daemons(cluster)}
+    return {marks[mark]: pid for mark, pid in marked(marks).items()}
+
+
+def marked(marks: Collection[str]) -> dict[str, int]:
+    """Numbers of the processes that run with one of these arguments, by the argument."""
+    wanted = {mark.encode(): mark for mark in marks}
+    found: dict[int, str] = {}
     for pid in _pids():
         line = _read(pid, "cmdline")
         # Formatting runs the same class with the same mark, and is not a daemon.
         if b"-Dgradreduce.daemon=" in line and b"\0-format\0" not in line:
-            mark = next((part for part in line.split(b"\0") if part in marks), None)
-            if mark and not _has_ended(pid):
-                found[pid] = marks[mark]
-    return {daemon: pid for pid, daemon in found.items() if _parent(pid) not in found}
+            mark = next((part for part in line.split(b"\0") if part in wanted), None)
+            if mark and not has_ended(pid):
+                found[pid] = wanted[mark]
+    return {mark: pid for pid, mark in found.items() if _parent(pid) not in found}
 
 
 def containers(cluster: Cluster) -> list[Container]:
@@ -245,7 +262,7 @@ def stop(folder: Path, seconds: float = 10) -> bool:
         if time.monotonic() > end:
             raise DaemonError(
                 f"processes of the cluster do not end: {', '.join(map(str, owned))}. They may wait "
-                f"for a disk; try again later: gradreduce cluster down"
+                f"for a disk; try again later"
             )
         time.sleep(0.05)
     return bool(found)
@@ -261,7 +278,7 @@ def kill(pid: int, seconds: float = 10) -> None:
     """Kill a process, and wait until it is gone: its threads may live for a moment."""
     send(pid, signal.SIGKILL)
     end = time.monotonic() + seconds
-    while not _has_ended(pid) and time.monotonic() < end:
+    while not has_ended(pid) and time.monotonic() < end:
         time.sleep(0.005)
 
 
@@ -286,7 +303,7 @@ def _cluster_pids(folder: Path) -> list[int]:
     return [
         pid
         for pid in _pids()
-        if pid != os.getpid() and mark in _read(pid, "environ").split(b"\0") and not _has_ended(pid)
+        if pid != os.getpid() and mark in _read(pid, "environ").split(b"\0") and not has_ended(pid)
     ]
 
 
@@ -307,7 +324,7 @@ def _status(pid: int) -> list[bytes]:
     return _read(pid, "stat").rpartition(b")")[2].split()
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether nothing is left of a process but its exit status."""
     return _status(pid)[:1] in ([], [b"Z"])
 
