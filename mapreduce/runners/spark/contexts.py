@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,8 @@ from mapreduce.support.cores import available_cores
 #: How often Spark starts a task at most.
 ATTEMPTS = 4
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+#: Options of a Java that starts quickly, and leaves no file of its own.
+JAVA = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"
 #: Seconds in which Java ends.
 _PATIENCE = 10.0
 _ADVICE = "Leave out --spark-master, or name local[N] or the spark:// of a master on this machine"
@@ -121,7 +123,7 @@ def _start(master: str | None, slots: int) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     folder = private_folder(Path(tempfile.gettempdir()))
-    java = f"{_JAVA} -Djava.io.tmpdir={folder}"
+    java = shlex.join([*JAVA, f"-Djava.io.tmpdir={folder}"])
     settings = {
         "spark.master": _name(master or "local", slots),
         "spark.app.name": "gradreduce",
