@@ -46,6 +46,7 @@ COMMANDS = {
     "report": ("mapreduce.cli.report:report", "Say what held a run back, by its trace."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
+    "spark": ("mapreduce.cli.spark:spark", "Run a standalone Spark on this machine."),
     "models": ("mapreduce.cli.models:models", "List models, or show the layers of a network."),
     "optimizers": ("mapreduce.cli.members:optimizers", "List optimizers, and their options."),
     "strategies": ("mapreduce.cli.members:strategies", "List ways to share a training's work."),

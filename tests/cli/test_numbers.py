@@ -46,6 +46,7 @@ COMMANDS = [
     ("check", ["job.py", "words.txt", "--law", "names"]),
     ("grade", ["job.py", "--exercise", "4"]),
     ("cluster up", []),
+    ("spark up", []),
     ("jobs wait", ["gone"]),
     ("serve", ["gone"]),
 ]
@@ -94,7 +95,7 @@ def here(folder, monkeypatch):
 def test_no_number_is_a_bug(here, name, given, flag, capsys):
     for number in ODD:
         arguments = [*given, f"{flag}={number}"]
-        if name.startswith("cluster"):
+        if name.startswith(("cluster", "spark")):
             # One that is taken would start a cluster.
             try:
                 command_of(name).make_context(name, arguments)

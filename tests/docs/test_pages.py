@@ -63,12 +63,16 @@ def test_batches(tmp_path):
 
 
 @pytest.mark.long
-def test_spark(tmp_path):
+def test_spark(tmp_path, monkeypatch):
     pytest.importorskip("pyspark", reason="needs PySpark and Java: pip install 'gradreduce[spark]'")
     clone(tmp_path)
-    *_, listed = typed("spark", tmp_path)
+    monkeypatch.setenv("GRADREDUCE_SPARK", str(tmp_path / "spark"))
+    try:
+        *_, listed, _ = typed("spark", tmp_path)
+    finally:
+        programs.succeed("spark", "down")
     assert len({line.split()[-1] for line in listed.splitlines()}) == 1
-    assert len(listed.splitlines()) == 2
+    assert len(listed.splitlines()) == 3
     by_job, by_frame = blocks("python", text("spark"))
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
 

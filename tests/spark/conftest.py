@@ -1,8 +1,13 @@
 """Tests of -r spark: one context for all of a process, since Java takes seconds to start."""
 
+import json
+import os
+import socket
 from importlib.util import find_spec
 
 import pytest
+
+import programs
 
 WHY = "" if find_spec("pyspark") else "needs PySpark and Java: pip install 'gradreduce[spark]'"
 
@@ -16,3 +21,18 @@ def context():
 
     yield contexts.get(None, 2)
     contexts.stop()
+
+
+@pytest.fixture
+def standalone(tmp_path):
+    """The environment and the address of a standalone Spark: two workers, of one core each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "GRADREDUCE_SPARK": str(tmp_path / "spark")}
+    try:
+        up = programs.succeed("spark", "up", "--json", "--port", port, env=environment)
+        yield environment, json.loads(up)["master"]
+    finally:
+        programs.succeed("spark", "down", env=environment)
+    assert not programs.processes_of(str(tmp_path / "spark"))

@@ -2,67 +2,19 @@
 
 import json
 import os
-import re
-import subprocess
+import signal
+import socket
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 
 import programs
 
 
-@pytest.fixture
-def master(tmp_path):
-    """The address of a master on the loopback interface, and its workers' folder."""
-    import pyspark
-
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={tmp_path}"
-    more = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": java, "TMPDIR": str(tmp_path)}
-    processes, readers = [], []
-
-    def start(kind, *arguments, ready):
-        command = [program, f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
-        process = subprocess.Popen(
-            [*command, "--webui-port", "0", *arguments],
-            env={**os.environ, **more, "PYSPARK_PYTHON": sys.executable},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(ready, line):
-                # Else a full pipe would stop it.
-                readers.append(threading.Thread(target=process.stderr.read))
-                readers[-1].start()
-                return found[0]
-        raise AssertionError("".join(said))
-
-    try:
-        address = start("master.Master", "--port", "0", ready=r"spark://127.0.0.1:\d+")
-        for number in range(2):
-            work = str(tmp_path / f"worker-{number}")
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", work, address)
-            start("worker.Worker", *options, ready="Successfully registered")
-        yield address, tmp_path
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for reader in readers:
-            reader.join()
-        for process in processes:
-            with process:
-                process.wait()
-
-
 @pytest.mark.long
-def test_chain_and_gang_on_two_executors(master, tmp_path):
-    address, work = master
+def test_chain_and_gang_on_two_executors(standalone, tmp_path):
+    environment, address = standalone
+    work = tmp_path / "spark" / "work"
     programs.succeed("data", "digits", tmp_path / "digits", "-q")
     data = tmp_path / "digits" / "train"
 
@@ -74,7 +26,6 @@ def test_chain_and_gang_on_two_executors(master, tmp_path):
         assert done.returncode == 0, done.stderr
         return json.loads(programs.succeed("runs", "show", run, "--json"))["model_sha256"]
 
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     there = ("-r", "spark", "--workers", "2", "--", "--spark-master", address)
     expected = digest("here", "--executor", "here")
     for executor in ("chain", "gang"):
@@ -82,3 +33,105 @@ def test_chain_and_gang_on_two_executors(master, tmp_path):
         # Each worker has had an executor of the application.
         executors = [*work.glob("worker-*/app-*/*/stderr")]
         assert len({path.parents[2] for path in executors}) == 2
+
+
+#: A training in a context of the user's own, to which executors come when tasks wait.
+DYNAMIC = """\
+import sys
+
+from pyspark import SparkConf, SparkContext
+
+import mapreduce
+
+master, data, run, executor = sys.argv[1:]
+settings = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false",
+}
+pins = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+settings |= {f"spark.executorEnv.{name}": "1" for name in pins}
+context = SparkContext(master, "dynamic", conf=SparkConf().setAll([*settings.items()]))
+options = {"runner": "spark", "executor": executor, "workers": 2, "progress": False}
+print(mapreduce.train(data, "mlp:8", rounds=12, run=run, **options).model_sha256)
+context.stop()
+"""
+
+
+@pytest.mark.long
+def test_executors_that_come_and_go(standalone, tmp_path):
+    """Under dynamic allocation no executor is there before tasks are."""
+    environment, address = standalone
+    programs.succeed("data", "digits", tmp_path / "digits", "-q")
+    data, plan = tmp_path / "digits" / "train", ("--model", "mlp:8", "--rounds", "12", "--quiet")
+    programs.succeed("train", data, "--run", tmp_path / "here", *plan, "--executor", "here")
+    shown = json.loads(programs.succeed("runs", "show", tmp_path / "here", "--json"))
+    script = tmp_path / "dynamic.py"
+    script.write_text(DYNAMIC)
+    environment["PYSPARK_PYTHON"] = sys.executable
+    for executor in ("gang", "chain"):
+        command = (sys.executable, script, address, data, tmp_path / executor, executor)
+        done = programs.ran(*command, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [shown["model_sha256"]]
+
+
+@pytest.mark.long
+def test_what_is_dead_is_started_again(standalone, tmp_path):
+    environment, address = standalone
+
+    def status(code):
+        done = programs.gradreduce("spark", "status", "--json", env=environment)
+        assert done.returncode == code
+        return json.loads(done.stdout)
+
+    before = status(0)
+    assert (before["state"], before["master"]) == ("up", address)
+    assert [one["name"] for one in before["processes"]] == ["master", "worker 1", "worker 2"]
+    os.kill(before["processes"][1]["pid"], signal.SIGKILL)
+    programs.wait_until(lambda: status(1)["processes"][1]["pid"] is None)
+    assert status(1)["state"] == "degraded"
+    again = programs.gradreduce("spark", "up", env=environment)
+    assert again.stderr.startswith("starting worker 1 ...\nSpark is running: 2 workers, spark://")
+    after = status(0)
+    assert after["processes"][::2] == before["processes"][::2]
+    said = programs.fails(69, "spark", "up", "--cores", "3", env=environment)
+    assert f"a Spark runs at {address} with other options (2 workers, 1 cores each)" in said
+    assert programs.gradreduce("spark", "down", env=environment).stderr == "stopped\n"
+    assert programs.gradreduce("spark", "down", env=environment).stderr == "no Spark runs\n"
+    assert status(1)["state"] == "down"
+    assert {path.name for path in (tmp_path / "spark").iterdir()} == {"lock", "logs", "spark.json"}
+
+
+def test_what_is_missing_for_a_master_is_named(tmp_path):
+    environment = {**os.environ, "GRADREDUCE_SPARK": str(tmp_path / "spark")}
+    shown = programs.gradreduce("spark", "status", env=environment)
+    assert (shown.returncode, shown.stdout) == (
+        1,
+        "no Spark runs. Start one: gradreduce spark up\n",
+    )
+    without = {**environment, "JAVA_HOME": str(tmp_path)}
+    said = programs.fails(69, "spark", "up", env=without)
+    assert f"Spark needs Java: JAVA_HOME={tmp_path} has no bin/java. Install Java 17" in said
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = programs.fails(69, "spark", "up", "--port", port, env=environment)
+    assert f"port {port} is used by another program" in said
+    (tmp_path / "spark" / "spark.json").write_text('{"ports": 1}')
+    said = programs.fails(69, "spark", "status", env=environment)
+    assert "spark.json cannot be used" in said and "gradreduce spark down" in said
+
+
+def test_an_old_java_is_refused(tmp_path):
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    lines = "java.specification.version = 1.8\njava.vm.version = 8\njava.home = /x"
+    old.write_text(f'#!/bin/sh\necho "{lines}" >&2\n')
+    old.chmod(0o755)
+    environment = {"GRADREDUCE_SPARK": str(tmp_path / "spark"), "JAVA_HOME": str(tmp_path)}
+    said = programs.fails(69, "spark", "up", env={**os.environ, **environment})
+    assert "Spark runs on Java 17 or later; " in said and "is Java 8." in said
