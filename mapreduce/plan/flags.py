@@ -199,7 +199,7 @@ def settings(values: Mapping[str, Any]) -> Settings:
 
     Options that follow the name of an optimizer are those of flags, if it has them there.
     """
-    has_rows = values["evaluation"] is not None or values["held_out"]
+    has_rows = values["evaluation"] is not None or values["held_out"] or values["fold"]
     if values["eval_every"] is not None and not has_rows:
         raise UsageError("--eval-every needs data to evaluate on. Add --eval DATA, or leave it out")
     known = OPTIMIZERS.expanded(values)

@@ -77,6 +77,7 @@ class _Division:
     slice_rows: int
     local_steps: int
     held_out: int
+    fold: str | None
 
     @cached_property
     def rows(self) -> int:
@@ -99,7 +100,16 @@ class _Division:
 
     @property
     def held_out_slices(self) -> int:
-        return -(-self.held_out // self.slice_rows)
+        start, stop = self._held_out_places
+        return stop - start
+
+    @cached_property
+    def _held_out_places(self) -> tuple[int, int]:
+        """Between which places, in the order that the seed draws, slices are held out."""
+        if self.fold is None:
+            return 0, -(-self.held_out // self.slice_rows)
+        number, count = map(int, self.fold.split("/"))
+        return (number - 1) * self._ends[-1] // count, number * self._ends[-1] // count
 
     @cached_property
     def rounds_per_epoch(self) -> int:
@@ -120,6 +130,7 @@ class Sizes(_Division):
     slice_rows: int
     local_steps: int
     held_out: int
+    fold: str | None
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,8 @@ class Plan(_Division):
         Digest of the initial parameters, if they are not the model's own for the seed.
     held_out : int
         Rows that are never trained on, in whole slices. The seed chooses the slices.
+    fold : str or None
+        ``K/N``, if not ``held_out`` rows but part K of N parts of the slices is never trained on.
     relative_tol : bool
         Whether ``tol`` is compared with the relative norm of the gradient, not the Euclidean one.
     batch_invariant : bool
@@ -198,6 +211,7 @@ class Plan(_Division):
     elastic: float | None = None
     combine: str = "mean"
     held_out: int = 0
+    fold: str | None = None
     spread: float = 1.0
     compress: str | None = None
     staleness: int | None = None
@@ -249,8 +263,8 @@ class Plan(_Division):
     def _divided(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The numbers of the slices that are trained on, and of those that are held out."""
         drawn = order.permutation(self.seed, _HELD_OUT, self._ends[-1])
-        held_out, trained_on = np.split(drawn, [self.held_out_slices])
-        return np.sort(trained_on), np.sort(held_out)
+        before, held_out, after = np.split(drawn, self._held_out_places)
+        return np.sort(np.concatenate([before, after])), np.sort(held_out)
 
     def create_model(self, device: str | None = None) -> Model:
         """The model, for the shape of the data, on the plan's device or another."""
@@ -369,7 +383,7 @@ class Plan(_Division):
     @cached_property
     def evaluates_held_out(self) -> bool:
         """Whether the model is evaluated on the rows that are held out."""
-        return self.held_out > 0 and strategies.find(self.strategy).evaluates_held_out
+        return self.held_out_slices > 0 and strategies.find(self.strategy).evaluates_held_out
 
     def is_checkpoint(self, completed: int) -> bool:
         """Whether a checkpoint is saved after this number of rounds."""
@@ -443,7 +457,7 @@ class Slices(Sequence[Slice]):
 @lru_cache(maxsize=2)
 def _epoch_order(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
     drawn = order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)
-    return plan._divided[0][drawn] if plan.held_out else drawn
+    return plan._divided[0][drawn] if plan.held_out_slices else drawn
 
 
 def _slice(plan: Plan, number: int) -> Slice:

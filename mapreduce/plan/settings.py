@@ -118,10 +118,10 @@ def make(
             "trunk": trunk,
         }
     )
-    if evaluation is not None and plan.held_out and strategy.evaluates_held_out:
+    if evaluation is not None and plan.held_out_slices and strategy.evaluates_held_out:
         raise UsageError(
-            f"--held-out {plan.held_out}: the model is evaluated on the data of --eval. Leave out "
-            f"one of them"
+            f"{_held_out_flag(plan)}: the model is evaluated on the data of --eval. Leave out one "
+            f"of them"
         )
     if plan.patience and (not plan.is_evaluated or plan.eval_every >= plan.rounds):
         found = f"only the last of {plan.rounds} rounds" if plan.is_evaluated else "nothing"
@@ -168,9 +168,9 @@ def _sizes(
         )
     if settings.held_out is not None:
         held_out = settings.held_out
-    elif competes:
+    elif competes and settings.fold is None:
         held_out = max(1, round(HELD_OUT * rows / slice_rows)) * slice_rows
-    sizes = Sizes(reference, batch_size, slice_rows, settings.local_steps, held_out)
+    sizes = Sizes(reference, batch_size, slice_rows, settings.local_steps, held_out, settings.fold)
     _check_held_out(sizes, settings.replicas)
     return sizes
 
@@ -221,17 +221,28 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_held_out(plan: Sizes | Plan, replicas: int) -> None:
     """Refuse to hold out rows without which there would not be one step of training."""
-    slices = plan.slices_per_epoch + plan.held_out_slices
+    slices, flag = plan.slices_per_epoch + plan.held_out_slices, _held_out_flag(plan)
+    if plan.fold is not None and int(plan.fold.split("/")[1]) > slices:
+        raise UsageError(
+            f"{flag}: expected at most {slices} parts, since there are {slices} slices of "
+            f"{plan.slice_rows} rows. Take a smaller --batch-size or --slice-rows"
+        )
     # A step of all rows has a slice for each replica, at least.
     least = replicas if plan.batch_size >= plan.rows else plan.slices_per_step
-    if plan.held_out and slices - plan.held_out_slices < least:
+    if plan.held_out_slices and slices - plan.held_out_slices < least:
         most = max(slices - least, 0) * plan.slice_rows
-        advice = f"Hold out at most {most} rows, or take" if most else "Take"
+        is_less = most and plan.fold is None
+        advice = f"Hold out at most {most} rows, or take" if is_less else "Take"
         raise UsageError(
-            f"--held-out {plan.held_out}: {plan.held_out_slices} of {slices} slices of "
+            f"{flag}: {plan.held_out_slices} of {slices} slices of "
             f"{plan.slice_rows} rows are held out, and a step of training takes {least}. {advice} "
             f"a smaller --batch-size or --slice-rows"
         )
+
+
+def _held_out_flag(plan: Sizes | Plan) -> str:
+    """The option by which rows are held out."""
+    return f"--held-out {plan.held_out}" if plan.fold is None else f"--fold {plan.fold}"
 
 
 def _check_memory(plan: Plan) -> None:
@@ -287,6 +298,8 @@ def _check_settings(settings: Settings) -> None:
         )
     is_one = settings.epochs is None or settings.rounds is None
     expect(is_one, "--epochs and --rounds", "only one of them", "both")
+    is_one = settings.fold is None or not settings.held_out
+    expect(is_one, "--held-out and --fold", "only one of them", "both")
 
 
 def _optimizer(name: str) -> Transformation | GlobalTransformation:

@@ -1,6 +1,7 @@
 """The options of the toolkit's strategies. ``--help`` needs them, so it imports nothing slow."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from mapreduce.support.options import Bound, is_count, option, up_to
@@ -11,6 +12,15 @@ MOST_REPLICAS = 4096
 MOST_STALENESS = 10_000
 #: Most local steps of a round.
 MOST_LOCAL_STEPS = 100_000
+#: Most folds: each has a training of its own.
+MOST_FOLDS = 1000
+_FOLD = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
+
+
+def _is_fold(text: str) -> bool:
+    match = _FOLD.fullmatch(text)
+    number, count = map(int, match.groups()) if match else (1, 0)
+    return number <= count and 2 <= count <= MOST_FOLDS
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,12 @@ class TournamentOptions(LocalOptions):
         "number of rows that are never trained on, on which the model is evaluated, or the "
         "replicas of a tournament compete (default for tournament: 5 % of the rows)",
         Bound("a number of rows", is_count),
+    )
+    fold: str | None = option(
+        None,
+        "K/N, such as 1/5: instead of --held-out, hold out part K of N parts of the data",
+        Bound(f"K/N with N from 2 to {MOST_FOLDS:,}, and K from 1 to N", _is_fold),
+        metavar="K/N",
     )
     spread: float = option(
         1.0,

@@ -38,7 +38,7 @@ from mapreduce.strategies.task_context import TaskContext
 class Sync(Strategy):
     """Synchronous training, whose units are the slices of a round."""
 
-    takes = (*OPTIMIZING, "held_out")
+    takes = (*OPTIMIZING, "held_out", "fold")
     evaluates_held_out = True
     travels = "sums of gradients to the owners of the blocks, and the new parameters back"
     waits = "all wait for the last slice of each batch"

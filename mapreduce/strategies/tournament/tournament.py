@@ -71,7 +71,7 @@ class Tournament(Replicated):
                 f"--replicas {plan.replicas}: a tournament takes at least 2, expected a number "
                 f"from 2 to {plan.slices_per_step}"
             )
-        if not plan.held_out:
+        if not plan.held_out_slices:
             raise UsageError(
                 "--held-out 0: replicas compete on rows that none has trained on, expected at "
                 "least 1. Leave it out to hold out 5 % of the rows"

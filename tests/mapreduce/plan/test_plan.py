@@ -358,6 +358,7 @@ BAD = [
     ("--strategy sync does not use it, found True", {"asynchronous": True}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("--held-out: expected a number of rows", {"held_out": -1}),
+    ("--fold: expected K/N with N from 2", {"fold": "0/5"}),
     *(("--spread: expected a finite number from 1 on", {"spread": v}) for v in (0.5, math.inf)),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
