@@ -125,9 +125,10 @@ def follow(search: Any, run: Any, *, quiet: bool, as_json: bool) -> None:
         print_json({**summary, "seconds": round(time.monotonic() - started, 3)})
         return
     metric = search.config.metric
+    spread = f" ± {summary[f'{metric}_std']:.2g}" if search.config.folds else ""
     echo(
-        f"best: trial {summary['best']} of {summary['trials']:,}, {metric} {summary[metric]:.4g}: "
-        f"{search.best}"
+        f"best: trial {summary['best']} of {summary['trials']:,}, {metric} {summary[metric]:.4g}"
+        f"{spread}: {search.best}"
     )
     echo(summary["command"])
     echo(f"model_sha256 {summary['model_sha256']}")

@@ -11,7 +11,7 @@ from hdfs_utils.paths import RemotePath
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.runs import flags
 from mapreduce.searching import driver, plotting
-from mapreduce.searching.directory import TABLE, SearchDir
+from mapreduce.searching.directory import FOLDS, TABLE, SearchDir
 from mapreduce.searching.options import SEARCH, SearchOptions
 from mapreduce.searching.trials import OPTIONS
 from mapreduce.support import trust as trusted
@@ -59,7 +59,20 @@ class Search:
     @property
     def table(self) -> Any:
         """A ``pyarrow.Table`` with a row for each trial: the columns of ``trials.csv``."""
-        content = pa.BufferReader((self.path / TABLE).read_bytes())
+        return self._read(TABLE)
+
+    @property
+    def folds(self) -> Any:
+        """A ``pyarrow.Table`` with a row for each fold of each trial: the columns of ``folds.csv``.
+
+        Raises UsageError (a search without folds).
+        """
+        if not self._search.config.folds:
+            raise UsageError(f"{self.path}: this search has no folds. Start one with folds=5")
+        return self._read(FOLDS)
+
+    def _read(self, name: str) -> Any:
+        content = pa.BufferReader((self.path / name).read_bytes())
         lines = csv.ParseOptions(newlines_in_values=True)
         nulls = csv.ConvertOptions(strings_can_be_null=True)
         return csv.read_csv(content, parse_options=lines, convert_options=nulls)
@@ -114,6 +127,7 @@ def search(
     run: str | os.PathLike[str] | RemotePath | None = None,
     trials: int | None = None,
     rungs: str | Sequence[int] | None = None,
+    folds: int | None = None,
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
@@ -139,6 +153,9 @@ def search(
     rungs : sequence of int or str, optional
         Epochs after which only the best third of the trials goes on; the last number is the epochs
         of a whole training: ``(1, 3, 9)``.
+    folds : int, optional
+        Number of parts of the data. Each trial has a model for each part, which is trained on the
+        other parts and evaluated on this one. The mean of the scores decides. Not with ``eval``.
     progress : bool
         False shows warnings only.
     options
@@ -178,7 +195,8 @@ def search(
     # For an unknown name, one of a training may be meant.
     rows = _EXECUTION, (flags.PROFILE,), SEARCH, tuple(OPTIONS.values())
     epochs = rungs if rungs is None or isinstance(rungs, str) else ",".join(map(str, rungs))
-    execution = checked_options({**options, "trials": trials, "rungs": epochs}, *rows)
+    options |= {"trials": trials, "rungs": epochs, "folds": folds}
+    execution = checked_options(options, *rows)
     chosen = {name: execution.pop(name) for name in names(SearchOptions) if name in execution}
     profile = execution.pop("numeric_profile", flags.PROFILE.default)
     settings = driver.first_settings(texts)

@@ -7,8 +7,10 @@
     asked/          a file for each trial: its options; written before any of them is trained
     trials/         a run for each trial, which any command takes
     results/        a file for each trial and rung: score and digest; written once
+                    with --folds, these three have an entry for each fold of a trial
     best/           a copy of the best trial's run
     trials.csv      the table of all trials
+    folds.csv       with --folds, the table of the folds of all trials
     lease.json      the driver that works on the search
 """
 
@@ -16,9 +18,10 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple, TypeVar
 
 from hdfs_utils.paths import AnyPath
@@ -32,7 +35,7 @@ from mapreduce.support import jsonfiles, numeric
 from mapreduce.support.commands import command
 from mapreduce.support.jsonfiles import build
 
-TABLE = "trials.csv"
+TABLE, FOLDS = "trials.csv", "folds.csv"
 FOLDERS = ("asked", "trials", "results")
 _FORMAT, _FORMAT_VERSION = "gradreduce-search", 1
 #: Options that are paths, and hold no ranges.
@@ -48,6 +51,7 @@ class SearchConfig:
     ``options``: The texts of options of ``gradreduce train``, with ranges and alternatives.
     ``rungs``: Epochs after which the best third goes on, and those of a whole training; or none.
     ``evaluation``: The path of data to evaluate on; None if trials hold rows out for that.
+    ``folds``: Parts of the data, each of which is held out once; 0 without any.
     """
 
     options: dict[str, str]
@@ -62,6 +66,7 @@ class SearchConfig:
     width: int
     metric: str
     numeric_profile: str
+    folds: int = 0
 
     @cached_property
     def space(self) -> Space:
@@ -80,7 +85,7 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial before its training.
+    """A trial, or one of its folds, before its training.
 
     ``options``: The texts of its command. ``plan_sha256``: Digest of its plan; None if the options
     do not fit together, for a ``reason``. ``stops``: Rounds at the end of each rung. ``chosen``:
@@ -96,7 +101,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a trial; ``state`` is ``ended``, ``cut`` at a rung, or ``failed``."""
+    """What became of a trial; ``state`` is ``ended``, ``cut`` at a rung, or ``failed``.
+
+    ``loss_std``, ``accuracy_std``: Standard deviations of the folds, whose means the scores are.
+    """
 
     state: str
     completed: int | None = None
@@ -104,20 +112,50 @@ class Result:
     accuracy: float | None = None
     model_sha256: str | None = None
     reason: str | None = None
+    loss_std: float | None = None
+    accuracy_std: float | None = None
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A row of the table. ``same_as``: The trial of an equal plan, whose result this is."""
+    """A row of the table. ``same_as``: The trial of an equal plan, whose result this is.
+
+    ``unit``: The number of the training, of which each fold has one. ``folds``: Rows of all folds,
+    the first of which the trial's own row names; one alone for a search without folds.
+    """
 
     number: int
+    unit: int
     asked: Asked
     result: Result | None
     same_as: int | None = None
+    folds: "tuple[Trial, ...]" = ()
+
+    def ended(self, results: Sequence[Result]) -> "Trial":
+        """The trial with the results of its folds."""
+        rows = (replace(row, result=each) for row, each in zip(self.folds, results, strict=True))
+        return replace(self, result=_mean(results), folds=tuple(rows))
+
+
+def _mean(results: Sequence[Result]) -> Result:
+    """Means of the scores of all folds; the rounds and the model are those of the first."""
+    first, *others = results
+    if not others:
+        return first
+    for fold, result in enumerate(results, 1):
+        if result.state == "failed":
+            return replace(result, reason=f"fold {fold}: {result.reason}")
+    scores: dict[str, Any] = {}
+    for name in ("loss", "accuracy"):
+        values = [getattr(result, name) for result in results]
+        if None not in values:
+            scores |= {name: fmean(values), f"{name}_std": pstdev(values)}
+    is_cut = any(result.state == "cut" for result in results)
+    return replace(first, state="cut" if is_cut else first.state, **scores)
 
 
 class Standing(NamedTuple):
-    """All trials, and those that wait for their training up to a rung."""
+    """All trials, and the units of those that wait for their training up to a rung."""
 
     trials: list[Trial]
     rung: int
@@ -175,23 +213,49 @@ class SearchDir:
 
     # Trials
 
-    def run(self, number: int) -> RunDir:
-        """The run of a trial."""
-        return RunDir(self.path / "trials" / f"{number:05d}")
+    @property
+    def _units_each(self) -> int:
+        return max(self.config.folds, 1)
 
-    def asked(self, number: int) -> Asked | None:
-        """The options of a trial, or None if it was not asked."""
-        return self._read(Asked, self.path / "asked" / f"{number:05d}.json")
+    def units(self, number: int) -> range:
+        """The units of a trial: one, or one for each fold."""
+        return range(number * self._units_each, (number + 1) * self._units_each)
 
-    def ask(self, number: int, asked: Asked) -> None:
-        """Publish the options of a trial."""
+    def trial_of(self, unit: int) -> int:
+        """The number of the trial of a unit."""
+        return unit // self._units_each
+
+    def _name(self, unit: int) -> str:
+        number, fold = divmod(unit, self._units_each)
+        return f"{number:05d}-{fold + 1}" if self.config.folds else f"{number:05d}"
+
+    def run(self, unit: int) -> RunDir:
+        """The run of a unit."""
+        return RunDir(self.path / "trials" / self._name(unit))
+
+    def asked(self, unit: int) -> Asked | None:
+        """The options of a unit, or None if it was not asked."""
+        return self._read(Asked, self.path / "asked" / f"{self._name(unit)}.json")
+
+    def ask(self, unit: int, asked: Asked) -> None:
+        """Publish the options of a unit."""
         lease.check(self.path)
-        path = self.path / "asked" / f"{number:05d}.json"
+        path = self.path / "asked" / f"{self._name(unit)}.json"
         put_if_absent(path, encoded(asdict(asked)), sync=True)
 
-    def result_path(self, number: int, rung: int) -> AnyPath:
-        """The file of a trial's result at a rung."""
-        return self.results / f"{number:05d}.{rung}.json"
+    def result_path(self, unit: int, rung: int) -> AnyPath:
+        """The file of a unit's result at a rung."""
+        return self.results / f"{self._name(unit)}.{rung}.json"
+
+    def _trial(self, number: int) -> Trial | None:
+        """A trial as it was asked; None if it was not."""
+        rows = list[Trial]()
+        for unit in self.units(number):
+            if (asked := self.asked(unit)) is None:
+                return None
+            failed = None if asked.plan_sha256 else Result("failed", reason=asked.reason)
+            rows.append(Trial(number, unit, asked, failed))
+        return replace(rows[0], folds=tuple(rows))
 
     def _read(self, kind: type[T], path: AnyPath) -> T | None:
         content = jsonfiles.read(path)
@@ -219,57 +283,69 @@ class SearchDir:
         first: dict[str, int] = {}
         rows: dict[int, Trial] = {}
         for number in range(trials):
-            if (asked := self.asked(number)) is None:
+            if (trial := self._trial(number)) is None:
                 break
-            failed = None if asked.plan_sha256 else Result("failed", reason=asked.reason)
-            same = first.setdefault(asked.plan_sha256 or f"{number}", number)
-            rows[number] = Trial(number, asked, failed, None if same == number else same)
+            same = first.setdefault(trial.asked.plan_sha256 or f"{number}", number)
+            rows[number] = replace(trial, same_as=None if same == number else same)
         going = [n for n, row in rows.items() if row.same_as is None and row.result is None]
-        waiting, rung = [*going], 0
+        waiting, rung = list[int](), 0
         for rung in range(rungs or max(len(self.config.rungs), 1)):
-            results = {n: self._read(Result, self.result_path(n, rung)) for n in going}
-            rows |= {n: replace(rows[n], result=each) for n, each in results.items() if each}
-            waiting = [number for number, each in results.items() if each is None]
+            for number in going:
+                units = self.units(number)
+                read = {unit: self._read(Result, self.result_path(unit, rung)) for unit in units}
+                results = [result for result in read.values() if result is not None]
+                waiting += [unit for unit, result in read.items() if result is None]
+                if len(results) == len(units):
+                    rows[number] = rows[number].ended(results)
             if waiting:
                 break
             ranked = self.ranking(rows[number] for number in going)
             going = [row.number for row in ranked[: max(1, len(going) // 3)]]
         for number, row in rows.items():
-            if row.same_as is not None:
-                rows[number] = replace(row, result=rows[row.same_as].result)
+            if row.same_as is not None and (same_row := rows[row.same_as]).result is not None:
+                results = [fold.result for fold in same_row.folds if fold.result is not None]
+                rows[number] = row.ended(results)
         return Standing([*rows.values()], rung, waiting)
 
     # What comes out
 
     def command(self, trial: Trial) -> str:
-        """The training that a row of the table is."""
+        """The training that a row of the table is, of its first fold if it has several."""
         config, words = self.config, list[str]()
         for name, text in trial.asked.options.items():
             words += [f"--{name.replace('_', '-')}", text]
         if config.numeric_profile != "native":
             words += ["--numeric-profile", config.numeric_profile]
-        where = ["--run", f"trial-{trial.number:05d}"]
+        where = ["--run", f"trial-{self._name(trial.unit)}"]
         if config.evaluation is not None:
             where = ["--eval", config.evaluation, *where]
         return command("gradreduce", "train", config.data, *where, *words)
 
-    def table(self, trials: Iterable[Trial]) -> str:
-        """The content of ``trials.csv``."""
+    def table(self, trials: Iterable[Trial], *, is_of_folds: bool = False) -> str:
+        """The content of ``trials.csv``, or of ``folds.csv``."""
         out, varying = io.StringIO(), self.config.space.varying
         writer = csv.writer(out, lineterminator="\n")
-        results = ["state", "rounds", "loss", "accuracy", "model_sha256", "same_as", "reason"]
-        writer.writerow(["trial", *varying, *results, "command"])
+        fold = ["fold"] * is_of_folds
+        results = ["state", "completed", "loss", "accuracy", "model_sha256"]
+        if self.config.folds and not is_of_folds:
+            results[2:4] = ["loss", "loss_std", "accuracy", "accuracy_std"]
+        names = ["trial", *fold, *varying, *results, "same_as", "reason", "command"]
+        writer.writerow("rounds" if name == "completed" else name for name in names)
         for trial in trials:
-            result, options = trial.result or Result("waiting"), trial.asked.options
-            cells = [result.completed, result.loss, result.accuracy, result.model_sha256]
-            cells = [result.state, *cells, trial.same_as, result.reason, self.command(trial)]
-            writer.writerow([trial.number, *map(options.get, varying), *cells])
+            for number, row in enumerate(trial.folds if is_of_folds else [trial], 1):
+                result = row.result or Result("waiting")
+                cells: list[Any] = [trial.number, *[number for _ in fold]]
+                cells += map(row.asked.options.get, varying)
+                cells += map(vars(result).get, results)
+                writer.writerow([*cells, trial.same_as, result.reason, self.command(row)])
         return out.getvalue()
 
-    def write_table(self, trials: Iterable[Trial]) -> None:
-        """Write ``trials.csv``."""
+    def write_table(self, trials: Sequence[Trial]) -> None:
+        """Write ``trials.csv``, and ``folds.csv`` of a search with folds."""
         lease.check(self.path)
         publish(self.path / TABLE, self.table(trials).encode())
+        if self.config.folds:
+            publish(self.path / FOLDS, self.table(trials, is_of_folds=True).encode())
 
     @property
     def by_accuracy(self) -> bool:
@@ -300,7 +376,7 @@ class SearchDir:
         states = [trial.result.state for trial in trials if trial.result is not None]
         is_whole = len(trials) == self.wanted > 0 and not waiting
         state = "running" if lease.is_held(self.path) else "stopped"
-        table, best = self.table(trials), self.best_of(trials)
+        table, best, folds = self.table(trials), self.best_of(trials), self.config.folds
         result = best.result if best is not None and best.result is not None else Result("")
         return {
             "search": str(self.path),
@@ -311,10 +387,12 @@ class SearchDir:
             "best": best and best.number,
             "loss": result.loss,
             "accuracy": result.accuracy,
+            **({"loss_std": result.loss_std, "accuracy_std": result.accuracy_std} if folds else {}),
             "model_sha256": result.model_sha256,
             "options": best and {n: best.asked.options[n] for n in self.config.space.varying},
             "command": best and self.command(best),
             "run": str(self.best) if (self.best / "run.json").exists() else None,
             "table": str(self.path / TABLE),
+            **({"folds": str(self.path / FOLDS)} if folds else {}),
             "table_sha256": hashlib.sha256(table.encode()).hexdigest(),
         }

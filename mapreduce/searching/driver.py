@@ -101,6 +101,7 @@ def start(
     rungs = _rungs(wanted.rungs, options)
     if rungs:
         options = {**options, "epochs": str(rungs[-1])}
+    _check_folds(wanted.folds, evaluation, options)
     config = SearchConfig(
         options=dict(sorted(options.items())),
         rungs=rungs,
@@ -115,6 +116,7 @@ def start(
         width=0 if wanted.sampler in samplers.BLIND else wanted.width,
         metric=wanted.metric,
         numeric_profile=numeric_profile,
+        folds=wanted.folds or 0,
     )
     most = samplers.size(config.sampler, config.space)
     is_new = not (search.path / SEARCH).exists()
@@ -163,6 +165,17 @@ def _rungs(text: str | None, options: Mapping[str, str]) -> tuple[int, ...]:
         if options.get(name, parts[-1]) != parts[-1]:
             raise UsageError(f"--{name} is for searches without --rungs {text}. Leave it out")
     return rungs
+
+
+def _check_folds(folds: int | None, evaluation: object, options: Mapping[str, str]) -> None:
+    """Refuse folds of data beside other rows to evaluate on."""
+    flags_of = {"held_out": "--held-out", "fold": "--fold"}
+    chosen = ["--eval"] * (evaluation is not None) + [flags_of[n] for n in options if n in flags_of]
+    if folds and chosen:
+        raise UsageError(
+            f"--folds {folds}: each part of the data evaluates the models of the others, and "
+            f"{chosen[0]} has other rows for that. Leave out one of them"
+        )
 
 
 def _check(config: SearchConfig) -> None:
@@ -266,14 +279,15 @@ def _ask(search: SearchDir, numbers: range) -> None:
     It follows from the results of all trials before it, in the order of their numbers.
     """
     config = search.config
-    if all(search.asked(number) is not None for number in numbers):
+    if all(search.asked(unit) is not None for n in numbers for unit in search.units(n)):
         return
     before = search.standing(numbers.start, 1).trials
     earlier = [samplers.Scored(trial.asked.chosen, search.score(trial)) for trial in before]
     draws = samplers.ask(config.sampler, config.space, config.sampler_seed, numbers, earlier)
     for number, draw in zip(numbers, draws, strict=True):
-        if search.asked(number) is None:
-            search.ask(number, asked_of(draw, config))
+        for unit, asked in zip(search.units(number), asked_of(draw, config), strict=True):
+            if search.asked(unit) is None:
+                search.ask(unit, asked)
 
 
 def _train(search: SearchDir, how: Execution, standing: Standing, say: Say) -> None:
@@ -300,10 +314,11 @@ def _train(search: SearchDir, how: Execution, standing: Standing, say: Say) -> N
         killed = [number for number in numbers if _was_killed(search.run(number))]
         if not killed:
             raise
-        trial = trials[killed[0]]
+        trial = trials[search.trial_of(killed[0])]
+        (row,) = (row for row in trial.folds if row.unit == killed[0])
         raise GradreduceError(
             f"{error}. The worker of trial {trial.number} was killed, perhaps for lack of memory: "
-            f"{search.command(trial)}"
+            f"{search.command(row)}"
         ) from error
 
 
@@ -330,7 +345,7 @@ def _publish_best(search: SearchDir, trial: Trial) -> None:
     is_again = config.evaluation is None and "patience" not in options
     wanted = trial.asked.plan_sha256
     if is_again:
-        left_out = ("held_out", "eval_every")
+        left_out = ("held_out", "fold", "eval_every")
         settings = settings_of({n: text for n, text in options.items() if n not in left_out})
         wanted = creating.plan(settings, path_of(config.data), None).sha256
     # One without a configuration was left by a driver that was killed.
@@ -345,7 +360,8 @@ def _publish_best(search: SearchDir, trial: Trial) -> None:
         return
     if is_whole:
         return
-    source = search.run(trial.number if trial.same_as is None else trial.same_as).path
+    number = trial.number if trial.same_as is None else trial.same_as
+    source = search.run(search.units(number)[0]).path
     skipped = {"lease.json", "lease.lock"}
     files = [path for path in source.rglob("*") if path.is_file() and path.name not in skipped]
     for path in sorted(files, key=lambda path: path.name == "run.json"):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mapreduce.strategies.options import MOST_FOLDS
 from mapreduce.support.options import Bound, option, table, up_to
 
 #: Names of files have five digits for trials.
@@ -20,6 +21,12 @@ class SearchOptions:
         "epochs after which the best third of the trials goes on, and those of a whole training, "
         "such as 1,3,9",
         metavar="EPOCHS,...",
+    )
+    folds: int | None = option(
+        None,
+        "parts of DATA, each of which evaluates a model of each trial that is trained on the "
+        "others; the mean of the scores decides",
+        Bound(f"a number from 2 to {MOST_FOLDS:,}", lambda number: 2 <= number <= MOST_FOLDS),
     )
     sampler: str = option(
         "random",

@@ -38,11 +38,12 @@ def page_of(search: SearchDir) -> str:
     summary, config = search.summary(), search.config
     counts = [f"{n:,} {name}" for name in _STATES if (n := summary[name])]
     text = f"{count(summary['trials'], 'trial')} by {config.sampler}, {_HOW[summary['state']]}"
+    held_out = f"each of {config.folds} folds" if config.folds else "rows that are held out"
     options = [[_words(name), code(text)] for name, text in config.options.items()]
     facts = {
         "data": config.data,
         "data sha256": config.data_sha256,
-        "evaluated on": config.evaluation or "rows that are held out",
+        "evaluated on": config.evaluation or held_out,
         "sampler": f"{config.sampler}, seed {config.sampler_seed}",
         "rungs": ", ".join(map(str, config.rungs)) or "none",
         "table sha256": summary["table_sha256"],
@@ -76,7 +77,9 @@ def _best(summary: dict[str, Any], metric: str) -> Section:
         return Section("best", "No trial has a score yet", "")
     rows: list[list[Any]] = [[_words(n), code(text)] for n, text in summary["options"].items()]
     scores = {name: summary[name] for name in ("loss", "accuracy") if summary[name] is not None}
-    rows += [[name, f"{score:.4g}"] for name, score in scores.items()]
+    for name, score in scores.items():
+        spread = summary.get(f"{name}_std")
+        rows.append([name, f"{score:.4g}" if spread is None else f"{score:.4g} ± {spread:.2g}"])
     digest = f"model_sha256 {summary['model_sha256']}"
     again = Note("The command that trains it:", code=f"{summary['command']}\n{digest}")
     title = f"The best: trial {summary['best']}, {metric} {summary[metric]:.4g}"
@@ -102,7 +105,9 @@ def _table(search: SearchDir) -> Table:
     ranked = [trial.number for trial in search.ranking(trials)]
     order = dict.fromkeys(sorted(ranked, key=lambda number: rows[number]["state"] == "cut"))
     order |= dict.fromkeys(range(len(rows)))
-    names = ["trial", *varying, *("state", "rounds", "loss", "accuracy", "same_as", "reason")]
+    scores = ["loss", "loss_std", "accuracy", "accuracy_std"]
+    scores = scores if search.config.folds else scores[::2]
+    names = ["trial", *varying, "state", "rounds", *scores, "same_as", "reason"]
     columns: dict[str, Callable[[Any], Any]] = {
         _words(name): partial(_cell, name) for name in [*names, "model_sha256"]
     }
@@ -111,7 +116,7 @@ def _table(search: SearchDir) -> Table:
 
 def _cell(name: str, row: Mapping[str, str]) -> Cell:
     text = row[name]
-    if text and name in ("loss", "accuracy"):
+    if text and name.removesuffix("_std") in ("loss", "accuracy"):
         return cell(float(text))
     if text and name in ("trial", "rounds", "same_as"):
         return cell(int(text))

@@ -28,8 +28,8 @@ from mapreduce.training import start as starting
 
 #: The options of a trial, by their names. A trial has one worker, and its result no clock.
 OPTIONS = {row.name: row for row in plan_flags.PLAN if row.name != "asynchronous"}
-#: Share of the rows that is held out, and slices of a batch of all rows then, at least.
-HELD_OUT, _SLICES = 0.2, 20
+#: Share of the rows that is held out, and slices of as many rows, if a batch has that many.
+HELD_OUT, _SLICES = 0.2, 4
 #: How a trial is trained: as by ``gradreduce train --executor here``.
 HERE = Execution("inline", executor="here")
 
@@ -75,68 +75,85 @@ def places_of(config: SearchConfig) -> tuple[AnyPath, AnyPath | None]:
     return path_of(config.data), None if evaluation is None else path_of(evaluation)
 
 
-def asked_of(draw: Draw, config: SearchConfig) -> Asked:
-    """A trial as it was drawn, and what suits a training by one worker that nobody watches.
+def asked_of(draw: Draw, config: SearchConfig) -> list[Asked]:
+    """The trainings of a trial as it was drawn: one for each fold, if there are any.
 
-    A batch is one slice, and the model is evaluated at the end, unless the options say otherwise;
-    a fifth of the rows is held out, if there are no other data to evaluate on.
+    What a draw leaves open suits a training by one worker that nobody watches. A batch is one
+    slice, and the model is evaluated at the end; a fifth of the rows is held out, if there are no
+    other data to evaluate on. If one training cannot be planned, none is.
     """
-    options, chosen = draw.options, dict(draw.chosen)
+    options = draw.options
     try:
         if config.evaluation is None:
             options = _holding_out(options, config)
-        plan = plan_of(options, config)
-        is_one = plan.replicas == 1 and plan.batch_size < plan.rows and not plan.held_out
-        if is_one and "slice_rows" not in options and plan.slice_rows < plan.batch_size:
-            whole = {**options, "slice_rows": str(plan.batch_size)}
-            # Layers may take too much memory for it.
-            with contextlib.suppress(UsageError):
-                options, plan = whole, plan_of(whole, config)
-        if not plan.is_evaluated:
-            raise UsageError(f"--strategy {plan.strategy}: nothing is evaluated. Add --eval DATA")
-        each, rungs = plan.rounds_per_epoch, config.rungs
-        stops = tuple(rung * each for rung in rungs) or (plan.rounds,)
-        every = each * math.gcd(*rungs) if rungs else plan.rounds
-        is_due = all(map(plan.is_evaluation, stops))
-        if "eval_every" not in options and plan.eval_every != every:
-            if not (plan.patience and is_due):
-                options = {**options, "eval_every": str(every)}
-                plan = replace(plan, eval_every=every)
-        elif not is_due:
-            raise UsageError(
-                f"--eval-every {plan.eval_every}: expected a divisor of {every}, so that there is "
-                f"an evaluation at the end of each of the rungs"
-            )
+        asked = []
+        for number in range(max(config.folds, 1)):
+            if config.folds:
+                options = {**options, "fold": f"{number + 1}/{config.folds}"}
+            asked.append(_asked(options, draw, config))
+        return asked
     except UntrustedError:
         raise
     except (UsageError, DataError, MemberError) as error:
-        return Asked(options, chosen=chosen, reason=str(error))
-    return Asked(options, plan.sha256, stops, chosen)
+        failed = Asked(options, chosen=dict(draw.chosen), reason=str(error))
+        return [failed] * max(config.folds, 1)
+
+
+def _asked(options: dict[str, str], draw: Draw, config: SearchConfig) -> Asked:
+    """A training, after what is held out was chosen."""
+    plan = plan_of(options, config)
+    is_one = plan.replicas == 1 and plan.batch_size < plan.rows and not plan.held_out_slices
+    if is_one and "slice_rows" not in options and plan.slice_rows < plan.batch_size:
+        whole = {**options, "slice_rows": str(plan.batch_size)}
+        # Layers may take too much memory for it.
+        with contextlib.suppress(UsageError):
+            options, plan = whole, plan_of(whole, config)
+    if not plan.is_evaluated:
+        raise UsageError(f"--strategy {plan.strategy}: nothing is evaluated. Add --eval DATA")
+    each, rungs = plan.rounds_per_epoch, config.rungs
+    stops = tuple(rung * each for rung in rungs) or (plan.rounds,)
+    every = each * math.gcd(*rungs) if rungs else plan.rounds
+    is_due = all(map(plan.is_evaluation, stops))
+    if "eval_every" not in options and plan.eval_every != every:
+        if not (plan.patience and is_due):
+            options = {**options, "eval_every": str(every)}
+            plan = replace(plan, eval_every=every)
+    elif not is_due:
+        raise UsageError(
+            f"--eval-every {plan.eval_every}: expected a divisor of {every}, so that there is "
+            f"an evaluation at the end of each of the rungs"
+        )
+    return Asked(options, plan.sha256, stops, dict(draw.chosen))
 
 
 def _holding_out(options: dict[str, str], config: SearchConfig) -> dict[str, str]:
-    """The options with those by which a fifth of the rows is held out, in whole slices."""
+    """The options with those by which a fifth of the rows, or a fold, is held out."""
     # Neither goes without an evaluation.
     bare = {name: text for name, text in options.items() if name not in ("patience", "eval_every")}
     plan, more = plan_of(bare, config), dict[str, str]()
-    if plan.held_out or "held_out" in options:
+    if plan.held_out_slices or "held_out" in options:
         return options
-    rows, slice_rows = plan.rows, plan.batch_size
+    rows, slice_rows, folds = plan.rows, plan.batch_size, config.folds
+    least = _SLICES * (folds or round(1 / HELD_OUT))
     if "slice_rows" in options or plan.replicas > 1:
         slice_rows = plan.slice_rows
     elif plan.batch_size >= plan.rows:
-        slice_rows = min(plan.slice_rows, -(-rows // _SLICES))
+        slice_rows = min(plan.slice_rows, -(-rows // least))
         # Rows that are held out would have another optimizer chosen, with smaller batches.
         more["optimizer"] = options.get("optimizer", plan.optimizer)
+    elif folds and rows < least * slice_rows:
+        slice_rows = plan.slice_rows
     if slice_rows != plan.slice_rows:
         more["slice_rows"] = str(slice_rows)
+    if folds:
+        return {**options, **more, "fold": f"1/{folds}"}
     slices = max(1, round(HELD_OUT * rows / slice_rows))
     return {**options, **more, "held_out": str(slices * slice_rows)}
 
 
 @dataclass(frozen=True)
 class Trials(UnitFiles):
-    """Some trials of a search, by their ``numbers``, up to a ``rung``; their files are results."""
+    """Some units of a search, by their ``numbers``, up to a ``rung``; their files are results."""
 
     out: str
     made_from: str
@@ -179,13 +196,13 @@ class Trials(UnitFiles):
             self.make(number)
             yield (number,), Message()
 
-    def _train(self, number: int) -> Result:
-        """Train a trial, from wherever its run stands.
+    def _train(self, unit: int) -> Result:
+        """Train a unit, from wherever its run stands.
 
         Raises what would be the same for others: of data, of the disk, and the like.
         """
-        config, asked = self.search.config, self.search.asked(number)
-        run = self.search.run(number)
+        config, asked = self.search.config, self.search.asked(unit)
+        run, number = self.search.run(unit), self.search.trial_of(unit)
         if asked is None:
             raise DataError(f"{self.search.path}: expected the options of trial {number}")
         if not (run.path / "run.json").exists():
@@ -219,7 +236,8 @@ class Trials(UnitFiles):
         search = self.search
         trials, rung, waiting = search.standing(search.wanted)
         results = [trial.result.state for trial in trials if trial.result is not None]
-        text = f"{len(trials) - len(waiting):,} of {count(search.wanted, 'trial')}"
+        undone = {search.trial_of(unit) for unit in waiting}
+        text = f"{len(trials) - len(undone):,} of {count(search.wanted, 'trial')}"
         if search.config.rungs:
             text += f" at rung {rung + 1}"
         if "failed" in results:

@@ -343,9 +343,10 @@ def test_onnx(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_search(tmp_path, monkeypatch, capsys):
     """A search that is extended has the table of one that had all trials from the start."""
-    *_, shown_first, page, _, held_out, extended = typed("search", tmp_path)
+    *_, shown_first, page, _, held_out, folds, extended = typed("search", tmp_path)
     assert "trials              8" in shown_first and page.startswith("search.html: ")
     assert "trained again on all rows" in held_out
+    assert " --fold 1/5 " in folds and "trained again on all rows" in folds
     (table,) = re.findall("table_sha256 (.*):", extended)
     command = blocks("sh", text("search"))[0].splitlines()[1].replace("--trials 8", "--trials 12")
     again = shell(command.replace("runs/search", "runs/again"), tmp_path)

@@ -19,14 +19,15 @@ HERE = {"executor": "here"}
 data = blobs_in(train=(300, 123), test=(60,))
 
 
-def start(data, folder, how, sampler, is_evaluated=True, trials=4):
-    """A search; its table, and the result of its best model."""
+def start(data, folder, how, sampler, is_evaluated=True, trials=4, folds=None):
+    """A search; its tables, and the result of its best model."""
     if sampler == "tpe":
         pytest.importorskip("optuna")
     evaluation = data / "test" if is_evaluated else None
-    wanted = SearchOptions(trials, "1,2", sampler, width=trials // 2)
+    wanted = SearchOptions(trials, "1,2", folds, sampler, width=trials // 2)
     driver.start(folder, data / "train", evaluation, SPACE, how, print, wanted)
-    return (folder / "trials.csv").read_bytes(), (folder / "best/result.json").read_bytes()
+    names = ["trials.csv", "best/result.json", *["folds.csv"] * bool(folds)]
+    return [(folder / name).read_bytes() for name in names]
 
 
 def killed(start, kill_at):
@@ -36,12 +37,18 @@ def killed(start, kill_at):
     return status != 0
 
 
-@cases("sampler, is_evaluated", ("random", False), ("random", True), ("tpe", True))
-def test_killed_at_any_boundary(sampler, is_evaluated, data, tmp_path):
+@cases(
+    "sampler, is_evaluated, folds",
+    ("random", False, None),
+    ("random", True, None),
+    ("tpe", True, None),
+    ("tpe", False, 2),
+)
+def test_killed_at_any_boundary(sampler, is_evaluated, folds, data, tmp_path):
     """Whatever call that changes the file system the driver is killed at."""
 
     def search(name):
-        return lambda: start(data, tmp_path / name, HERE, sampler, is_evaluated)
+        return lambda: start(data, tmp_path / name, HERE, sampler, is_evaluated, folds=folds)
 
     expected = search("first")()
     status, calls = in_child(search("whole"), KillAt(0, False))

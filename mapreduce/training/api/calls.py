@@ -34,7 +34,7 @@ WANTED, REPORTED = options.names(Extras), options.names(ReportOptions)
 KEYWORDS = COLUMNS | PLANS
 KEYWORDS |= {*WANTED, *REPORTED, flags.DEVICE.name, "data", "date_format", "evaluation", "path"}
 KEYWORDS |= {"keep", "metric", "remote_data", "run", "sampler", "sampler_seed", "take_over"}
-KEYWORDS |= {"rungs", "trials", "trust", "width"}
+KEYWORDS |= {"folds", "rungs", "trials", "trust", "width"}
 naming_keywords = in_words_of_python(KEYWORDS)
 #: How the file of a table is read, where that of the training data was read otherwise.
 READING = ("drop", "na", *CSV_OPTIONS)

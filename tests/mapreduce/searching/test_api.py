@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mapreduce
@@ -67,6 +68,18 @@ def test_a_search_is_extended_and_opened_again(search):
     assert len(search(learning_rate="0.01..1.0").table) == 32
 
 
+def test_folds(search, rows):
+    x, y = rows
+    found = search((x, y), eval=None, folds=3, trials=2, learning_rate="log:0.01..1")
+    assert found.folds.column("fold").to_pylist() == [1, 2, 3] * 2
+    for row in found.table.to_pylist():
+        losses = found.folds.filter(pc.field("trial") == row["trial"]).column("loss").to_pylist()
+        assert np.mean(losses) == pytest.approx(row["loss"], rel=1e-12)
+    assert found.best.plan.fold is None
+    with pytest.raises(UsageError, match="this search has no folds"):
+        _ = search(trials=1, name="other").folds
+
+
 def test_tables_and_models_of_rounds(search, rows):
     x, y = rows
     frame = pa.table({"a": x[:, 0], "b": x[:, 1], "label": [f"c{each}" for each in y]})
@@ -84,6 +97,7 @@ def test_tables_and_models_of_rounds(search, rows):
     "options, message",
     ({"learning_rte": "0.1|0.2"}, "there is no keyword 'learning_rte'. Did you mean learning_rate"),
     ({"learning_rate": "1..0.1"}, 'learning_rate="1..0.1": expected LOW below HIGH'),
+    ({"folds": 5}, "folds=5: each part of the data evaluates the models of the others, and"),
     ({"sampler": 3}, "sampler: expected str, found 3"),
     ({"metric": "f1"}, "metric: expected one of loss, accuracy"),
     ({"evaluation": 1}, "eval and evaluation are one keyword"),
