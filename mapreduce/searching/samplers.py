@@ -124,7 +124,8 @@ def _optuna() -> Any:
 
 def _created(sampler: str, seed: int) -> Any:
     known = _optuna().samplers
-    names = [*BLIND, *_SHORT, *(name for name in known.__all__ if name[:4] != "Base")]
+    classes = [name for name in known.__all__ if name.endswith("Sampler") and name[:4] != "Base"]
+    names = [*BLIND, *_SHORT, *classes]
     if sampler not in names:
         raise UsageError(
             f"--sampler: expected one of {', '.join(names)}, found {sampler!r:.60}."

@@ -16,7 +16,7 @@ from mapreduce.errors import UsageError
 #: Ratio of the ends of a range from which on a sample by magnitude is advised.
 _WIDE = 100
 _LOW = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_RANGE = re.compile(rf"(log:)?(?<![\d.])({_LOW})\.\.([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_RANGE = re.compile(rf"(log:)?(?<![\d.])({_LOW})\.\.([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?)")
 _WHOLE = re.compile(r"[-+]?\d+")
 
 

@@ -148,6 +148,7 @@ def test_trials_lie_in_the_space(told):
     ("best", "--sampler: expected one of random, grid, tpe, "),
     ("Tpe", "Did you mean tpe"),
     ("GridSampler", "--sampler GridSampler: it cannot be used: "),
+    ("nsgaii", "TPESampler, GPSampler, found 'nsgaii'"),
 )
 def test_samplers_that_cannot_be_taken(sampler, message, search, optuna, tmp_path):
     assert message in search("--epochs", 1, "--sampler", sampler, code=2)

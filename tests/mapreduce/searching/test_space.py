@@ -46,7 +46,16 @@ def test_ranges_stand_anywhere_in_a_text():
     assert (first.high, second.low) == (8, 16) and first.label != second.label
 
 
-@cases("text", "0.5", "a..b", "1.2.3", "topk:0.001", "residual(conv:8x3,relu)", "data/../other")
+@cases(
+    "text",
+    "0.5",
+    "a..b",
+    "0.001...1",
+    "1.2.3",
+    "topk:0.001",
+    "residual(conv:8x3,relu)",
+    "data/../other",
+)
 def test_other_texts_are_as_they_are(text):
     assert not Space({"x": text}).varying
     assert Space({"x": text}).fill(lambda each: 0) == {"x": text}
