@@ -31,6 +31,7 @@ from mapreduce.errors import DataError, MissingInputError
 from mapreduce.runs import lease
 from mapreduce.runs.directory import SEARCH, RunDir
 from mapreduce.searching.space import Space
+from mapreduce.strategies.options import MOST_FOLDS
 from mapreduce.support import jsonfiles, numeric
 from mapreduce.support.commands import command
 from mapreduce.support.jsonfiles import build
@@ -196,6 +197,8 @@ class SearchDir:
             config = build(SearchConfig, content)
             if not all(isinstance(text, str) for text in config.options.values()):
                 raise ValueError("options: expected texts")
+            if config.folds and not 2 <= config.folds <= MOST_FOLDS:
+                raise ValueError(f"folds: {config.folds} is not a number from 2 to {MOST_FOLDS:,}")
             if config.numeric_profile not in numeric.PROFILES:
                 raise ValueError(f"numeric_profile: {config.numeric_profile!r:.40} is unknown")
             return config
@@ -370,6 +373,10 @@ class SearchDir:
         whole = [trial for trial in ranked if trial.result and trial.result.state == "ended"]
         return next(iter(whole or ranked), None)
 
+    def _existing(self, name: str) -> str | None:
+        path = self.path / name
+        return str(path) if path.exists() else None
+
     def summary(self) -> dict[str, Any]:
         """The search in a line."""
         trials, _, waiting = self.standing(self.wanted)
@@ -392,7 +399,7 @@ class SearchDir:
             "options": best and {n: best.asked.options[n] for n in self.config.space.varying},
             "command": best and self.command(best),
             "run": str(self.best) if (self.best / "run.json").exists() else None,
-            "table": str(self.path / TABLE),
-            **({"folds": str(self.path / FOLDS)} if folds else {}),
+            "table": self._existing(TABLE),
+            **({"folds": self._existing(FOLDS)} if folds else {}),
             "table_sha256": hashlib.sha256(table.encode()).hexdigest(),
         }

@@ -21,7 +21,7 @@ from mapreduce.report.blocks import (
     table,
 )
 from mapreduce.searching import plotting
-from mapreduce.searching.directory import SearchDir
+from mapreduce.searching.directory import FOLDS, TABLE, SearchDir
 from mapreduce.support.words import count
 
 #: Rows of the table, at most.
@@ -38,7 +38,9 @@ def page_of(search: SearchDir) -> str:
     summary, config = search.summary(), search.config
     counts = [f"{n:,} {name}" for name in _STATES if (n := summary[name])]
     text = f"{count(summary['trials'], 'trial')} by {config.sampler}, {_HOW[summary['state']]}"
-    held_out = f"each of {config.folds} folds" if config.folds else "rows that are held out"
+    held_out, each, file = "rows that are held out", "Each trial", TABLE
+    if config.folds:
+        held_out, each, file = f"each of {config.folds} folds", "Each fold of a trial", FOLDS
     options = [[_words(name), code(text)] for name, text in config.options.items()]
     facts = {
         "data": config.data,
@@ -63,7 +65,7 @@ def page_of(search: SearchDir) -> str:
             flows={},
             sections=sections,
             pictures=[],
-            foot="Each trial is a training: trials.csv has the commands of all.",
+            foot=f"{each} is a training: {file} has the commands of all.",
             first=[_best(summary, config.metric)],
             subject="",
             maker="gradreduce runs show --html",
@@ -81,7 +83,8 @@ def _best(summary: dict[str, Any], metric: str) -> Section:
         spread = summary.get(f"{name}_std")
         rows.append([name, f"{score:.4g}" if spread is None else f"{score:.4g} ± {spread:.2g}"])
     digest = f"model_sha256 {summary['model_sha256']}"
-    again = Note("The command that trains it:", code=f"{summary['command']}\n{digest}")
+    what = "the first of its folds" if "folds" in summary else "it"
+    again = Note(f"The command that trains {what}:", code=f"{summary['command']}\n{digest}")
     title = f"The best: trial {summary['best']}, {metric} {summary[metric]:.4g}"
     warning = "It was chosen by this score, so the score is too good. Test it on other data."
     return Section("best", title, warning, [Table("", [], rows), again])
@@ -107,7 +110,8 @@ def _table(search: SearchDir) -> Table:
     order |= dict.fromkeys(range(len(rows)))
     scores = ["loss", "loss_std", "accuracy", "accuracy_std"]
     scores = scores if search.config.folds else scores[::2]
-    names = ["trial", *varying, "state", "rounds", *scores, "same_as", "reason"]
+    some = [name for name in ("same_as", "reason") if any(row[name] for row in rows)]
+    names = ["trial", *varying, "state", "rounds", *scores, *some]
     columns: dict[str, Callable[[Any], Any]] = {
         _words(name): partial(_cell, name) for name in [*names, "model_sha256"]
     }

@@ -48,6 +48,7 @@ def test_the_best_drawings_and_the_table(search, tmp_path, answer):
     assert head[:5] == ["trial", "learning rate", "model", "optimizer", "state"]
     assert trials[0][0] == str(expected["best"])
     assert [row[4] for row in trials] == ["ended"] * 4 + ["cut"] * 8
+    assert head[5:] == ["rounds", "loss", "accuracy", "model sha256"]
     assert {row[0]: row[-1] for row in trials} == {
         row["trial"]: row["model_sha256"][:12] for row in expected["rows"]
     }

@@ -86,6 +86,7 @@ def test_a_stopped_search_goes_on(search, answer, refused, tmp_path, monkeypatch
     assert len([*(folder / "results").iterdir()]) == 2 and not (folder / "trials.csv").exists()
     shown = json.loads(answer(0, "runs", "show", folder, "--json").out)
     assert (shown["state"], shown["ended"], shown["trials"]) == ("stopped", 2, 5)
+    assert shown["table"] is None and shown["run"] is None
     printed = answer(0, "resume", folder, "--json")
     assert len(done) == 6
     assert json.loads(printed.out)["table_sha256"] == expected["table_sha256"]
@@ -186,6 +187,7 @@ def test_equal_plans_are_trained_once(search, monkeypatch):
     "options, message",
     ("--learning-rate 1..0.1", "LOW below HIGH"),
     ("--learning-rate -1..1", "--learning-rate: expected a finite, positive number, found -1"),
+    ("--learning-rate 0.01...1", "or a range LOW..HIGH, found '0.01...1'"),
     ("--learning-rate fast", "--learning-rate: expected a number, alternatives A|B or a"),
     ("--learning-rate 0.1,1", "or a range LOW..HIGH, found '0.1,1'"),
     ("--epochs 1.5..2", "--epochs: expected a whole number"),
@@ -286,6 +288,10 @@ def test_files_that_are_damaged(search, tmp_path, refused):
     folder.result_path(1, 0).write_text('{"state": 3}')
     assert f"{folder.result_path(1, 0)} is damaged" in refused(65, "runs", "show", folder.path)
     assert directory.SearchDir(tmp_path).wanted == 0
+    path = folder.path / "search.json"
+    path.write_text(path.read_text().replace('"folds": 0', '"folds": 1000000000'))
+    error = refused(65, "runs", "show", folder.path)
+    assert "search.json is damaged: ValueError: folds: 1000000000 is not a number from 2" in error
 
 
 OWN = """
