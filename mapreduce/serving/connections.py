@@ -227,7 +227,8 @@ class Connection(asyncio.BufferedProtocol):
             is_last = request.is_last or not self._application.is_ready
             if request.method == "HEAD":
                 body = b""
-        lines += [b"%s: %s\r\n" % pair for pair in reply.headers]
+        if reply.headers:
+            lines += [b"%s: %s\r\n" % pair for pair in reply.headers]
         lines.append(
             b"content-type: %s\r\ncontent-length: %d\r\n%s\r\n"
             % (reply.kind, len(reply.body), b"connection: close\r\n" if is_last else b"")

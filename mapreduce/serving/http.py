@@ -34,7 +34,10 @@ MOST_JSON = 1 << 20
 MOST_BODY, MOST_HELD = 64 << 20, 256 << 20
 #: Bytes that are parsed beside the event loop.
 _LARGE = 1 << 18
-_LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.I)
+#: Whether a name is one of this machine.
+_is_local = lru_cache(maxsize=16)(
+    re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.I).fullmatch
+)
 _ID = re.compile(rb"[!-~]{1,128}")
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
 _FILES = {kind.encode(): kind for kind in (tables.CSV, tables.ARROW)}
@@ -57,7 +60,8 @@ class Request:
     began = 0.0
 
     def __init__(self) -> None:
-        self.headers, self.parts = dict[bytes, bytes](), list[bytes]()
+        self.headers: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
 
     @property
     def body(self) -> bytes:
@@ -110,7 +114,7 @@ class Application:
 
     def __init__(self, models: Sequence[ServedModel], metrics: Metrics, settings: Settings) -> None:
         self.models = {model.name: model for model in models}
-        self.metrics, self.settings = metrics, settings
+        self.metrics, self.settings, self._is_local = metrics, settings, settings.is_local
         self.is_ready, self._held = True, 0
         self._loop = asyncio.get_running_loop()
         self._turns = Turns(self._loop)
@@ -128,8 +132,8 @@ class Application:
         """Find what is asked, once the header has come; ``error``: what is wrong with that."""
         headers = request.headers
         request.began = time.perf_counter()
-        id = headers.get(b"x-request-id", b"")
-        request.id = id if _ID.fullmatch(id) else b"%016x" % random.getrandbits(64)
+        id = headers.get(b"x-request-id")
+        request.id = id if id and _ID.fullmatch(id) else b"%016x" % random.getrandbits(64)
         try:
             if error:
                 raise Refused(431, error)
@@ -144,7 +148,7 @@ class Application:
     def _check_client(self, request: Request) -> None:
         """Refuse who may not ask."""
         headers = request.headers
-        if self.settings.is_local and not _LOCAL.fullmatch(headers.get(b"host", b"")):
+        if self._is_local and not _is_local(headers.get(b"host", b"")):
             raise Refused(
                 403,
                 "host: expected localhost or 127.0.0.1, since only this machine is served. "
@@ -157,8 +161,9 @@ class Application:
                 "sec-fetch-site: expected a request of a program, or of the page of this service, "
                 "found one of a page of another site",
             )
-        wanted, is_open = self.settings.token, request.url.startswith(b"/v2/health/")
-        if wanted is None or is_open or _path(request.url).rstrip("/") in page.FILES:
+        if (wanted := self.settings.token) is None or request.url.startswith(b"/v2/health/"):
+            return
+        if _path(request.url).rstrip("/") in page.FILES:
             return
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
@@ -287,6 +292,7 @@ class Application:
             raise Refused(415, f"content-encoding: expected gzip or deflate, found {name!r:.40}")
         self._hold(request, request.most)
         request.parts = [await self._beside(request.most, partial(_unpacked, request, bits))]
+        request.size = len(request.parts[0])
 
     async def _beside(self, size: int, work: Callable[[], Any]) -> Any:
         """What ``work`` gives; if it takes long by its size, in another thread."""
@@ -337,7 +343,7 @@ class Application:
             await self._unpack(request)
         if request.kind in _FILES:
             return await self._infer_file(model, request, request.body)
-        head, size = request.head, sum(map(len, request.parts))
+        head, size = request.head, request.size
         if head is not None and head > size:
             raise Refused(
                 400,
@@ -351,8 +357,8 @@ class Application:
             asked = await self._beside(
                 size, lambda: protocol.parse_request(model, b"".join(parts), head)
             )
-        rows, notes = asked.rows, list[str]()
-        if isinstance(rows, tables.TableRows) and len(rows) > tables.FEW_ROWS:
+        rows, notes = asked.rows, []
+        if len(rows) > tables.FEW_ROWS and isinstance(rows, tables.TableRows):
             make = partial(tables.features_of, model, rows.table)
             rows, notes = await self._beside(_LARGE + 1, make)
         values, others = await self._turns.submit(model, rows)

@@ -15,6 +15,7 @@ from mapreduce.serving.model import ServedModel
 #: Bounds in seconds, within which answers are counted.
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _CODES = ("2xx", "4xx", "5xx")
+_PLACES = {2: 0, 4: 1, 5: 2}
 #: The places of what is counted of each model.
 _ROWS, _UNKNOWN, _SECONDS = range(3)
 
@@ -45,7 +46,7 @@ class Metrics:
         own[start + _ROWS] += rows
         own[start + _UNKNOWN] += warnings
         own[start + _SECONDS] += seconds
-        own[start + 3 + {2: 0, 4: 1}.get(status // 100, 2)] += 1
+        own[start + 3 + _PLACES.get(status // 100, 2)] += 1
         own[start + 3 + len(_CODES) + bisect_left(_BOUNDS, seconds)] += 1
 
     def wait(self, rows: int) -> None:

@@ -85,6 +85,10 @@ class ServedModel:
     ----------
     version : str
         Rounds of its training.
+    row_shapes : tuple of list of int
+        The shapes of a row that tensors may have: flat, and as the training data had it.
+    outputs : int
+        Numbers that are computed of a row.
     scale : float or None
         Of ``UINT8`` as the training data stored it; None where the model takes no such tensors.
     """
@@ -95,14 +99,11 @@ class ServedModel:
         are_numbers = bool(self.classes) and isinstance(self.classes[0], int)
         self._numbers = np.array(self.classes, np.int64) if are_numbers else None
         self.sha256 = fitted.model_sha256
+        self.row_shapes = [fitted.data.features], [*fitted.data.shape]
+        self.outputs = max(1, len(self.classes))
         is_plain = self.recipe is None and fitted.data.standardised is None
         self.scale = fitted.scale if is_plain else None
         self.is_batch_invariant = fitted.about.is_batch_invariant
-
-    @property
-    def outputs(self) -> int:
-        """Numbers that are computed of a row."""
-        return max(1, len(self.classes))
 
     def labels(self, places: Array) -> "Array | list[str]":
         """The classes at some places (rows,): an array of int64, or a list of texts."""

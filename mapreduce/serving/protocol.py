@@ -6,7 +6,6 @@ in binary.
 
 import math
 from array import array
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -127,7 +126,7 @@ def parse_request(model: ServedModel, body: bytes, head: int | None) -> Asked:
     if "rows" in request:
         rows: Rows = tables.of_objects(model, request["rows"])
     else:
-        rows = _rows_of(model, dict(_tensors(request.get("inputs"), binary)))
+        rows = _rows_of(model, _tensors(request.get("inputs"), binary))
     numbers = len(rows) * model.outputs
     if numbers > _MOST_BINARY:
         most = _MOST_BINARY // model.outputs
@@ -176,24 +175,25 @@ class _Tensor(NamedTuple):
     values: Any
 
 
-def _tensors(inputs: Any, binary: memoryview) -> Iterator[tuple[str, _Tensor]]:
+def _tensors(inputs: Any, binary: memoryview) -> dict[str, _Tensor]:
     """The tensors of a request by name; texts are lists."""
     if type(inputs) is not list or not inputs:
         refuse("the body", 'a list "inputs" of tensors, or for a table "rows"')
-    names, at = set(), 0
+    found: dict[str, _Tensor] = {}
+    at = 0
     for number, one in enumerate(inputs):
         where = f"inputs[{number}]"
         if type(one) is not dict or type(one.get("name")) is not str:
             refuse(where, "an object with a name", one)
         name, shape, kind = one["name"], one.get("shape"), one.get("datatype")
         where = f"{where} {name:.80}"
-        if name in names:
+        if name in found:
             refuse(where, "each name once")
-        names.add(name)
         if type(shape) is not list or not shape:
             refuse(f"{where}, shape", "a list of lengths", shape)
-        if not all(type(length) is int and 0 <= length < 1 << 31 for length in shape):
-            refuse(f"{where}, shape", "whole lengths from 0 to 2147483647", shape)
+        for length in shape:
+            if type(length) is not int or not 0 <= length < 1 << 31:
+                refuse(f"{where}, shape", "whole lengths from 0 to 2147483647", shape)
         if kind != "BYTES" and (type(kind) is not str or kind not in DTYPES):
             refuse(f"{where}, datatype", f"BYTES, {', '.join(DTYPES)}", kind)
         tables.check_count(shape[0])
@@ -205,9 +205,10 @@ def _tensors(inputs: Any, binary: memoryview) -> Iterator[tuple[str, _Tensor]]:
                 refuse(f"{where}, binary_data_size", f"0 to {len(binary) - at}", size)
             values = _unpacked(binary[at : at + size], math.prod(shape), kind, where)
             at += size
-        yield name, _Tensor(where, shape, kind, values)
+        found[name] = _Tensor(where, shape, kind, values)
     if at < len(binary):
         refuse("the body", f"{at} bytes of tensors after its JSON", len(binary))
+    return found
 
 
 def _unpacked(content: memoryview, count: int, kind: str, where: str) -> Any:
@@ -310,7 +311,7 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
     if [*tensors] != ["input"]:
         refuse("inputs", 'one tensor, "input"', [*tensors])
     where, shape, kind, values = tensors["input"]
-    if shape[1:] not in ([data.features], [*data.shape]):
+    if shape[1:] not in model.row_shapes:
         shapes = dict.fromkeys((f"[rows, {data.features}]", str(["rows", *data.shape])))
         refuse(f"{where}, shape", " or ".join(shapes).replace("'", ""), shape)
     if isinstance(values, list) or kind == "BOOL":
@@ -358,8 +359,10 @@ def answer(model: ServedModel, asked: Asked, values: Array, notes: list[str]) ->
         "model_name": model.name,
         "model_version": model.version,
         "parameters": about,
+        "outputs": outputs,
     }
-    content |= {"outputs": outputs} | ({} if asked.id is None else {"id": asked.id})
+    if asked.id is not None:
+        content["id"] = asked.id
     head = dumps(content)
     if b"null" in head:
         for name, is_binary in asked.outputs.items():

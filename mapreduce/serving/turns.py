@@ -40,7 +40,8 @@ class Waiting:
         kind = rows.kind if model.is_batch_invariant else None
         #: Requests of the same key are computed together.
         self.key = self if kind is None else (model, type(rows), kind)
-        self.start, self.stop, self.parts = 0, 0, list[Array]()
+        self.start = self.stop = 0
+        self.parts: list[Array] = []
         self.notes: list[str] = []
         self.error: Exception | None = None
         self.is_cancelled = False
