@@ -113,7 +113,8 @@ def _token(host: str, file: Path | None, is_open: bool) -> bytes | None:
     if is_open:
         raise UsageError("--token-file and --no-token: name one of them")
     if not file.is_file():
-        raise MissingInputError(f"--token-file {file} does not exist: expected a file of a token")
+        found = "a folder" if file.is_dir() else "nothing"
+        raise MissingInputError(f"--token-file {file}: expected a file of a token, found {found}")
     with storage_errors("read", file):
         token = file.read_bytes().strip()
     if not re.fullmatch(rb"[!-~]{16,}", token):

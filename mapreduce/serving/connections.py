@@ -135,7 +135,10 @@ class Connection(asyncio.BufferedProtocol):
         # What stands behind the chunks of a body is not looked at.
         if request is not None and not request.is_headed:
             request.header_size += len(name) + len(value)
-            request.headers[name.lower()] = value
+            name = name.lower()
+            if name == b"host" and name in request.headers:
+                raise ValueError("two hosts")
+            request.headers[name] = value
 
     def on_headers_complete(self) -> None:
         request, parser = self._request, self._parser

@@ -139,8 +139,7 @@ class Application:
                 raise Refused(431, error)
             self._check_client(request)
             self._bound(request)
-            length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > request.most:
+            if not _is_at_most(headers.get(b"content-length", b"0"), request.most):
                 raise _too_large(request)
         except Exception as found:
             request.error = found
@@ -148,11 +147,11 @@ class Application:
     def _check_client(self, request: Request) -> None:
         """Refuse who may not ask."""
         headers = request.headers
-        if self._is_local and not _is_local(headers.get(b"host", b"")):
+        if self._is_local and not _is_local(host := headers.get(b"host", b"")):
             raise Refused(
                 403,
-                "host: expected localhost or 127.0.0.1, since only this machine is served. "
-                "Another name needs 'gradreduce serve --host'",
+                f"host: expected localhost or 127.0.0.1, since only this machine is served, found "
+                f"{host.decode('latin-1')!r:.60}. Another name needs 'gradreduce serve --host'",
             )
         # A link to the page may stand anywhere.
         if request.method == "POST" and headers.get(b"sec-fetch-site") == b"cross-site":
@@ -216,7 +215,7 @@ class Application:
         elif head is None:
             request.most = MOST_JSON
             request.advice = ". Send the numbers in binary: 'Inference-Header-Content-Length'"
-        elif not head.isdigit() or int(head) > MOST_JSON:
+        elif not _is_at_most(head, MOST_JSON):
             raise Refused(
                 400,
                 f"inference-header-content-length: expected 0 to {MOST_JSON}, found "
@@ -383,6 +382,12 @@ def _log(line: str) -> None:
     """Write a line of the log at once; nobody has to read it."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
+
+
+def _is_at_most(text: bytes, most: int) -> bool:
+    """Whether a text is a number from 0 to another one."""
+    # Python refuses to read numbers of thousands of digits.
+    return text.isdigit() and len(text) < 100 and int(text) <= most
 
 
 def _too_large(request: Request) -> Refused:

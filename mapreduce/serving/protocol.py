@@ -7,7 +7,7 @@ in binary.
 import math
 from array import array
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import orjson
@@ -30,6 +30,8 @@ _NAMES = {kind: name for name, kind in DTYPES.items()}
 MOST_NUMBERS = 1 << 18
 #: Numbers of an answer.
 _MOST_BINARY = 1 << 24
+#: Lengths of the shape of a tensor.
+_MOST_LENGTHS = 32
 #: Parameters that would change what an answer means.
 _NOT_OFFERED = ("classification", "shared_memory_region")
 
@@ -58,7 +60,11 @@ def loads(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error!s:.200}") from error
+        text = f"the body is not JSON: {error!s:.200}"
+        if not body.lstrip().startswith((b"{", b"[")):
+            text += f". The file of a table needs the header 'Content-Type: {tables.CSV}', or "
+            text += f"{tables.ARROW} for a stream of Arrow"
+        raise Refused(400, text) from error
 
 
 def dumps(content: Any) -> bytes:
@@ -189,8 +195,8 @@ def _tensors(inputs: Any, binary: memoryview) -> dict[str, _Tensor]:
         where = f"{where} {name:.80}"
         if name in found:
             refuse(where, "each name once")
-        if type(shape) is not list or not shape:
-            refuse(f"{where}, shape", "a list of lengths", shape)
+        if type(shape) is not list or not 0 < len(shape) <= _MOST_LENGTHS:
+            refuse(f"{where}, shape", f"a list of 1 to {_MOST_LENGTHS} lengths", shape)
         for length in shape:
             if type(length) is not int or not 0 <= length < 1 << 31:
                 refuse(f"{where}, shape", "whole lengths from 0 to 2147483647", shape)
@@ -199,11 +205,11 @@ def _tensors(inputs: Any, binary: memoryview) -> dict[str, _Tensor]:
         tables.check_count(shape[0])
         size = _parameters(one, where).get("binary_data_size")
         if size is None:
-            values = _values(one.get("data"), shape, kind, where)
+            values = _values(one.get("data"), shape, kind, f"{where}, data")
         else:
             if type(size) is not int or not 0 <= size <= len(binary) - at:
                 refuse(f"{where}, binary_data_size", f"0 to {len(binary) - at}", size)
-            values = _unpacked(binary[at : at + size], math.prod(shape), kind, where)
+            values = _unpacked(binary[at : at + size], shape, kind, where)
             at += size
         found[name] = _Tensor(where, shape, kind, values)
     if at < len(binary):
@@ -211,11 +217,20 @@ def _tensors(inputs: Any, binary: memoryview) -> dict[str, _Tensor]:
     return found
 
 
-def _unpacked(content: memoryview, count: int, kind: str, where: str) -> Any:
+def _refuse_element(
+    where: str, shape: list[int], at: int, expected: str, found: object
+) -> NoReturn:
+    """Refuse an element of a tensor; rows and elements are counted from 1, as files' rows are."""
+    row, place = divmod(at, size := math.prod(shape[1:]))
+    element = f", element {place + 1}" if size > 1 else ""
+    refuse(f"{where}: row {row + 1}{element}", expected, found)
+
+
+def _unpacked(content: memoryview, shape: list[int], kind: str, where: str) -> Any:
     """The values of a tensor in binary."""
     if kind == "BYTES":
-        return _texts(bytes(content), count, where)
-    expected = count * DTYPES[kind].itemsize
+        return _texts(bytes(content), shape, f"{where}, data")
+    expected = math.prod(shape) * DTYPES[kind].itemsize
     if len(content) != expected:
         refuse(f"{where}, binary_data_size", f"{expected} bytes for its shape", len(content))
     if kind == "BOOL":
@@ -223,9 +238,9 @@ def _unpacked(content: memoryview, count: int, kind: str, where: str) -> Any:
     return np.frombuffer(content, DTYPES[kind])
 
 
-def _texts(content: bytes, count: int, where: str) -> list[str]:
+def _texts(content: bytes, shape: list[int], where: str) -> list[str]:
     found: list[str] = []
-    at = 0
+    at, count = 0, math.prod(shape)
     while at < len(content) and len(found) < count:
         size = int.from_bytes(content[at : at + 4], "little")
         at += 4 + size
@@ -234,7 +249,8 @@ def _texts(content: bytes, count: int, where: str) -> list[str]:
         try:
             found.append(content[at - size : at].decode())
         except UnicodeDecodeError:
-            refuse(f"{where}, element {len(found) + 1}", "text in UTF-8", content[at - size : at])
+            text = content[at - size : at]
+            _refuse_element(where, shape, len(found), "text in UTF-8", text)
     if len(found) != count or at != len(content):
         refuse(where, f"{count} texts in {len(content)} bytes", len(found))
     return found
@@ -253,7 +269,6 @@ _TYPES: dict[str, set[type]] = {
 
 def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
     """The values of a tensor in JSON: an array, or a list if there are texts or nulls."""
-    where = f"{where}, data"
     if type(data) is not list:
         refuse(where, "a list", data)
     if data and type(data[0]) is list:
@@ -265,8 +280,8 @@ def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
         refuse(where, f"{math.prod(shape)} elements for the shape {shape}", len(data))
     types, own = {*map(type, data)}, _TYPES.get(kind) or _TYPES[kind[0]]
     if not types <= own:
-        odd = next(value for value in data if type(value) not in own)
-        refuse(where, f"elements that are {kind}", odd)
+        at = next(at for at, value in enumerate(data) if type(value) not in own)
+        _refuse_element(where, shape, at, f"elements that are {kind}", data[at])
     if kind == "BYTES" or _NONE in types:
         return data
     if kind in ("BOOL", "FP16"):
@@ -276,8 +291,9 @@ def _values(data: Any, shape: list[int], kind: str, where: str) -> Any:
         return np.frombuffer(array(DTYPES[kind].char, data), DTYPES[kind])
     except OverflowError:
         ends = np.iinfo(DTYPES[kind])
-        odd = next(value for value in data if not ends.min <= value <= ends.max)
-        refuse(where, f"{ends.min} to {ends.max}, as {kind} has them", odd)
+        at = next(at for at, value in enumerate(data) if not ends.min <= value <= ends.max)
+        expected = f"{ends.min} to {ends.max}, as {kind} has them"
+        _refuse_element(where, shape, at, expected, data[at])
 
 
 def _cast(values: Array, dtype: Any) -> Array:
@@ -291,6 +307,7 @@ def _cast(values: Array, dtype: Any) -> Array:
 def _rows_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Rows:
     if model.recipe is None:
         return _features_of(model, tensors)
+    tables.check_columns(model, len(tensors))
     columns, lengths = {}, {}
     for name, (where, shape, kind, values) in tensors.items():
         if shape[1:] not in ([], [1]):
@@ -328,9 +345,9 @@ def _features_of(model: ServedModel, tensors: dict[str, _Tensor]) -> Features:
         return Features(stored, model.scale)
     features = np.ascontiguousarray(_cast(stored, model.fitted.dtype))
     if np.count_nonzero(np.isfinite(features)) < features.size:
-        row, column = map(int, np.argwhere(~np.isfinite(features))[0])
-        place = f"{where}, row {row + 1}, feature {column + 1}"
-        refuse(place, f"a finite number of {model.fitted.dtype}", float(stored[row, column]))
+        at = int(np.isfinite(features).argmin())
+        expected, value = f"a finite number of {model.fitted.dtype}", float(stored.flat[at])
+        _refuse_element(f"{where}, data", shape, at, expected, value)
     return Features(features)
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from mapreduce.data.batch import Batch
+from mapreduce.data.readers.records import RecordEnds
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.inference import cutting, files, outputs
 from mapreduce.inference.predictor import NOTHING, Predictor, plain
@@ -27,6 +28,10 @@ from mapreduce.serving.refusals import Refused, refuse
 FEW_ROWS = 64
 #: Rows of a request.
 MOST_ROWS = 100_000
+#: Columns of a request beside twice those of the training data, of which many are refused anyway.
+_MORE_COLUMNS = 1_000
+#: Bytes of a line of a file; of one with many columns, those of a field in the mean.
+_MOST_LINE, _FIELD_BYTES = 1 << 20, 100
 #: What errors call the rows of a request.
 SHOWN = "the rows"
 CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
@@ -143,6 +148,7 @@ def of_objects(model: ServedModel, rows: Any) -> TableRows:
         refuse("rows", "a list of objects", rows)
     check_count(len(rows))
     names = rows[0].keys()
+    check_columns(model, len(names))
     for number, row in enumerate(rows, 1):
         if row.keys() != names:
             odd = min(row.keys() ^ names)
@@ -158,6 +164,33 @@ def check_count(rows: int) -> None:
         raise Refused(413, f"{SHOWN}: expected at most {MOST_ROWS:,}, found {rows:,}. Send parts")
 
 
+def check_columns(model: ServedModel, columns: int) -> None:
+    """Refuse so many columns that others would wait long for the error that names one."""
+    if columns > (most := _most_columns(model)):
+        raise Refused(413, f"the columns: expected at most {most:,}, found {columns:,}")
+
+
+def _most_columns(model: ServedModel) -> int:
+    assert model.recipe is not None, "the model was trained on a table"
+    return _MORE_COLUMNS + 2 * (len(model.recipe.columns) + len(model.recipe.left_out))
+
+
+def _check_lines(model: ServedModel, body: bytes) -> None:
+    """Refuse a first line of too many names, and long lines, before there is an object of each
+    field.
+    """
+    assert model.recipe is not None, "the model was trained on a table"
+    recipe, most = model.recipe.recipe, max(_MOST_LINE, _FIELD_BYTES * _most_columns(model))
+    start, at = body[:most], 0
+    end = b"\n" if b"\n" in start else b"\r"
+    while len(body) - at > most:
+        at = body.rfind(end, at, at + most) + 1
+        if not at:
+            raise Refused(413, f"the file: expected lines of at most {most:,} bytes")
+    first = RecordEnds(recipe, end).first(start) or most
+    check_columns(model, start[:first].count(recipe.delimiter.encode()) + 1)
+
+
 def answer_file(
     predictor: Predictor, model: ServedModel, body: bytes, kind: str, to: str
 ) -> tuple[bytes, list[str], int]:
@@ -168,12 +201,16 @@ def answer_file(
 
     Raises DataError, UsageError (see :func:`mapreduce.inference.cutting.cut`), Refused.
     """
+    if kind == CSV:
+        _check_lines(model, body)
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         path = Path(folder, "rows.csv" if kind == CSV else "rows.parquet")
         if kind == CSV:
             path.write_bytes(body)
         else:
-            pq.write_table(_arrow_table(body), path, compression="none", use_dictionary=False)
+            pq.write_table(
+                _arrow_table(model, body), path, compression="none", use_dictionary=False
+            )
         try:
             file = cutting.cut(Request(model.fitted, path, Execution(runner="inline")))
             if file is None:
@@ -196,7 +233,7 @@ def answer_file(
     return sink.getvalue(), notes, len(found)
 
 
-def _arrow_table(body: bytes) -> Any:
+def _arrow_table(model: ServedModel, body: bytes) -> Any:
     """The table of a stream that no memory is wasted on: checked, and not compressed."""
     batches, rows, size = [], 0, 0
     try:
@@ -204,6 +241,7 @@ def _arrow_table(body: bytes) -> Any:
             if is_compressed(message.metadata.to_pybytes()):
                 refuse("the Arrow stream", "buffers that are not compressed")
         with pa.ipc.open_stream(body) as stream:
+            check_columns(model, len(stream.schema))
             for batch in stream:
                 rows += len(batch)
                 check_count(rows or 1)

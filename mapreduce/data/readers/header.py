@@ -130,8 +130,8 @@ def has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[
     if are_all and not is_header and not _is_running(names):
         return False
     raise UsageError(
-        f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
-        f"or --no-header"
+        f"{path}: the first line, {preview(names)}, may be a header or a row. Put the names of "
+        f"the columns there. Or say which it is: --header or --no-header"
     )
 
 

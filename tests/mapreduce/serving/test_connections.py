@@ -313,6 +313,18 @@ def test_the_last_answer_of_a_connection(rough, asked):
         assert body == b'{"live":true}'
 
 
+@cases(
+    "lines, status",
+    (["Host: evil.example", "Host: localhost"], 400),
+    (["Host: localhost", f"Content-Length: {'0' * 5_000}"], 413),
+)
+def test_a_header_that_says_too_much_is_refused(rough, lines, status):
+    with socket.create_connection((rough.host, rough.port)) as client:
+        head = [f"POST {PATH} HTTP/1.1", *lines, "Connection: close", "", ""]
+        client.sendall("\r\n".join(head).encode())
+        assert refused(status)(closed(client))
+
+
 def test_a_body_that_is_refused_is_not_waited_for(rough):
     """Its client asks first whether it may send the body."""
     with socket.create_connection((rough.host, rough.port)) as client:

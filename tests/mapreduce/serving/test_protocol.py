@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mapreduce
+from mapreduce.errors import DataError
 from mapreduce.inference.predictor import CLASSES, Predictor
 from mapreduce.serving import http, tables
 from mapreduce.serving.model import load
@@ -22,6 +23,13 @@ from services import kinds_of, trained
 KINDS, CONV, TABLE = (f"/v2/models/{name}/infer" for name in ("kinds", "conv", "table-0"))
 ROW = {"x": 0.5, "town": "Ulm", "ok": True, "day": "2024-05-06"}
 ARROW = "application/vnd.apache.arrow.stream"
+#: Tables of more columns than anybody looks at.
+MANY = pa.table({f"c{number}": [1] for number in range(2_000)})
+TENSORS = {
+    "inputs": [
+        {"name": name, "datatype": "FP64", "shape": [1], "data": [1]} for name in MANY.column_names
+    ]
+}
 
 
 def told(answer, status=200):
@@ -130,10 +138,34 @@ def test_many_rows_are_read_beside_the_loop(service, rows):
     assert f"row {rows}, column x" in told(service.ask(KINDS, wrong), 400)["error"]
 
 
+def test_rows_count_from_1_in_every_error(service, tmp_path):
+    rows = [{**ROW, "key": "a"}, {**ROW, "key": "b", "x": "word"}]
+    columns = {name: [str(row[name]) for row in rows] for name in rows[0]}
+    del columns["key"]
+    tensors = [
+        {"name": name, "datatype": "BYTES", "shape": [2], "data": texts}
+        for name, texts in columns.items()
+    ]
+    sink = io.BytesIO()
+    pyarrow.csv.write_csv(pa.table(columns), sink)
+    file = sink.getvalue()
+    answers = [
+        service.ask(KINDS, {"rows": rows}),
+        service.ask(KINDS, {"inputs": tensors}),
+        service.ask(KINDS, file, Content_Type="text/csv"),
+        service.ask(KINDS, stream(pa.table(columns)), Content_Type=ARROW),
+    ]
+    (tmp_path / "rows.csv").write_bytes(file)
+    with pytest.raises(DataError, match="row 2, column x: expected a number, found 'word'"):
+        mapreduce.open_run(service.folder / "kinds").predict(tmp_path / "rows.csv", id="")
+    assert all("row 2, column x: expected" in told(answer, 400)["error"] for answer in answers)
+
+
 @cases(
     "path, body, said",
     (KINDS, b"", "not JSON"),
     (KINDS, b"[" * 100_000, "depth"),
+    (KINDS, b"x,town\n0.5,Ulm\n", "needs the header 'Content-Type: text/csv'"),
     (KINDS, b'{"rows": [{"x": NaN}]}', "not JSON"),
     (KINDS, b'{"rows": [{"x": 1e400}]}', "infinity"),
     (KINDS, b'{"rows": [{"town": "\\ud800"}]}', "surrogate"),
@@ -160,10 +192,20 @@ def test_many_rows_are_read_beside_the_loop(service, rows):
     (KINDS, {"rows": [ROW], "outputs": [{"name": "x"}]}, "outputs[0]"),
     (KINDS, {"rows": [ROW], "parameters": 3}, "parameters"),
     (CONV, {"rows": [ROW]}, "not trained on a table"),
-    (CONV, tensor("FP32", [1, 144], [1e39] * 144), "feature 1: expected a finite number"),
+    (CONV, tensor("FP32", [1, 144], [1e39] * 144), "row 1, element 1: expected a finite number"),
     (CONV, tensor("UINT8", [1, 144], [256] * 144), "0 to 255"),
     (CONV, tensor("INT64", [1, 144], [2**63] * 144), "as INT64 has them"),
     (CONV, tensor("INT8", [1, 144], [1.5] * 144), "elements that are INT8"),
+    (
+        CONV,
+        tensor("FP32", [2, 144], [0] * 150 + ["x"] * 138),
+        "input, data: row 2, element 7: expected elements that are FP32, found 'x'",
+    ),
+    (
+        TABLE,
+        {"inputs": [{"name": "x01", "datatype": "UINT8", "shape": [2], "data": [3, 256]}]},
+        "x01, data: row 2: expected 0 to 255, as UINT8 has them, found 256",
+    ),
     (CONV, tensor("FP32", [1, 144], [True] * 144), "elements that are FP32, found True"),
     (CONV, tensor("FP32", [1, 144], [None] * 144), "numbers"),
     (CONV, tensor("BYTES", [1, 144], ["a"] * 144), "numbers"),
@@ -173,6 +215,7 @@ def test_many_rows_are_read_beside_the_loop(service, rows):
     (CONV, tensor("FP32", [1.5, 144], [1] * 144), "shape"),
     (CONV, tensor("FP32", [True, 144], [1] * 144), "shape"),
     (CONV, tensor("FP32", [], []), "shape"),
+    (CONV, tensor("FP32", [1] * 33, [1]), "shape: expected a list of 1 to 32 lengths"),
     (CONV, tensor("FP32", [0, 144], []), "at least one row"),
     (CONV, tensor("FP32", [9, *[2**31 - 1] * 9], [1]), "elements for the shape"),
     (CONV, tensor("FP32", [1, 143], [1] * 143), "[rows, 144] or [rows, 1, 12, 12]"),
@@ -193,6 +236,7 @@ def test_bad_requests_are_refused(service, path, body, said):
     "headers, body, status, said",
     ({"Inference_Header_Content_Length": 3}, b"{}", 400, "at most the 2 bytes"),
     ({"Inference_Header_Content_Length": "+2"}, b"{}", 400, "found '+2'"),
+    ({"Inference_Header_Content_Length": "9" * 5_000}, b"{}", 400, "0 to 1048576, found '999"),
     ({"Inference_Header_Content_Length": 2}, b"{}more", 400, "inputs"),
     ({"Content_Encoding": "br"}, b"{}", 415, "gzip or deflate"),
     ({"Content_Type": "application/json; charset=latin-1"}, b"{}", 415, "found 'latin-1'"),
@@ -207,13 +251,29 @@ def test_bad_requests_are_refused(service, path, body, said):
     ({}, b" " * ((1 << 20) + 1), 413, "in binary"),
     ({"Content_Type": "text/csv"}, b"", 400, "the file is empty"),
     ({"Content_Type": "text/csv"}, b"a,b\n1,2\n", 400, "missing: x, town, ok, day"),
+    ({"Content_Type": "text/csv"}, b"1,Ulm\n2,Ulm\n", 400, "Put the names of the columns there"),
+    ({"Content_Type": "text/csv"}, b"," * 5_000, 413, "the columns: expected at most 1,008"),
+    ({"Content_Type": "text/csv"}, b'"\n"' + b"," * 5_000, 413, "at most 1,008, found 5,001"),
+    ({"Content_Type": "text/csv"}, b"x\n" + b"," * (1 << 21), 413, "lines of at most 1,048,576"),
+    ({"Content_Type": ARROW}, stream(MANY), 413, "the columns: expected at most 1,008"),
+    ({}, json.dumps({"rows": MANY.to_pylist()}).encode(), 413, "the columns: expected at most"),
+    ({}, json.dumps(TENSORS).encode(), 413, "the columns: expected at most 1,008, found 2,000"),
     ({"Content_Type": ARROW}, b"abc", 400, "no Arrow stream"),
     ({"Content_Type": ARROW}, stream(pa.table({"x": [1.0]}))[:-40], 400, "no Arrow stream"),
-    ({"Host": "evil.example"}, b"{}", 403, "--host"),
+    ({"Host": "evil.example"}, b"{}", 403, "found 'evil.example'. Another name needs"),
     ({"Sec-Fetch-Site": "cross-site"}, b"{}", 403, "a page of another site"),
 )
 def test_bad_bodies_are_refused(service, headers, body, status, said):
     assert said in told(service.ask(KINDS, body, **headers), status)["error"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_file_of_many_lines_is_taken(service, end):
+    count, line = 40_000, b"0.5,Ulm,true,2024-05-06" + end
+    assert count * len(line) < 1 << 20 < 2 * count * len(line)
+    file = b"x,town,ok,day" + end + 2 * count * line
+    status, _, body = service.ask(KINDS, file, Content_Type="text/csv")
+    assert status == 200 and body.splitlines()[-1].startswith(b"%d," % (2 * count - 1))
 
 
 def test_streams_that_waste_memory_are_refused(service):

@@ -194,7 +194,8 @@ def test_what_cannot_be_served_is_refused(tmp_path, capsys):
     said = refused(capsys, path, tmp_path / "two.safetensors")
     assert "one numeric profile: one has native, two has portable" in said
     assert "by --no-token" in refused(capsys, path, "--host", "0.0.0.0")
-    assert "does not exist" in refused(capsys, path, "--token-file", tmp_path / "nix", code=66)
+    assert "found nothing" in refused(capsys, path, "--token-file", tmp_path / "nix", code=66)
+    assert "found a folder" in refused(capsys, path, "--token-file", tmp_path, code=66)
     (tmp_path / "token").write_text("short")
     assert "16 or more" in refused(capsys, path, "--token-file", tmp_path / "token")
     both = ["--no-token", "--token-file", tmp_path / "token"]
