@@ -79,6 +79,7 @@ KERNELS = {
     "closest": "fixed_point",
     "move_rows": "fixed_point",
     "row_chances": "fixed_point",
+    "choose": "fixed_point",
 }
 
 DEVICES = ("cpu", "cuda")

@@ -127,6 +127,18 @@ def row_chances(whole: Array, seed: int) -> Array:
     return out
 
 
+def choose(squares: Array, weights: Array, draws: Array) -> Integers:
+    """The numbers of candidates that greedy k-means++ draws: the best of several choices.
+
+    ``squares``: Squared distances between the candidates (n, n). ``weights``: Theirs (n,).
+    ``draws``: Numbers in [0, 1): (drawn, choices, trials).
+    """
+    expect("choose", "squares", squares, (len(weights), len(weights)))
+    best, chosen = np.empty((2, draws.shape[0]), np.int64)
+    _choose(squares, weights, draws, np.empty((2, len(weights))), chosen, best)
+    return best
+
+
 @jit
 def _extremes(rows, low, high):
     for i in range(rows.shape[0]):
@@ -216,6 +228,35 @@ def _move_rows(rows, weights, before, labels, shift, factor, sums):
         sums[new, columns] += whole
         if old >= 0:
             sums[old, columns] -= whole
+
+
+@jit
+def _choose(squares, weights, draws, scratch, chosen, best):
+    left, sums = scratch
+    least, last = np.inf, weights.size - 1
+    for choice in range(draws.shape[1]):
+        left[:] = np.inf
+        cost = np.inf
+        for number in range(draws.shape[0]):
+            # Sums in the order of the candidates.
+            total = 0.0
+            for i in range(weights.size):
+                total += left[i] * weights[i] if number else weights[i]
+                sums[i] = total
+            cost = np.inf
+            for trial in range(draws.shape[2]):
+                draw = draws[number, choice, trial] * total
+                place = min(np.searchsorted(sums, draw, "right"), last)
+                own = 0.0
+                for i in range(weights.size):
+                    own += min(left[i], squares[place, i]) * weights[i]
+                if own < cost:
+                    cost, chosen[number] = own, place
+            for i in range(weights.size):
+                left[i] = min(left[i], squares[chosen[number], i])
+        if cost < least:
+            least = cost
+            best[:] = chosen
 
 
 @jit

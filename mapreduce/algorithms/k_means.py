@@ -30,6 +30,8 @@ _CHOICES = 8
 _GRID_BITS, _MEAN_BITS = 20, 39
 #: A step of the grid is fine if its square is below this share of the mean squared distance.
 _FINE = 1e-6
+#: Moves of a round where one unit has all rows, at most.
+_MOVES = 16
 #: Bytes of rows on the grid that a task keeps for the next round.
 _MEMORY = 256 << 20
 
@@ -126,12 +128,27 @@ class KMeans(OverRows, EndsEarly):
             return self._drawn(known, weights, known.distances(centres), self._most_drawn)
         # Candidates are on the grid.
         on_grid = centres if stage == _COUNT else fixed.on_grid(centres)
+        if stage == _MOVE and self.units(now.completed) == 1:
+            return self._moves(now, known, rows, weights)
         labels, squares = nearest(whole, on_grid, squared=stage == _FILL)
         if stage == _FILL:
             keys = np.where((squares > 0) & (weights > 0), -squares, np.inf)
             empty = int((now.vector("counts") == 0).sum())
             return _least(keys, whole, empty)
         return known.sums_of(rows, weights, labels, len(centres), fixed)
+
+    def _moves(self, now: Round, known: "_Unit", rows: Array, weights: Array) -> Arrays:
+        """What several rounds make that move centres, where one unit has all rows."""
+        fixed, nearest = self._fixed(now), dispatch.get("nearest")
+        after = now.scalars(("centres", "small", "moves"))
+        for _ in range(_MOVES):
+            centres = after["centres"]
+            labels = nearest(known.whole, fixed.on_grid(centres), squared=False)[0]
+            total = known.sums_of(rows, weights, labels, len(centres), fixed)
+            after |= self._moved(after, total["sums"], fixed)
+            if after["stage"] != _MOVE:
+                break
+        return after
 
     def _known(self, unit: int, rows: Array, fixed: "_Fixed") -> "_Unit":
         known = self._units.get(unit)
@@ -175,7 +192,8 @@ class KMeans(OverRows, EndsEarly):
         elif stage == _COUNT:
             after["centres"], stop = self._chosen(before["centres"], total["sums"], fixed), _MOVE
         elif stage == _MOVE:
-            after |= self._moved(before, total["sums"], fixed)
+            is_moved = "centres" in total
+            after |= total if is_moved else self._moved(before, total["sums"], fixed)
             return after
         elif stage == _FILL:
             empty = np.flatnonzero(before["counts"] == 0)
@@ -233,7 +251,9 @@ class KMeans(OverRows, EndsEarly):
         # Whole numbers, so that BLAS rounds nothing.
         squares = norms[:, None] + norms - 2 * (candidates @ candidates.T)
         random = np.random.Generator(np.random.Philox(self.seed))
-        return fixed.off_grid(candidates[_choice(squares, sums[:, -1], self.clusters, random)])
+        draws = random.random((self.clusters, _CHOICES, 2 + int(math.log(self.clusters))))
+        weights = sums[:, -1].astype(np.float64)
+        return fixed.off_grid(candidates[dispatch.get("choose")(squares, weights, draws)])
 
 
 class _Fixed(NamedTuple):
@@ -312,39 +332,23 @@ class _Unit:
 
 
 def _least(keys: Array, rows: Array, count: int) -> dict[str, Array]:
-    """The rows of the least finite keys, each once, by key and then by content."""
-    used = np.isfinite(keys)
-    keys, rows = keys[used], rows[used]
+    """The rows of the least finite keys, each once, by key and then by content.
+
+    Equal rows have equal keys.
+    """
+    used = np.flatnonzero(np.isfinite(keys))
     wanted = count
     while True:
-        few = keys <= np.partition(keys, wanted)[wanted] if wanted < len(keys) else slice(None)
-        order = np.lexsort((*rows[few].T[::-1], keys[few]))
-        some, contents = keys[few][order], rows[few][order]
-        first = np.sort(np.unique(contents, axis=0, return_index=True)[1])[:count]
-        if len(first) == count or wanted >= len(keys):
-            return {"keys": some[first], "rows": contents[first]}
+        some = keys[used]
+        few = used[some <= np.partition(some, wanted)[wanted]] if wanted < len(used) else used
+        few = few[np.argsort(keys[few], kind="stable")]
+        if (keys[few][1:] == keys[few][:-1]).any():
+            few = few[np.lexsort((*rows[few].T[::-1], keys[few]))]
+            contents = rows[few]
+            few = few[np.append(True, (contents[1:] != contents[:-1]).any(axis=1))]
+        if len(few) >= count or wanted >= len(used):
+            return {"keys": keys[few[:count]], "rows": rows[few[:count]]}
         wanted *= 4
-
-
-def _choice(squares: Array, weights: Array, clusters: int, random: np.random.Generator) -> Array:
-    """Candidates (clusters,) that greedy k-means++ draws: the best of several choices.
-
-    ``squares``: Squared distances between the candidates (n, n).
-    """
-    trials, each = 2 + int(math.log(clusters)), np.arange(_CHOICES)
-    left, chosen = np.ones((_CHOICES, len(weights))), np.empty((_CHOICES, clusters), np.int64)
-    for number in range(clusters):
-        # Sums in the order of the candidates.
-        chances = np.cumsum(left * weights, axis=1)
-        draws = random.random((_CHOICES, trials)) * chances[:, -1:]
-        places = (chances[:, None] <= draws[:, :, None]).sum(axis=2).clip(max=len(weights) - 1)
-        before = left if number else np.full_like(left, np.inf)
-        options = np.minimum(before[:, None], squares[places])
-        costs = np.cumsum(options * weights, axis=2)[:, :, -1]
-        best = costs.argmin(axis=1)
-        left, chosen[:, number] = options[each, best], places[each, best]
-    found: Array = chosen[costs[each, best].argmin()]
-    return found
 
 
 class Clusters(Estimator):

@@ -7,9 +7,11 @@ from hypothesis.extra.numpy import arrays
 
 from kernels import dispatch
 
-closest, extremes, gram_parts, move_rows, nearest, row_chances, to_grid = map(
-    dispatch.get,
-    ("closest", "extremes", "gram_parts", "move_rows", "nearest", "row_chances", "to_grid"),
+choose, closest, extremes, gram_parts = map(
+    dispatch.get, ("choose", "closest", "extremes", "gram_parts")
+)
+move_rows, nearest, row_chances, to_grid = map(
+    dispatch.get, ("move_rows", "nearest", "row_chances", "to_grid")
 )
 
 
@@ -111,3 +113,34 @@ def test_chances_follow_from_a_row_alone():
     assert len(np.unique(chances)) == len(np.unique(whole, axis=0))
     # Evenly spread: the largest gap from a straight line, by Kolmogorov and Smirnov.
     assert np.abs(np.sort(chances) - np.arange(400) / 400).max() < 0.08
+
+
+def naive_choice(squares, weights, draws):
+    """Of each choice: the candidates, and the sum of the squared distances from them."""
+    for draws_of_choice in draws.swapaxes(0, 1):
+        chosen, left = [], np.ones(len(weights))
+        for trials in draws_of_choice:
+            sums = np.cumsum(left * weights)
+            places = [min((sums <= draw * sums[-1]).sum(), len(weights) - 1) for draw in trials]
+            options = [squares[[*chosen, place]].min(axis=0) for place in places]
+            best = np.argmin([np.cumsum(option * weights)[-1] for option in options])
+            chosen, left = [*chosen, places[best]], options[best]
+        yield np.cumsum(left * weights)[-1], chosen
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_the_best_of_several_choices(count):
+    random = np.random.default_rng(count)
+    places = random.integers(0, 9, (9, 2)).astype(float)
+    squares = ((places[:, None] - places) ** 2).sum(axis=2)
+    weights, draws = random.integers(0, 4, 9).astype(float), random.random((count, 6, 3))
+    expected = min(naive_choice(squares, weights, draws), key=lambda choice: choice[0])
+    assert choose(squares, weights, draws).tolist() == expected[1]
+
+
+def test_a_choice_takes_far_candidates():
+    places = np.array([0.0, 1, 50, 51, 100])
+    squares = (places[:, None] - places) ** 2
+    chosen = choose(squares, np.ones(5), np.random.default_rng(1).random((3, 8, 3)))
+    assert sorted(place // 2 for place in chosen) == [0, 1, 2]
+    assert squares[:, chosen].min(axis=1).sum() == 2
