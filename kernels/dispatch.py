@@ -75,6 +75,7 @@ KERNELS = {
     "extremes": "fixed_point",
     "to_grid": "fixed_point",
     "gram_parts": "fixed_point",
+    "centred": "fixed_point",
     "nearest": "fixed_point",
     "closest": "fixed_point",
     "move_rows": "fixed_point",

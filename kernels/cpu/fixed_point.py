@@ -65,6 +65,22 @@ def gram_parts(
     return first.astype(np.int64), mixed.astype(np.int64), last.astype(np.int64)
 
 
+def centred(
+    first: Integers, mixed: Integers, last: Integers, bits: int
+) -> tuple[float, Array, Array]:
+    """The last number of a sum of :func:`gram_parts`, which is that of the rows' weights, the means
+    (columns,) and the sums (columns, columns) of the products of deviations from these.
+
+    They are computed to 100 bits, and then rounded.
+    """
+    shape = len(first), len(first)
+    expect_all("centred", shape, first=first, mixed=mixed, last=last)
+    gram, means = np.empty((2, *shape)), np.empty(len(first) - 1)
+    products = np.empty((len(means), len(means)))
+    _centred(first, mixed, last, 2.0**bits, gram, means, products)
+    return float(gram[0, -1, -1]), means, products
+
+
 def nearest(
     whole: Array, centres: Array, *, squared: bool = True
 ) -> tuple[npt.NDArray[np.int32], Array]:
@@ -175,6 +191,57 @@ def _parts(rows, shift, factor, roots, step, high, low, both):
         upper = np.rint(whole * share)
         high[i, columns], low[i, columns] = upper, whole - upper * step
         both[i, columns] = high[i, columns] + low[i, columns]
+
+
+# Numbers of about 106 bits are sums of two floats (T. J. Dekker, "A floating-point technique for
+# extending the available precision", 1971).
+
+
+@jit
+def _sum(a, b):
+    high = a + b
+    part = high - a
+    return high, (a - (high - part)) + (b - part)
+
+
+@jit
+def _product(a, a_low, b, b_low):
+    high, a_long, b_long = a * b, a * 134217729.0, b * 134217729.0
+    a_first, b_first = a_long - (a_long - a), b_long - (b_long - b)
+    a_last, b_last = a - a_first, b - b_first
+    low = ((a_first * b_first - high) + a_first * b_last + a_last * b_first) + a_last * b_last
+    return _sum(high, low + (a * b_low + a_low * b))
+
+
+@jit
+def _quotient(a, a_low, b, b_low):
+    found = a / b
+    high, low = _product(found, 0.0, b, b_low)
+    return found + (((a - high) - low) + a_low) / b
+
+
+@jit
+def _centred(first, mixed, last, step, gram, means, products):
+    n = means.size
+    for i in range(n + 1):
+        for j in range(i, n + 1):
+            high = low = 0.0
+            for part, unit in ((first, step * step), (mixed, step), (last, 1.0)):
+                whole = part[i, j]
+                upper = whole >> 32
+                for number in (upper * 4294967296.0, np.float64(whole - (upper << 32))):
+                    high, error = _sum(high, number * unit)
+                    high, low = _sum(high, low + error)
+            gram[0, i, j], gram[1, i, j] = high, low
+    weight, weight_low = gram[0, n, n], gram[1, n, n]
+    for i in range(n):
+        means[i] = _quotient(gram[0, i, n], gram[1, i, n], weight, weight_low)
+        for j in range(i, n):
+            high, low = _product(gram[0, i, j], gram[1, i, j], weight, weight_low)
+            other, other_low = _product(gram[0, i, n], gram[1, i, n], gram[0, j, n], gram[1, j, n])
+            high, error = _sum(high, -other)
+            high, low = _sum(high, error + (low - other_low))
+            products[i, j] = products[j, i] = _quotient(high, low, weight, weight_low)
 
 
 @jit

@@ -4,6 +4,7 @@ Principal components and ridge regression follow from them: by loops of plain sc
 has the same bits for any workers, any order of the rows and any processor.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class Moments(NamedTuple):
 
 
 def moments(blocks: Sequence[Message]) -> Moments:
-    """The moments of the blocks of :class:`Gram`, each rounded once.
+    """The moments of the blocks of :class:`Gram`.
 
     Raises DataError (a column's deviation is lost beside its largest number).
     """
@@ -117,11 +118,8 @@ def moments(blocks: Sequence[Message]) -> Moments:
     joined = {name: np.concatenate([part[name] for part in parts]) for name in ("top", "bottom")}
     scale = scale_of(joined["top"], -joined["bottom"], parts[0]["most"], parts[0]["rows"])
     bits, factor = fixed_point(scale)
-    first, mixed, last = (
-        _upper(np.concatenate([part[name] for part in parts]))
-        for name in ("first", "mixed", "last")
-    )
-    weight, sums, exact = _centred((first << 2 * bits) + (mixed << bits) + last, len(factor))
+    sums = [np.concatenate([part[name] for part in parts]) for name in ("first", "mixed", "last")]
+    weight, means, exact = dispatch.get("centred")(*sums, bits)
     is_constant = joined["top"] == -joined["bottom"]
     lost = ~is_constant & (exact.diagonal() < float(scale.rows) * _LEAST_DEVIATION**2)
     if (odd := np.flatnonzero(lost)).size:
@@ -131,9 +129,9 @@ def moments(blocks: Sequence[Message]) -> Moments:
             f"the weight 0, clip them, or take logarithms"
         )
     unit = factor[-1]
-    mean = scale.shift + (sums / weight).astype(np.float64) * (unit / factor[:-1])
+    mean = scale.shift + means * (unit / factor[:-1])
     products = exact / factor[:-1] / factor[:-1, None]
-    return Moments(mean, products, float(weight) / unit**2, scale.rows)
+    return Moments(mean, products, weight / unit**2, scale.rows)
 
 
 def _upper(matrix: Array) -> Any:
@@ -311,7 +309,7 @@ def components(found: Moments, *, lapack: bool = False) -> Components:
     ``lapack``: Whether LAPACK may find them, which is faster, and differs by processor.
     """
     freedom = max(found.rows - 1, 1)
-    with blas.in_one_thread():
+    with blas.in_one_thread() if lapack else contextlib.nullcontext():
         eigh: Any = np.linalg.eigh if lapack else dispatch.get("eigh")
         values, vectors = eigh(found.products / freedom)
     values, vectors = values[::-1], np.ascontiguousarray(vectors.T[::-1])

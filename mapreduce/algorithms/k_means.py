@@ -140,7 +140,7 @@ class KMeans(OverRows, EndsEarly):
     def _moves(self, now: Round, known: "_Unit", rows: Array, weights: Array) -> Arrays:
         """What several rounds make that move centres, where one unit has all rows."""
         fixed, nearest = self._fixed(now), dispatch.get("nearest")
-        after = now.scalars(("centres", "small", "moves"))
+        after = dict(now.scalars(("centres", "small", "moves")))
         for _ in range(_MOVES):
             centres = after["centres"]
             labels = nearest(known.whole, fixed.on_grid(centres), squared=False)[0]

@@ -1,5 +1,7 @@
 """Rows in fixed point: beside sums of Python's integers, which round nothing."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -7,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 
 from kernels import dispatch
 
-choose, closest, extremes, gram_parts = map(
-    dispatch.get, ("choose", "closest", "extremes", "gram_parts")
+centred, choose, closest, extremes, gram_parts = map(
+    dispatch.get, ("centred", "choose", "closest", "extremes", "gram_parts")
 )
 move_rows, nearest, row_chances, to_grid = map(
     dispatch.get, ("move_rows", "nearest", "row_chances", "to_grid")
@@ -60,6 +62,28 @@ def test_roots_of_weights_multiply_rows_and_the_last_column():
 def test_a_gram_that_would_round(rows, bits):
     with pytest.raises(ValueError, match=f"gram_parts: {rows} rows of {bits} bits, expected at"):
         gram(np.ones((rows, 2), np.int64), bits)
+
+
+@given(
+    arrays(np.int64, (3, 4, 4), elements=st.integers(-(2**61), 2**61)),
+    st.integers(2**40, 2**61),
+    st.integers(8, 20),
+)
+def test_means_and_deviations_to_a_hundred_bits(parts, weight, bits):
+    """Beside fractions of Python's integers, which round nothing."""
+    parts[0, -1, -1] = weight
+    found = centred(*parts, bits)
+    high, middle, low = np.triu(parts).astype(object)
+    gram = (high << 2 * bits) + (middle << bits) + low
+    total, sums = gram[-1, -1], gram[:-1, -1]
+    assert found[0] == float(total)
+    np.testing.assert_array_max_ulp(found[1], np.array([float(Fraction(s, total)) for s in sums]))
+    for i, j in zip(*np.triu_indices(3), strict=True):
+        exact = gram[i, j] - Fraction(sums[i] * sums[j], total)
+        largest = max(abs(gram[i, j]), abs(Fraction(sums[i] * sums[j], total)))
+        error = abs(Fraction(found[2][i, j]) - exact)
+        assert error <= abs(exact) / 2**52 + largest / Fraction(2**98)
+        assert found[2][j, i] == found[2][i, j]
 
 
 @given(
