@@ -114,7 +114,7 @@ class Work(Job):
 if __name__ == "__main__":
     Work.run()
 """
-_LINES = 120_000
+_LINES = 400_000
 
 
 def _write_lines(place: Path, fault: str) -> list[Path]:
@@ -192,7 +192,7 @@ def _output(command: list[str]) -> str:
 
 
 _GANG = "--executor gang --workers 2 --threads 1 --blocks 1"
-_NETWORK = f"{_GANG} --model mlp:256 --batch-size 1024 --slice-rows 128 --epochs 600"
+_NETWORK = f"{_GANG} --model mlp:256 --batch-size 1440 --slice-rows 360 --epochs 2000"
 _CHAIN = "--executor chain --workers 2 --threads 1 --model mlp:256 --batch-size 512 --epochs 60"
 
 PLANTED = {
@@ -209,20 +209,20 @@ PLANTED = {
     "a pause in send": Planted(("exchange by delay",), None, _NETWORK, plant=slow_sends),
     "a large model": Planted(
         ("sums and updates",),
-        options=f"{_GANG} --model mlp:256 --batch-size 16 --slice-rows 8 --epochs 3",
-        fault="--model mlp:12000",
+        options=f"{_GANG} --model mlp:12000 --batch-size 512 --slice-rows 8 --epochs 5",
+        fault="--batch-size 16",
     ),
     "busy processors": Planted(("busy processors",), options=_NETWORK, around=busy_processors),
     "a slow folder": Planted(
-        ("publishing",), options=f"{_NETWORK} --checkpoint-every 5", plant=slow_folder
+        ("publishing",), options=f"{_NETWORK} --checkpoint-every 50", plant=slow_folder
     ),
     "an evaluation a round": Planted(
         ("evaluation",), options=f"{_NETWORK} --eval TEST --eval-every 100", fault="--eval-every 1"
     ),
     "slices of one row": Planted(
         ("tiny slices",),
-        options=f"{_GANG} --model softmax --epochs 2 --batch-size 256 --slice-rows 64",
-        fault="--batch-size 2 --slice-rows 1",
+        options=f"{_GANG} --model softmax --epochs 20 --batch-size 256 --slice-rows 64",
+        fault="--slice-rows 1",
     ),
     "a round a job": Planted(("start and many jobs",), options=_CHAIN, fault="--rounds-per-job 1"),
     "a hot key": Planted(("hot key",), fault="hot"),

@@ -27,6 +27,11 @@ class Gang:
     units: int = 32
     unit: float = 1e-3
     read: float = 5e-5
+    #: What a unit costs beside its rows, and the rows of the last one in each other round, of 8; if
+    #: it costs something, each unit has an event of its own.
+    cost: float = 0.0
+    rows: int = 8
+    last: int = 8
     #: By rank, of those that are not 1.
     slow: tuple[tuple[int, float], ...] = ()
     slow_reads: tuple[tuple[int, float], ...] = ()
@@ -38,6 +43,9 @@ class Gang:
     bandwidth: float = 1e9
     other: float = 5e-5
     publish: float = 5e-3
+    #: What a slow disk takes for it, and the wait for the driver before it.
+    disk: float = 0.0
+    settle: float = 0.0
     evaluate: float = 0.02
     evaluate_every: int = 100
     start: float = 0.2
@@ -77,8 +85,16 @@ class _Rank:
         self.work(seconds)
         self.note(name, depth, start, self.now, size, units)
 
-    def map(self, units):
+    def map(self, units, is_last):
         start, began_reading = self.now, self.now
+        if self.how.cost:
+            for unit in range(units):
+                is_short = is_last and unit == units - 1 and self.round % 2
+                rows = self.how.last if is_short else self.how.rows
+                self.phase("read", 2, self.how.read, 0, rows)
+                self.work(self.how.cost + self.how.unit * rows / self.how.rows)
+            self.note("map", 1, start, self.now, 0, units)
+            return self.now - start
         # The reads of a round in one event, in front: only their sum counts.
         self.work(units * self.how.read)
         if self.reads > 1:
@@ -90,8 +106,18 @@ class _Rank:
         self.note("map", 1, start, self.now, 0, units)
         return self.now - start
 
-    def sample(self):
-        if self.now - self.sampled > 0.05:
+    def publish(self):
+        if self.how.settle:
+            self.phase("settle", 1, self.how.settle)
+        self.sample(0)
+        start = self.now
+        self.work(self.how.publish)
+        self.now += self.how.disk
+        self.sample(0)
+        self.note("publish", 1, start, self.now)
+
+    def sample(self, least=0.05):
+        if self.now - self.sampled > least:
             cpu, delay = int(self.cpu * 1e9), int(self.delay * 1e9)
             self.note("sample", 1, self.sampled, self.now, cpu, delay * self.how.has_delays)
             self.cpu = self.delay = 0.0
@@ -144,7 +170,7 @@ def _segment(how, clock, rounds, name):
             rank.round = number
             rank.work(how.other)
             if a < b:
-                balance.note(rank.number, b - a, rank.map(b - a))
+                balance.note(rank.number, b - a, rank.map(b - a, b == how.units))
                 rank.phase("pack", 1, how.pack)
         size = how.size // len(owners)
         _exchange(ranks, "exchange", 1, size, senders, owners)
@@ -156,7 +182,7 @@ def _segment(how, clock, rounds, name):
         if due or ranks[0].now - published > 1:
             published = ranks[0].now
             for owner in owners:
-                ranks[owner].phase("publish", 1, how.publish)
+                ranks[owner].publish()
         if due:
             starts = [rank.now for rank in ranks]
             for rank in ranks:

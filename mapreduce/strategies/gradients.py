@@ -85,7 +85,7 @@ class Gradients:
         def gradient(rows: Slice) -> VectorSum:
             began = begin()
             batch = context.batch(rows)
-            note(READ, began, units=1)
+            note(READ, began, units=batch.rows)
             extras: dict[str, Array] = {}
             # The sum is checked for values that are not finite.
             with context.errors(rows):

@@ -33,14 +33,15 @@ R = TypeVar("R")
 #: thread has used since the last one.
 PHASES = (
     *("round", "start", "load", "read", "map", "pack", "exchange", "reduce", "spread"),
-    *("publish", "evaluate", "sample"),
+    *("publish", "settle", "evaluate", "sample"),
 )
-ROUND, START, LOAD, READ, MAP, PACK, EXCHANGE, REDUCE, SPREAD, PUBLISH, EVALUATE, SAMPLE = range(12)
+ROUND, START, LOAD, READ, MAP, PACK, EXCHANGE, REDUCE, SPREAD, PUBLISH, SETTLE = range(11)
+EVALUATE, SAMPLE = range(11, 13)
 
 #: An event. ``start`` and ``stop`` are nanoseconds of a monotonic clock, ``round`` counts from 1 (0
 #: is before the first), ``depth`` is the number of phases around it. ``units`` of a round are the
-#: rounds that it is. Of a sample, ``bytes`` are the nanoseconds on a processor, ``units`` those in
-#: which the thread was ready and had none.
+#: rounds that it is, those of a read its rows. Of a sample, ``bytes`` are the nanoseconds on a
+#: processor, ``units`` those in which the thread was ready and had none.
 EVENT = np.dtype(
     [
         *(("code", "u1"), ("depth", "u1"), ("thread", "<u2"), ("round", "<u4")),
@@ -130,7 +131,7 @@ class Recorder:
         _pack(self._buffer, at, place + code, start, stop, nbytes, units)
         self._at = at = at + _SIZE
         if stop >= self._sample_at:
-            self._sample()
+            self.sample()
         elif at == _FULL:
             self.flush()
 
@@ -142,7 +143,8 @@ class Recorder:
         # The system does not tell.
         return time.thread_time_ns(), 0
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Note what the thread has used since the last time."""
         if self._at == _FULL:
             self.flush()
         # A thread may lose its processor when a call of the system ends: the time comes after it.
@@ -201,7 +203,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is left, and close the file."""
-        self._sample()
+        self.sample()
         self.flush()
         for file in (self._file, self._schedstat):
             if file >= 0:
@@ -327,6 +329,13 @@ def begin_round(number: int) -> int:
         return 0
     own.place = own.place % _ROUND + number * _ROUND
     return begin()
+
+
+def sample() -> None:
+    """Note what the thread has used up to here, so that a long phase has samples of its own."""
+    own = recorder()
+    if isinstance(own, Recorder):
+        own.sample()
 
 
 def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:

@@ -30,11 +30,22 @@ _SLOW, _SLOW_TASK, _LATE = 1.15, 1.5, 0.05
 #: Ranks whose speeds differ by a larger part get different numbers of units.
 _UNLIKE = 0.4
 
-#: Seconds that a unit costs beside its rows, and the part of work that remains in any case.
-_UNIT, _LEFT = 4e-5, 0.1
+#: Seconds that a thread without a processor waits for one: of maps that are shorter, the median one
+#: has not waited.
+_TURN = 3e-3
 
-#: Seconds that an exchange takes on any network, and that a round is in no phase.
-_MOMENT = 2e-4
+#: The part of work that remains in any case.
+_LEFT = 0.1
+
+#: Units of few rows that show what a unit costs beside its rows; where no unit has more, it is most
+#: of the time, and at most so many seconds. It is no cause where it is a smaller part of a unit.
+_SHORT, _FEW_ROWS, _MOST_COST, _TINY = 5, 4, 1e-4, 1 / 3
+
+#: Seconds of an exchange that no network is blamed for, and those that it takes on none.
+_MOMENT, _LEAST = 2e-4, 2.5e-5
+
+#: The share of exchanges that takes less than what it always takes.
+_ALWAYS = 0.25
 
 #: Bytes of an exchange that takes as long as an empty one: on any network, and on most.
 _EMPTY, _MESSAGE = 4_096, 65_536
@@ -127,8 +138,8 @@ def _of_segment(segment: Segment) -> list[Cause]:
     scale = (float(segment.seconds[:, segment.phases.index("round")].max()) or base) / base
     number = scale * len(rounds.numbers)
 
-    def saved(work: Array | None = None, transfer: Array | None = None) -> float:
-        return max(base - rounds.replay(work, transfer), 0.0) * scale
+    def saved(*times: Array | None) -> float:
+        return max(base - rounds.replay(*times), 0.0) * scale
 
     def without(kind: str, what: Array, text: str) -> Cause:
         seconds = saved(work - what)
@@ -138,27 +149,14 @@ def _of_segment(segment: Segment) -> list[Cause]:
     uneven = _uneven(rounds, free, saved)
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
         uneven = replace(uneven, text=f"{uneven.text}, as far as the busy processors let us see")
-    other, least = rounds.of("other").sum(1), np.minimum(rounds.transfer, _MOMENT)
-    publish = float(segment.seconds[:, segment.phases.index("publish")].max())
-    # The last rank to come waits for no other.
-    evaluate = float(segment.seconds[:, segment.phases.index("evaluate")].min())
-    # What is evaluated is published before.
-    published = rounds.of("publish").sum((0, 1, 2))
-    evaluated = rounds.of("evaluate").sum((0, 1, 2)) > 0
-    of_evaluation = publish * float(published[evaluated].sum() / max(published.sum(), 1e-12))
-    of_evaluation *= evaluate > of_evaluation / 3
-    unit = float(np.nanmin(_speed(rounds))) if rounds.units.any() else 0.0
-    cost = f"of which about {_duration(_UNIT)} are the cost of any unit"
+    other, unit = rounds.of("other").sum(1), _unit_cost(segment, rounds, free)
+    typical = _median(_speed(rounds))
     return [
         busy,
         uneven,
         without("slow reads", _reads(rounds), "all ranks read for {}"),
         # Threads that are late to wake up make exchanges long, too.
-        _network(
-            segment,
-            rounds,
-            saved(transfer=rounds.transfer - (rounds.transfer - least) * free[:, None]),
-        ),
+        _network(segment, rounds, saved(None, rounds.transfer - _late(segment, rounds))),
         without(
             "sums and updates",
             rounds.of("pack", "reduce").sum(1),
@@ -166,10 +164,8 @@ def _of_segment(segment: Segment) -> list[Cause]:
         ),
         Cause(
             "tiny slices",
-            saved(
-                work - _cost_of_units(rounds) - np.minimum(other, _MOMENT), rounds.transfer - least
-            ),
-            f"a unit takes {_duration(unit)}, {cost}",
+            saved(work - _cost_of_units(rounds, unit)),
+            f"a unit takes {_duration(typical)}, of which {_duration(unit)} are for no row",
         ),
         without("fixed cost of a round", other, "{} are in no phase"),
         Cause(
@@ -177,14 +173,60 @@ def _of_segment(segment: Segment) -> list[Cause]:
             saved(work - _warm_up(rounds)) / scale,
             "first rounds take longer than others",
         ),
-        Cause("publishing", publish - of_evaluation, "the state is written, to go on from"),
-        Cause("evaluation", evaluate + of_evaluation, "the model is evaluated between rounds"),
+        *_between(segment, rounds),
     ]
+
+
+def _between(segment: Segment, rounds: Rounds) -> list[Cause]:
+    """Publishing, and evaluations, for which rounds are published, too."""
+    publish, settle, evaluate = (
+        segment.seconds[:, segment.phases.index(name)] for name in ("publish", "settle", "evaluate")
+    )
+    # The last rank to come waits for no other.
+    rank = int((publish + settle).argmax())
+    own = float(evaluate[rank])
+    published = rounds.of("publish", "settle").sum((0, 1, 2))
+    evaluated = rounds.of("evaluate").sum((0, 1, 2)) > 0
+    part = float(published[evaluated].sum() / max(published.sum(), 1e-12))
+    part *= own > publish[rank] * part / 3
+    wait, write = float(settle.max()), float(publish[rank])
+    # A fast disk saves what is no computing, if that is most of it.
+    slept = write - _computing(segment, rank, "publish")
+    return [
+        Cause(
+            "publishing",
+            (wait + (slept if slept > write / 2 else write)) * (1 - part),
+            "the state is written, to go on from",
+        ),
+        Cause("evaluation", own + (wait + write) * part, "the model is evaluated between rounds"),
+    ]
+
+
+def _computing(segment: Segment, rank: int, phase: str) -> float:
+    """Seconds on a processor in a phase of a rank that begins and ends with a sample."""
+    events = segment.ranks[rank]
+    samples = events[events["code"] == segment.phases.index("sample")]
+    spans = events[events["code"] == segment.phases.index(phase)]
+    whole = float(segment.seconds[rank, segment.phases.index(phase)])
+    if not len(spans) or not len(samples):
+        return whole
+    used = np.concatenate([[0], np.cumsum(samples["bytes"])])
+    first, last = (
+        np.searchsorted(samples["stop"], spans[name], "right") for name in ("start", "stop")
+    )
+    seconds = float((spans["stop"] - spans["start"]).sum())
+    return whole * float((used[last] - used[first]).sum()) / max(seconds, 1.0)
 
 
 def _per_unit(rounds: Rounds) -> Any:
     """Seconds of a unit, by rank and round; nan without units."""
     return rounds.load / np.where(rounds.units > 0, rounds.units, np.nan)
+
+
+def _ratio_of(rounds: Rounds, free: Array) -> Any:
+    """How many times as long as with others a unit takes a rank, while it has a processor."""
+    typical = np.array([_median(each[each > 0], 0.0) for each in rounds.load])
+    return _ratio(_speed(rounds) * np.where(typical < _TURN, 1, free))
 
 
 def _speed(rounds: Rounds) -> Any:
@@ -198,12 +240,14 @@ def _median(values: Array, default: float = 1e-9) -> float:
     return float(np.median(known)) if known.size else default
 
 
-def _with_maps(rounds: Rounds, per_unit: Array, units: Array) -> Any:
-    """The work, had each rank so many units and had a unit taken so long; nan: the median."""
+def _with_maps(rounds: Rounds, per_unit: Array, units: Array) -> tuple[Any, Any, Any]:
+    """What :meth:`Rounds.with_all` returns, had each rank so many units, and had a unit taken so
+    long; nan: the median."""
     typical = _median(per_unit)
-    work = rounds.work.sum(1) - rounds.of("map", "read").sum(1)
+    work, transfer, senders = rounds.with_all()
+    work = work.sum(1) - rounds.of("map", "read").sum(1)
     work[0] += units * np.where(np.isfinite(per_unit), per_unit, typical)
-    return work
+    return work, transfer, senders
 
 
 def _divided(rounds: Rounds, speed: Any) -> Any:
@@ -227,41 +271,48 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
         return Cause("busy processors", 0.0, text), free
     # Ranks that wait have fewer units, which would be divided anew.
     anew = _with_maps(rounds, _per_unit(rounds), _divided(rounds, _speed(rounds) * free))
-    work = rounds.work.sum(1) if np.ptp(free) < _SLOW - 1 else anew
-    seconds = saved(work * part, rounds.transfer * part)
+    is_even = np.ptp(free) < _SLOW - 1
+    work, transfer, *senders = (rounds.work.sum(1), rounds.transfer) if is_even else anew
+    if transfer.size:
+        always = np.quantile(transfer, _ALWAYS, -1, keepdims=True)
+        transfer = np.maximum(transfer * part, np.minimum(transfer, always))
+    seconds = saved(work * part, transfer, *senders)
     return Cause("busy processors", min(seconds, float(waited.sum())), text), free
 
 
 def _uneven(rounds: Rounds, free: Array, saved: Callable[..., float]) -> Cause:
     """Ranks that are slow, or else units that are not divided evenly."""
-    speed, each, ranks = _speed(rounds) * free, _per_unit(rounds), len(rounds.units)
-    known = np.isfinite(speed)
-    base = np.median(speed[known & (speed <= np.median(speed[known]))]) if known.any() else 1.0
-    ratio = np.where(known, speed, base) / base
+    each, ranks = _per_unit(rounds), len(rounds.units)
+    ratio = _ratio_of(rounds, free)
     slow, share = np.flatnonzero(ratio > _SLOW), rounds.units.sum(1) / max(rounds.units.sum(), 1)
     if not len(slow):
-        seconds = saved(_with_maps(rounds, each, rounds.units.mean(0))) if ranks > 1 else 0.0
+        seconds = saved(*_with_maps(rounds, each, rounds.units.mean(0))) if ranks > 1 else 0.0
         text = f"rank {share.argmax()} has {share.max():.0%} of the units"
         return Cause("uneven shares", seconds, text)
     others = np.setdiff1d(np.arange(ranks), slow)
     reads = rounds.of("read").sum((0, 1, 3)) / np.maximum(rounds.units.sum(1), 1)
     reading = float((reads[slow] - np.median(reads[others])).mean())
-    is_reading = reading > float((speed[slow] - base).mean()) / 2
+    speed = _speed(rounds)
+    typical = float(np.nanmedian(speed[others]))
+    is_reading = reading > float(speed[slow].mean() - typical) / 2
     verbs = ("takes", "has") if len(slow) == 1 else ("take", "have")
     text = (
         f"{_named('rank', slow)} {verbs[0]} {ratio[slow].max():.2g} times as long for a unit as "
         f"the others{', in reading' * is_reading}, and {verbs[1]} {share[slow].sum():.0%} of the "
         f"units"
     )
-    seconds = saved(
-        _with_maps(
-            rounds,
-            each / np.where(ratio > _SLOW, ratio, 1)[:, None],
-            _divided(rounds, np.ones(ranks)),
-        )
-    )
+    # In each round a slow rank is as much faster as the others are in the median.
+    faster = np.where(ratio > _SLOW, speed / typical, 1)[:, None]
+    seconds = saved(*_with_maps(rounds, each / faster, _divided(rounds, np.ones(ranks))))
     kind = "slow reads" if is_reading else "slow worker"
     return Cause(kind, seconds, text, tuple(map(int, slow)))
+
+
+def _ratio(speed: Array) -> Any:
+    """How many times as long as with the faster half of the ranks a unit takes; 1 if unknown."""
+    known = np.isfinite(speed)
+    base = np.median(speed[known & (speed <= np.median(speed[known]))]) if known.any() else 1.0
+    return np.where(known, speed, base) / base
 
 
 def _named(word: str, numbers: Array) -> str:
@@ -287,11 +338,58 @@ def _reads(rounds: Rounds) -> Any:
     return read * np.minimum(part, 1.0)[:, None]
 
 
-def _cost_of_units(rounds: Rounds) -> Any:
-    """What units cost whatever their rows are, within the maps."""
+def _unit_cost(segment: Segment, rounds: Rounds, free: Array) -> float:
+    """Seconds that a unit costs whatever its rows are, as units with fewer rows show; or 0."""
+    known, costs = _ratio_of(rounds, free) <= _SLOW, []
+    for events in (each for each, is_known in zip(segment.ranks, known, strict=True) if is_known):
+        rows, seconds = _units(segment, events)
+        most = np.median(rows) if len(rows) else 0
+        is_full, is_short = rows == most, rows <= most / 2
+        full = _median(seconds[is_full], 0.0)
+        if is_short.sum() >= _SHORT:
+            few = np.median(rows[is_short])
+            short = _median(seconds[is_short])
+            costs.append(short - max(full - short, 0.0) / (most - few) * few)
+        elif 0 < most <= _FEW_ROWS:
+            costs.append(min(full * (1 - _LEFT), _MOST_COST))
+    cost = max(min(costs, default=0.0), 0.0)
+    return cost if cost > _TINY * _median(_speed(rounds)) else 0.0
+
+
+def _units(segment: Segment, events: Array) -> tuple[Array, Array]:
+    """Rows and seconds of units of the main thread: each begins with a read of its rows."""
+    events = events[events["thread"] == 0]
+    maps, reads = (
+        events[(events["code"] == segment.phases.index(name)) & (events["depth"] == depth)]
+        for name, depth in (("map", 1), ("read", 2))
+    )
+    at = np.searchsorted(maps["start"], reads["start"], "right") - 1
+    reads, at = reads[at >= 0], at[at >= 0]
+    ends = np.minimum(maps["stop"][at], np.append(reads["start"][1:], 1 << 62))
+    return reads["units"], (ends - reads["start"]) / 1e9
+
+
+def _cost_of_units(rounds: Rounds, unit: float) -> Any:
+    """What units cost within the maps, if each costs so many seconds beside its rows."""
     maps = rounds.of("map").sum(1)
-    cost = np.minimum(rounds.units * _UNIT, maps.sum(0) * (1 - _LEFT))
+    cost = np.minimum(rounds.units * unit, maps.sum(0) * (1 - _LEFT))
     return maps * (cost / np.maximum(maps.sum(0), 1e-12))
+
+
+def _late(segment: Segment, rounds: Rounds) -> Any:
+    """What exchanges take longer than on one machine.
+
+    Threads that are late to wake up make some exchanges long, too, but not nearly all of them.
+    """
+    if not rounds.transfer.size:
+        return rounds.transfer
+    typical = np.median(rounds.transfer, -1, keepdims=True)
+    least = np.minimum(rounds.transfer, np.where(typical > 2 * _MOMENT, _LEAST, _MOMENT))
+    always = np.quantile(rounds.transfer, _ALWAYS, -1, keepdims=True)
+    always = np.maximum(np.minimum(rounds.transfer, always) - least, 0)
+    at_times = rounds.transfer - least - always
+    waited = sum(usage(events)[1] for events in segment.ranks)
+    return always + at_times * max(1 - waited / max(float(at_times.sum()), 1e-12), 0)
 
 
 def _network(segment: Segment, rounds: Rounds, seconds: float) -> Cause:

@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 EXCHANGES = ("exchange", "spread")
 
 #: What work consists of: phases, those of one's own, and what is in none.
-WORK = ("map", "read", "pack", "reduce", "publish", "evaluate", "own", "other")
+WORK = ("map", "read", "pack", "reduce", "publish", "settle", "evaluate", "own", "other")
 
 #: What :func:`table` divides a rank's time into.
 COLUMNS = ("start", *WORK[:-1], "wait", "transfer", "other")
@@ -92,22 +92,55 @@ class Rounds:
         """Seconds of all phases but exchanges, of shape (ranks, rounds)."""
         return self.of(*WORK[:-1]).sum((0, 1))
 
-    def replay(self, work: Array | None = None, transfer: Array | None = None) -> float:
-        """Seconds of all rounds, with other work or transfers than there were.
+    def with_all(self) -> tuple[Array, Array, Array]:
+        """Work, transfers and senders, had all ranks units in each round that has enough.
+
+        Where a rank had none, messages take as long as in rounds in which all had some: as in a
+        good one, since the first rounds are cold, and a rank that slept is.
+        """
+        work, transfer, sends = self.work.copy(), self.transfer.copy(), self.sends.copy()
+        has_all = (self.units > 0).all(0)
+        lacks = ~has_all & (self.units.sum(0) >= len(self.units))
+        if has_all.any() and lacks.any():
+            for target in (*(work[:, WORK.index(name)] for name in ("pack", "reduce")), transfer):
+                typical = np.quantile(target[..., has_all], 0.25, -1, keepdims=True)
+                if target is transfer:
+                    # New blocks come to all in any case.
+                    own = np.median(target[1:][..., lacks], -1, keepdims=True)
+                    typical[1:] = np.minimum(typical[1:], own)
+                target[..., lacks] = typical
+            sends[..., lacks] = sends[..., has_all].any(-1, keepdims=True)
+        return work, transfer, sends
+
+    def replay(
+        self,
+        work: Array | None = None,
+        transfer: Array | None = None,
+        senders: Array | None = None,
+    ) -> float:
+        """Seconds of all rounds, with other work, transfers or senders than there were.
 
         Parameters
         ----------
         work : array, shape (exchanges + 1, ranks, rounds), optional
         transfer : array, shape (exchanges, ranks, rounds), optional
+        senders : array of bool, shape (exchanges, ranks, rounds), optional
         """
         work = self.work.sum(1) if work is None else work
         transfer = self.transfer if transfer is None else transfer
+        senders = self.sends if senders is None else senders
         at = np.zeros(self.units.shape)
-        for number, sends in enumerate(self.sends):
+        for number, sends in enumerate(senders):
             at = at + work[number]
             latest = np.where(sends, at, -np.inf).max(0)
             at = np.where(self.receives[number], np.maximum(at, latest), at) + transfer[number]
-        return float((at + work[-1]).max(0).sum())
+        at = at + work[-1]
+        if len(senders) and at.size:
+            # Nobody waits in the next round for a rank without units: it may still be in this one.
+            awaited = np.roll(senders[0] | self.receives[0], -1, -1)
+            awaited[:, -1] = True
+            at = np.where(awaited, at, 0.0)
+        return float(at.max(0).sum())
 
 
 def rounds_of(segment: Segment) -> Rounds:

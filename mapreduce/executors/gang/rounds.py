@@ -147,9 +147,7 @@ class Rounds:
             self.watch.lap(completed - before)
             is_due = self._is_due(completed)
             if publish or ends or is_due:
-                since = begin()
                 self._publish(completed, is_due)
-                note(phases.PUBLISH, since)
             self._on_round(completed)
             over = (is_due and self._is_over(completed, False)) or ends
             self.watch.resume()
@@ -252,7 +250,11 @@ class Rounds:
         if self._mesh.rank == 0:
             self._look()
             if is_due:
+                began = begin()
                 self._wait_for_driver(completed)
+                note(phases.SETTLE, began)
+        phases.sample()
+        began = begin()
         self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
@@ -262,6 +264,8 @@ class Rounds:
         self._published = completed
         if not is_due:
             self._passing.append(completed)
+        phases.sample()
+        note(phases.PUBLISH, began)
         seconds = time.monotonic() - started
         self._publish_at = time.monotonic() + max(PUBLISH_SECONDS, PUBLISH_SHARE * seconds)
 

@@ -15,6 +15,7 @@ import gangs
 import made_traces
 from builders import blobs_in
 from mapreduce.plan.settings import Settings
+from mapreduce.support.phases import SAMPLE
 from mapreduce.timing import exports
 from mapreduce.timing.figures import imbalance, rounds_of, table
 from mapreduce.timing.reading import read
@@ -68,7 +69,7 @@ def test_chrome_events_are_nested_and_complete(name, tmp_path):
     trace = TRACES[name]
     written = [one for one in chrome(trace, tmp_path) if one["ph"] == "X"]
     check_nested(written)
-    expected = sum((one["code"] != 11).sum() for each in trace.segments for one in each.ranks)
+    expected = sum((one["code"] != SAMPLE).sum() for each in trace.segments for one in each.ranks)
     assert len(written) == expected + len(trace.tasks)
     assert min(one["ts"] for one in written) >= 0
 

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 import made_traces
 from mapreduce.support.phases import EVENT, PHASES
-from mapreduce.timing.figures import COLUMNS, efficiencies, imbalance, rounds_of, table
+from mapreduce.timing.figures import COLUMNS, WORK, efficiencies, imbalance, rounds_of, table
 
 _CODE = {name: code for code, name in enumerate(PHASES)}
 
@@ -47,6 +47,53 @@ def test_a_rank_waits_until_the_last_has_begun_to_send():
     assert np.array(columns["other"]) * 1e3 == pytest.approx([8, 5])
     # Rank 1 maps for 40, the message takes 5, the update 5, its message back 5, and the rest 5.
     assert rounds.replay() * 1e3 == pytest.approx(60)
+
+
+def test_a_rank_that_has_no_units_as_if_it_had_some():
+    """Its message is packed, sent and awaited as in the first round, in which both had units."""
+
+    def both(*rows):
+        return tuple(events(*one) for one in zip(*rows, strict=True))
+
+    spans = [(0, 60), (60, 100)]
+    early, late = both(
+        *((("round", 0, n, *span), ("round", 0, n, *span)) for n, span in enumerate(spans, 1)),
+        (("map", 1, 1, 0, 10, 0, 1), ("map", 1, 1, 0, 20, 0, 1)),
+        (("exchange", 1, 1, 10, 35), ("exchange", 1, 1, 30, 31, 100)),
+        (("reduce", 1, 1, 35, 40, 0, 1), ("pack", 1, 1, 20, 30)),
+        (("spread", 1, 1, 40, 42, 100), ("spread", 1, 1, 31, 44)),
+        (("map", 1, 2, 60, 80, 0, 2), ("exchange", 1, 2, 61, 62)),
+        (("exchange", 1, 2, 80, 80), ("spread", 1, 2, 62, 98)),
+        (("reduce", 1, 2, 80, 81, 0, 1), ("sample", 1, 0, 0, 1)),
+        (("spread", 1, 2, 81, 83, 100), ("sample", 1, 0, 0, 1)),
+    )
+    rounds = rounds_of(made_traces.segment("a", (early, late)))
+    work, transfer, senders = rounds.with_all()
+    assert senders[0].all() and not rounds.sends[0, 1, 1]
+    packing = WORK.index("pack"), WORK.index("reduce")
+    assert work[0, packing[0], 1] * 1e3 == pytest.approx([10, 10])
+    assert work[1, packing[1], 0] * 1e3 == pytest.approx([5, 5])
+    assert transfer[0, :, 1] * 1e3 == pytest.approx([5, 1])
+    assert transfer[0, :, 0] == pytest.approx(rounds.transfer[0, :, 0])
+
+
+def test_nobody_waits_for_a_rank_that_is_late_in_a_round_before_it_has_no_units():
+    both = ("round", 0, 1, 0, 30), ("round", 0, 2, 30, 60)
+    owner = events(
+        *both,
+        *(("map", 1, n, at, at + 10, 0, 1) for n, at in ((1, 0), (2, 30))),
+        *(("exchange", 1, n, at, at) for n, at in ((1, 10), (2, 40))),
+        *(("reduce", 1, n, at, at + 1, 0, 1) for n, at in ((1, 10), (2, 40))),
+        *(("spread", 1, n, at, at + 1, 9) for n, at in ((1, 11), (2, 41))),
+    )
+    idle = events(
+        *both,
+        *(("exchange", 1, n, at, at) for n, at in ((1, 0), (2, 30))),
+        *(("spread", 1, n, at, at + 29) for n, at in ((1, 1), (2, 31))),
+    )
+    rounds = rounds_of(made_traces.segment("a", (owner, idle)))
+    # The owner sends after 29 ms, and is done in another one; the other rank needs 19 for it.
+    assert rounds.replay() * 1e3 == pytest.approx(30 + 29 + 19)
 
 
 def test_a_rank_without_units_keeps_nobody_waiting():

@@ -82,18 +82,20 @@ def tail(top):
 
 def test_each_round_has_its_units_and_threads(runs):
     (segment,) = read(runs[1].path).segments
-    maps, reads = np.zeros(61, int), np.zeros(61, int)
+    maps, reads, rows = np.zeros((3, 61), int)
     for events in segment.ranks:
         mapped = events[(events["code"] == PHASES.index("map")) & (events["depth"] == 1)]
         np.add.at(maps, mapped["round"], mapped["units"])
         taken = events[(events["code"] == PHASES.index("read")) & (events["depth"] == 2)]
         assert (taken["thread"] > 0).all()
-        np.add.at(reads, taken["round"], taken["units"])
+        np.add.at(reads, taken["round"], 1)
+        np.add.at(rows, taken["round"], taken["units"])
         assert {"load", "exchange", "spread", "publish", "evaluate"} <= {
             segment.phases[code] for code in np.unique(events["code"])
         }
-    units = [len(runs[1].config.plan.slices(completed)) for completed in range(60)]
-    assert maps[1:].tolist() == reads[1:].tolist() == units
+    slices = [runs[1].config.plan.slices(completed) for completed in range(60)]
+    assert maps[1:].tolist() == reads[1:].tolist() == [*map(len, slices)]
+    assert rows[1:].tolist() == [sum(one.stop - one.start for one in each) for each in slices]
 
 
 def test_a_trace_changes_no_bit(runs):
@@ -145,7 +147,7 @@ def test_a_run_without_a_trace(runs, tmp_path):
         ("head", "rounds", -1, "rounds: expected"),
         ("head", "nanoseconds", -1, "sums: expected"),
         ("head", "names", b"<b>", "names: expected"),
-        ("event", "code", 63, "row 3, code 63: expected a number below 12"),
+        ("event", "code", 63, "row 3, code 63: expected a number below 13"),
         ("event", "start", -(1 << 62), "row 3, start .* expected"),
         ("event", "stop", 0, "row 3, stop 0: expected a later time"),
         ("event", "stop", 1 << 62, "row 3, stop"),
