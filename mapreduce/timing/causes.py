@@ -52,7 +52,7 @@ _EMPTY, _MESSAGE = 4_096, 65_536
 
 #: Bytes of a tiny task, the seconds in which one of them is read, and how many tasks for each
 #: worker are many.
-_TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-8, 4
+_TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-7, 4
 
 #: Seconds that any run takes to begin and to end, and any step's maps or reduces to be handed over.
 _BEGIN, _HAND_OVER = 0.5, 0.01
@@ -465,7 +465,8 @@ def _of_tasks(tasks: Array, workers: int) -> Cause | None:
     name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
     kind, other = "slow task", np.minimum(seconds, typical)
     text = f"{name}, for no more {_NOUNS[noun]}"
-    if more - 1 > (times - 1) / 2:
+    # Records of a hot key may be shorter than others.
+    if more - 1 > (times - 1) / 3:
         kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
         other = np.full(number, seconds.mean())
         text = f"{name}, with {more:.2g} times the {_NOUNS[noun]}"
@@ -487,10 +488,13 @@ def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     busy = _covered([*spans, *zip(tasks["start"], tasks["stop"], strict=True)])
     outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
     inside = max(_covered(jobs) - busy, 0.0)
+    # Between jobs nothing is needed.
+    edges = [edge for job in jobs for edge in job] or [trace.stop]
+    begin = min((min(edges) - trace.start + trace.stop - max(edges)) / 1e9, _BEGIN)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
     gaps = f"within jobs no task ran for {inside:.3g} s"
     return [
-        Cause(_START, max(outside - _BEGIN, 0.0), start),
+        Cause(_START, max(outside - begin, 0.0), start),
         Cause("gaps of the driver", max(inside - len(steps) * _HAND_OVER, 0.0), gaps),
     ]
 

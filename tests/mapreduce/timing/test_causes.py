@@ -85,8 +85,8 @@ PLANTED = {
     "slow task": ("jobs", {"slow": 6.0}, {}, "slow task", (2,)),
     "tiny tasks": (
         "jobs",
-        {"maps": 2000, "input": 200_000_000, "byte": 1e-8},
-        {"maps": 4, "input": 200_000_000, "byte": 1e-8},
+        {"maps": 2000, "input": 100_000_000, "byte": 1e-7},
+        {"maps": 4, "input": 100_000_000, "byte": 1e-7},
         "tiny tasks",
         (),
     ),
