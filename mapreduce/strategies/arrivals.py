@@ -33,7 +33,7 @@ from mapreduce.runs import pushes
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.pushes import Log, Push, Script
 from mapreduce.strategies.base import Strategy
-from mapreduce.support.phases import MAP, begin, note
+from mapreduce.support.phases import MAP, mark, skip
 
 #: A stretch takes at least so many seconds, and so many times what the slowest unit takes, for
 #: which the others wait at its end.
@@ -323,11 +323,12 @@ class Arrivals:
                 stop: int = turn.meta["stop"]
                 return stop
             params, versions = self._pull(done)
-            began, started = begin(), time.perf_counter()
+            skip()
+            started = time.perf_counter()
             pairs = list(self._strategy.push(*stretch.unit(done), params))
             if self._slowness > 1:
                 time.sleep((self._slowness - 1) * (time.perf_counter() - started))
-            note(MAP, began, units=1)
+            mark(MAP, units=1)
             asked = []
             for key, message in pairs:
                 number = key[0]

@@ -1,11 +1,20 @@
 """The phases of a task's time, the form of an event, and the recorder that notes them.
 
-A recorder belongs to a thread. Where a thread has none, :func:`begin` and :func:`note` do nothing.
-A file of events is a :data:`HEAD`, which is written again with each flush, and events::
+A recorder belongs to a thread. Where a thread has none, these functions do nothing. Phases that
+follow each other need one mark each, at their ends; those that consist of such phases, or lie
+within one, have a beginning, too::
 
-    start = begin()
+    start = enter()
     ...
-    note(MAP, start, units=3)
+    inner = begin()
+    ...
+    note(READ, inner)
+    mark(MAP, units=3)
+    ...
+    mark(PACK)
+    leave(EVALUATE, start)
+
+A file of events is a :data:`HEAD`, which is written again with each flush, and events.
 """
 
 import contextlib
@@ -89,22 +98,23 @@ class Recorder:
     Without room for the file the trace ends with a warning, and nothing else. ``start`` is when the
     phase of this name has begun, if it has. Raises OSError (the file cannot be created).
 
-    ``place``: The number of phases that the thread is in, and the round, as in an event.
+    ``place``: The number of phases that the thread is in, and the round, as in an event; one of
+    them ends at the next mark. ``since``: When this one began.
     """
 
     def __init__(
         self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
     ) -> None:
-        self.place = _DEPTH if start else 0
+        self.place = 2 * _DEPTH if start else _DEPTH
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._end = HEAD.itemsize
-        self._buffer, self._at = bytearray(_FULL), 0
+        self.buffer, self.at = bytearray(_FULL), 0
         self._codes = dict(zip(PHASES, range(len(PHASES)), strict=True))
         self._head = head = np.zeros((), HEAD)
         head["magic"], head["version"], head["machine"] = MAGIC, VERSION, machine()
         head["rank"], head["ranks"], head["generation"] = rank, ranks, generation
-        now = clock()
+        self.since = now = clock()
         head["start"], head["stop"] = start or now, now
         head["wall"] = time.time_ns() - now + (start or now)
         head["names"][: len(PHASES)] = PHASES
@@ -113,7 +123,7 @@ class Recorder:
         self.threads: dict[int, int] = {}
         self._schedstat = _open_schedstat()
         self._sampled, (self._cpu, self._delay) = now, self._usage()
-        self._sample_at, self._flush_at = now + _SAMPLE, now + _FLUSH
+        self.due, self._flush_at = now + _SAMPLE, now + _FLUSH
         write_all(self._file, head.tobytes(), 0)
 
     def code(self, name: str) -> int:
@@ -126,13 +136,13 @@ class Recorder:
 
     def note(self, code: int, start: int, nbytes: int, units: int) -> None:
         """Note a phase, which ends now."""
-        stop, at = clock(), self._at
+        stop, at = clock(), self.at
         self.place = place = self.place - _DEPTH
-        _pack(self._buffer, at, place + code, start, stop, nbytes, units)
-        self._at = at = at + _SIZE
-        if stop >= self._sample_at:
+        _pack(self.buffer, at, place + code, start, stop, nbytes, units)
+        self.at = at + _SIZE
+        if stop >= self.due:
             self.sample()
-        elif at == _FULL:
+        elif self.at == _FULL:
             self.flush()
 
     def _usage(self) -> tuple[int, int]:
@@ -145,25 +155,25 @@ class Recorder:
 
     def sample(self) -> None:
         """Note what the thread has used since the last time."""
-        if self._at == _FULL:
+        if self.at == _FULL:
             self.flush()
         # A thread may lose its processor when a call of the system ends: the time comes after it.
         (cpu, delay), now = self._usage(), clock()
         used = cpu - self._cpu, delay - self._delay
         place = self.place // _ROUND * _ROUND + SAMPLE
-        _pack(self._buffer, self._at, place, self._sampled, now, *used)
-        self._at += _SIZE
-        self._sampled, self._cpu, self._delay, self._sample_at = now, cpu, delay, now + _SAMPLE
-        if self._at == _FULL or now >= self._flush_at:
+        _pack(self.buffer, self.at, place, self._sampled, now, *used)
+        self.at += _SIZE
+        self._sampled, self._cpu, self._delay, self.due = now, cpu, delay, now + _SAMPLE
+        if self.at == _FULL or now >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
         """Write what has been noted."""
-        events = np.frombuffer(bytes(memoryview(self._buffer)[: self._at]), EVENT)
+        events = np.frombuffer(bytes(memoryview(self.buffer)[: self.at]), EVENT)
         others, self.beside = self.beside, []
         if others:
             events = np.concatenate([events, np.frombuffer(b"".join(others), EVENT)])
-        self._at, head = 0, self._head
+        self.at, head = 0, self._head
         head["stop"] = now = clock()
         self._flush_at = now + _FLUSH
         is_inner = (events["code"] == READ) | (events["code"] > SAMPLE)
@@ -279,7 +289,7 @@ class _Beside:
 
 
 #: What notes the phases of this thread, if anything does.
-current: ContextVar["Recorder | _Beside | None"] = ContextVar("recorder", default=None)
+current: ContextVar[Any] = ContextVar("recorder", default=None)
 recorder = current.get
 # What a process forks would write into the same file.
 os.register_at_fork(after_in_child=lambda: current.set(None))
@@ -314,12 +324,31 @@ def inherited(function: Callable[[T], R]) -> Callable[[T], R]:
 
 
 def begin() -> int:
-    """Begin a phase; returns the time, or 0 if nobody notes it."""
+    """Begin a phase within another; returns the time, or 0 if nobody notes it."""
     own = recorder()
     if own is None:
         return 0
     own.place += _DEPTH
     return clock()
+
+
+def enter() -> int:
+    """Begin a phase that consists of others; returns the time, or 0 if nobody notes it."""
+    own = recorder()
+    if own is None:
+        return 0
+    own.place += _DEPTH
+    own.since = now = clock()
+    return now
+
+
+def leave(code: int, start: int, units: int = 0) -> None:
+    """End a phase, which began at a time of :func:`enter`."""
+    own = recorder()
+    if own is not None:
+        own.place -= _DEPTH
+        own.since = start
+        mark(code, 0, units)
 
 
 def begin_round(number: int) -> int:
@@ -328,7 +357,29 @@ def begin_round(number: int) -> int:
     if own is None:
         return 0
     own.place = own.place % _ROUND + number * _ROUND
-    return begin()
+    return enter()
+
+
+def mark(code: int, nbytes: int = 0, units: int = 0) -> None:
+    """End a phase, which began where the last one ended."""
+    own = recorder()
+    if own is None:
+        return
+    # Processors have forgotten this code by the next phase: what is not called costs nothing.
+    stop, at = clock(), own.at
+    _pack(own.buffer, at, own.place - _DEPTH + code, own.since, stop, nbytes, units)
+    own.since, own.at = stop, at + _SIZE
+    if stop >= own.due:
+        own.sample()
+    elif own.at == _FULL:
+        own.flush()
+
+
+def skip() -> None:
+    """Begin the next phase here; what was before is in none."""
+    own = recorder()
+    if own is not None:
+        own.since = clock()
 
 
 def sample() -> None:

@@ -15,7 +15,7 @@ from mapreduce.engine.program import Key, Pair, Task
 from mapreduce.executors.gang.division import Division
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.reduction.message import Message
-from mapreduce.support.phases import EXCHANGE, MAP, PACK, REDUCE, begin, note
+from mapreduce.support.phases import EXCHANGE, MAP, PACK, REDUCE, mark
 
 
 class Exchange:
@@ -33,8 +33,6 @@ class Exchange:
         #: What the maps of this round took, on rank 0; and this rank's, until that is sent.
         self.took: list[Mapping[str, Any]] = []
         self._mine: Mapping[str, Any] | None = None
-        #: When messages had arrived, for a trace: what is made of them is a phase.
-        self._arrived = 0
 
     def round(
         self,
@@ -55,7 +53,7 @@ class Exchange:
         phases = program.phases(completed, task.layout)
         if not phases:
             self.shuffle((), senders, range(1))
-            note(PACK, self._arrived)
+            mark(PACK)
             return pairs
         for phase in phases:
             for key, _ in pairs:
@@ -65,18 +63,18 @@ class Exchange:
             arrived = self.shuffle(pairs, senders, owners, place)
             for key, messages in arrived.items():
                 found += task.reduce(completed, phase, key, messages)
-            note(REDUCE, self._arrived, units=len(arrived))
+            mark(REDUCE, units=len(arrived))
             pairs, senders = found, owners
         return pairs
 
     def _map(self, task: Task, part: LeafRange) -> list[Pair]:
         """The messages of some units; what they took goes with the next messages to rank 0."""
-        began, started = begin(), time.perf_counter()
+        started = time.perf_counter()
         pairs = list(task.map(part))
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
         seconds, units = time.perf_counter() - started, part.stop - part.start
-        note(MAP, began, units=units)
+        mark(MAP, units=units)
         if self._is_timed:
             self._mine = {"rank": self._group, "units": units, "seconds": seconds}
         return pairs
@@ -89,7 +87,7 @@ class Exchange:
         place: Placing | None = None,
     ) -> dict[Key, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
-        began, rank = begin(), self._mesh.rank
+        rank = self._mesh.rank
         mine: dict[Key, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
         took, self._mine = self._mine, None
@@ -108,9 +106,8 @@ class Exchange:
         if rank in senders:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
-        note(PACK, began)
+        mark(PACK)
         messages = self._mesh.exchange(parcels, awaited)
-        self._arrived = begin()
         for message in messages:
             if "took" in message.meta:
                 self.took.append(message.meta["took"])
@@ -131,21 +128,16 @@ class Exchange:
         return [*pairs, *map(_unwrapped, found)]
 
     def to_all(
-        self,
-        messages: list[Message],
-        senders: Collection[int],
-        phase: int = EXCHANGE,
-        began: int = 0,
+        self, messages: list[Message], senders: Collection[int], phase: int = EXCHANGE
     ) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives.
 
-        ``phase``: The code under which a trace has the time, without the packing; ``began`` is when
-        this did, by :func:`mapreduce.support.phases.begin`, if that was before.
+        ``phase``: The code under which a trace has the time, without the packing.
         """
-        began, rank, peers = began or begin(), self._mesh.rank, self._mesh.peers
+        rank, peers = self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
-        note(PACK, began)
+        mark(PACK)
         return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank], phase)
 
 

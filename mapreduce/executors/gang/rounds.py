@@ -47,7 +47,7 @@ from mapreduce.executors.gang.stopwatch import Stopwatch
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.reduction.message import Message
 from mapreduce.support import blas, phases
-from mapreduce.support.phases import begin, note
+from mapreduce.support.phases import enter, leave, mark
 
 #: Due rounds that the driver may lag behind, and seconds to wait for it.
 _LAG, _LAG_SECONDS = 3, 600.0
@@ -103,8 +103,6 @@ class Rounds:
         self._mine = [at for at in range(self._count) if division.owner(at) == mesh.rank]
         mesh.most += task.most_bytes()
         self._keys = [(at,) for at in self._mine]
-        #: When blocks began to be packed, for a trace.
-        self._packing = 0
         #: The next round that is due by the plan, and whether the last one was its end.
         self._due, self._ended = 0, False
         #: Published rounds that were not due, in order.
@@ -130,11 +128,11 @@ class Rounds:
         ``is_concluded`` says whether what is beside that round has been concluded, too. Raises
         LostPeerError, and what the program does.
         """
-        began = begin()
+        began = enter()
         self._load(start)
-        note(phases.LOAD, began)
+        leave(phases.LOAD, began)
         completed, over = start, self._is_due(start) and self._is_over(start, is_concluded)
-        note(phases.START, self._began)
+        leave(phases.START, self._began)
         self.watch.start()
         while not over:
             before, began = completed, phases.begin_round(completed + 1)
@@ -151,7 +149,7 @@ class Rounds:
             self._on_round(completed)
             over = (is_due and self._is_over(completed, False)) or ends
             self.watch.resume()
-            note(phases.ROUND, began, units=completed - before)
+            leave(phases.ROUND, began, completed - before)
         # No rank may leave before all have published what a new generation would start from.
         self._exchange.to_all([], self._exchange.all)
 
@@ -190,7 +188,6 @@ class Rounds:
         self.watch.note_maps([one["seconds"] for one in took])
         if [key for key, _ in pairs] != self._keys:
             require_blocks(self._program, pairs, self._mine)
-        self._packing = begin()
         for (number, *_), block in pairs:
             self._state.publish(completed + 1, number, block)
 
@@ -199,7 +196,6 @@ class Rounds:
 
         Returns whether rank 0 wants them published, and whether all end here.
         """
-        self._packing = self._packing or begin()
         publish, ends = time.monotonic() >= self._publish_at, self.watch.is_over(completed)
         wishes: dict[str, object] = {"publish": publish, "ends": ends}
         if self._arriving is not None:
@@ -212,26 +208,24 @@ class Rounds:
         state = self._state
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages = self._spread(messages)
-        began = begin()
         state.receive(completed, messages)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
         if "split" in first:
             speeds, probe = first["split"]
             self._split = Split(tuple(speeds), probe)
-        note(phases.PACK, began)
+        mark(phases.PACK)
         return first["publish"], first["ends"]
 
     def _spread(self, news: list[Message]) -> list[Message]:
         """Send new blocks to all ranks, each what it has of them; returns those of all owners."""
-        began, self._packing = self._packing, 0
         if self._stage is None:
-            return news + self._exchange.to_all(news, self._owners, phases.SPREAD, began)
+            return news + self._exchange.to_all(news, self._owners, phases.SPREAD)
         rank, peers, cut_for = self._mesh.rank, self._mesh.peers, self._state.cut_for
         parts = {each: self._division.part(each) for each in (rank, *peers)}
         parcels = {}
         if rank in self._owners:
             parcels = {peer: pack(cut_for(parts[peer], news)) for peer in peers}
-        note(phases.PACK, began)
+        mark(phases.PACK)
         senders = [peer for peer in self._owners if peer != rank]
         received = self._mesh.exchange(parcels, senders, phases.SPREAD)
         return cut_for(parts[rank], news) + received
@@ -247,14 +241,13 @@ class Rounds:
 
     def _publish(self, completed: int, is_due: bool) -> None:
         started = time.monotonic()
+        phases.skip()
         if self._mesh.rank == 0:
             self._look()
             if is_due:
-                began = begin()
                 self._wait_for_driver(completed)
-                note(phases.SETTLE, began)
+                mark(phases.SETTLE)
         phases.sample()
-        began = begin()
         self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
@@ -265,7 +258,7 @@ class Rounds:
         if not is_due:
             self._passing.append(completed)
         phases.sample()
-        note(phases.PUBLISH, began)
+        mark(phases.PUBLISH)
         seconds = time.monotonic() - started
         self._publish_at = time.monotonic() + max(PUBLISH_SECONDS, PUBLISH_SHARE * seconds)
 
@@ -293,12 +286,12 @@ class Rounds:
         task = beside.task(self._state, self._task.layout._replace(blocks=1))
         self._mesh.most = max(self._mesh.most, task.most_bytes())
         if not is_concluded:
-            began = begin()
+            began = enter()
             with self.watch.evaluating():
                 block = self._run_beside(task, completed)
                 if block is not None:
                     program.conclude(completed, block)
-            note(phases.EVALUATE, began)
+            leave(phases.EVALUATE, began)
         answer = []
         if self._mesh.rank == 0:
             answer = [Message({"stop": program.is_out(completed)})]

@@ -11,7 +11,18 @@ import pytest
 import mapreduce
 from mapreduce.errors import UsageError
 from mapreduce.support import phases, tasks, tracefiles
-from mapreduce.support.phases import EVENT, EXCHANGE, HEAD, MAP, PHASES, READ, ROUND, SAMPLE
+from mapreduce.support.phases import (
+    EVALUATE,
+    EVENT,
+    EXCHANGE,
+    HEAD,
+    MAP,
+    PACK,
+    PHASES,
+    READ,
+    ROUND,
+    SAMPLE,
+)
 
 SECOND = 10**9
 
@@ -46,19 +57,21 @@ def rounds(clock, count, first=1):
     """Rounds of a millisecond, of which the map takes half and the exchange a quarter."""
     for number in range(first, first + count):
         began = phases.begin_round(number)
-        start = phases.begin()
         clock.now += 500_000
-        phases.note(MAP, start, units=3)
-        start = phases.begin()
+        phases.mark(MAP, units=3)
         clock.now += 250_000
-        phases.note(EXCHANGE, start, 100)
+        phases.mark(EXCHANGE, 100)
         clock.now += 250_000
-        phases.note(ROUND, began, units=1)
+        phases.leave(ROUND, began, units=1)
 
 
 def test_without_a_recorder_nothing_happens():
-    assert phases.begin() == phases.begin_round(3) == 0
-    phases.note(MAP, 0)
+    assert phases.begin() == phases.enter() == phases.begin_round(3) == 0
+    phases.note(READ, 0)
+    phases.mark(MAP)
+    phases.leave(ROUND, 0)
+    phases.skip()
+    phases.sample()
     with mapreduce.phase("mine"):
         pass
     assert phases.inherited(len) is len
@@ -74,9 +87,8 @@ def test_each_second_whole_events_are_written(clock, path):
         assert head["rounds"] >= 1900
         assert len(events) >= 3 * 1900
         # A long phase is written as it ends.
-        start = phases.begin()
         clock.now += 5 * SECOND
-        phases.note(MAP, start)
+        phases.mark(MAP)
         assert content(path)[1]["stop"].max() == clock.now
     head, events = content(path)
     assert head["rounds"] == (events["code"] == ROUND).sum() == 2000
@@ -193,7 +205,39 @@ def test_threads_note_with_the_thread_that_sent_them(path):
     assert sorted(reads["units"]) == [*range(20)]
     assert {*reads["thread"]} <= {1, 2}
     assert {*reads["round"]} == {7}
-    assert {*reads["depth"]} == {1}
+    assert {*reads["depth"]} == {2}
+
+
+def test_marks_end_phases_that_follow_each_other(clock, path):
+    """A phase within one does not end it, and what is skipped is in none."""
+    with phases.recording(phases.Recorder(path)):
+        began = phases.begin_round(1)
+        clock.now += 3
+        inner = phases.begin()
+        clock.now += 5
+        phases.note(READ, inner)
+        phases.mark(MAP)
+        clock.now += 7
+        phases.skip()
+        clock.now += 11
+        phases.mark(PACK)
+        evaluation = phases.enter()
+        clock.now += 13
+        phases.mark(MAP)
+        phases.leave(EVALUATE, evaluation)
+        clock.now += 17
+        phases.mark(PACK)
+        phases.leave(ROUND, began)
+        clock.now += 19
+        phases.mark(EXCHANGE)
+    events = content(path)[1]
+    events = events[events["code"] != SAMPLE]
+    assert [
+        *zip(events["code"], events["depth"], events["stop"] - events["start"], strict=True)
+    ] == [
+        *((READ, 2, 5), (MAP, 1, 8), (PACK, 1, 11), (MAP, 2, 13), (EVALUATE, 1, 13)),
+        *((PACK, 1, 17), (ROUND, 0, 56), (EXCHANGE, 0, 19)),
+    ]
 
 
 def test_phases_of_ones_own(path):
