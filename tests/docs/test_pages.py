@@ -120,8 +120,8 @@ def test_compare(tmp_path, monkeypatch, capsys):
 def test_timing(tmp_path):
     """Its commands print a sentence and write files; its table has all causes."""
     clone(tmp_path)
-    _, _, reported, page, files, _, _, of_job = typed("timing", tmp_path)
-    for said in (reported, of_job):
+    _, _, reported, page, files, _, _, of_job, _, judged = typed("timing", tmp_path)
+    for said in (reported, of_job, judged):
         assert re.search(r"Nothing stands out|of [\d.e+]+ s \(\d+%\): ", said)
     assert page.startswith("traced.html: ")
     assert len(files.splitlines()) == 3

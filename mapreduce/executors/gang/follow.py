@@ -14,8 +14,8 @@ from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
 from mapreduce.runs import lease
 from mapreduce.support.periodic import every
 
-#: Seconds between two looks at what the ranks have published.
-_SECONDS = 0.02
+#: Seconds between two looks at what the ranks have published, and after a look that found some.
+_SECONDS, _SOON = 0.02, 0.001
 
 #: Seconds between two looks at which ranks are there.
 _RANK_SECONDS = 1.0
@@ -57,7 +57,10 @@ class Follower:
         self.look(is_last=True)
 
     def _look_unless_failed(self) -> None:
-        if self._failed is None:
+        pause = 0.0
+        while self._failed is None and pause < _SECONDS:
+            time.sleep(pause)
+            settled = self._settled
             try:
                 self.look()
             except Exception as error:
@@ -65,6 +68,8 @@ class Follower:
                 self._failed = error
                 with contextlib.suppress(StorageError):
                     self.meeting.fail(error, DRIVER)
+            # Where each round is due, ranks wait until earlier ones are settled.
+            pause = _SOON if self._settled > settled else 2 * pause or _SECONDS
 
     def look(self, *, is_last: bool = False) -> None:
         """Settle what is published and due, tell of the rest, and delete what is not needed."""

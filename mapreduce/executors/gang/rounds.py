@@ -55,8 +55,8 @@ _LAG, _LAG_SECONDS = 3, 600.0
 #: Messages like the first vector that a rank has in shared memory; what it sends is among them.
 _KEPT = 2
 
-#: Seconds between two looks for a due round that is settled.
-_LOOK_SECONDS = 0.005
+#: Seconds between two looks for a due round that is settled: the first, and the longest.
+_SOON, _LOOK_SECONDS = 0.0005, 0.005
 
 
 class Rounds:
@@ -264,7 +264,7 @@ class Rounds:
 
     def _wait_for_driver(self, completed: int) -> None:
         """Wait if the driver lags behind in settling what is published, which it deletes then."""
-        end = time.monotonic() + _LAG_SECONDS
+        end, pause = time.monotonic() + _LAG_SECONDS, _SOON
         while len(self._unsettled) >= _LAG:
             self._unsettled = [due for due in self._unsettled if self._state.is_published(due)]
             if time.monotonic() > end:
@@ -272,7 +272,8 @@ class Rounds:
                     f"nobody has taken a published round for {_LAG_SECONDS:g} s: has the driver "
                     f"ended? Start it again: it goes on from there"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, _LOOK_SECONDS)
             self._look()
         self._unsettled.append(completed)
 

@@ -99,6 +99,22 @@ def follower(data, tmp_path, monkeypatch):
     return Follower(Training.of(run), run.rounds, *place), said
 
 
+def test_a_driver_looks_again_soon_after_a_due_round(follower, monkeypatch):
+    one, _ = follower
+    pauses, settled = [], [1, 1, 0, 1]
+
+    def look():
+        one._settled += settled.pop(0) if settled else 0
+
+    monkeypatch.setattr(one, "look", look)
+    monkeypatch.setattr(follow.time, "sleep", pauses.append)
+    one._look_unless_failed()
+    assert [round(1e3 * pause) for pause in pauses] == [0, 1, 1, 2, 1, 2, 4, 8, 16]
+    pauses.clear()
+    one._look_unless_failed()
+    assert pauses == [0]
+
+
 def announce(meeting, generation, rank, **more):
     meeting.announce(generation, rank, Announcement(f"rank-{rank}", {}, **more))
 
