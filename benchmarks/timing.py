@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -93,6 +94,34 @@ def busy_processors() -> Iterator[None]:
             loop.wait()
 
 
+def over_tcp() -> None:
+    """Ranks of one machine speak TCP, and share no memory."""
+    from mapreduce.support.traits import Traits
+
+    setattr(Traits, "reach", lambda *_: "127.0.0.1:1")  # noqa: B010
+
+
+@contextlib.contextmanager
+def slow_network() -> Iterator[list[str]]:
+    """A network of 20 Mbit/s, which the command that is yielded has to itself."""
+    name = f"gradreduce-{os.getpid()}"
+    inside = ["ip", "netns", "exec", name]
+    _output(["ip", "netns", "add", name])
+    try:
+        # Packets that are larger than a burst would be lost.
+        _output([*inside, *"ip link set lo up mtu 1500".split()])
+        shape = "tc qdisc add dev lo root tbf rate 20mbit burst 32kb latency 400ms"
+        _output([*inside, *shape.split()])
+        yield inside
+    finally:
+        _output(["ip", "netns", "del", name])
+
+
+def _has_networks() -> bool:
+    """Whether networks can be made, and be slow."""
+    return not os.geteuid() and all(map(shutil.which, ("ip", "tc")))
+
+
 #: The job of runs that are no training: its reducers have work for each value.
 _JOB = """
 import time
@@ -140,7 +169,8 @@ class Planted:
 
     ``causes``: What is right to name. ``rank``: Where it is, if it is in one place. ``options``:
     Of ``gradreduce train``, without the fault; ``fault``: those that replace them, or the kind of
-    input of a job. ``plant``: What changes the process of the run. ``around``: What runs beside it.
+    input of a job. ``plant``: What changes the process of the run. ``around``: What runs beside it,
+    and begins its command, if it yields something. ``is_possible``: Whether it can be planted here.
     """
 
     causes: tuple[str, ...]
@@ -149,6 +179,7 @@ class Planted:
     fault: str = ""
     plant: Callable[[], None] | None = None
     around: Callable[[], Any] = contextlib.nullcontext
+    is_possible: Callable[[], bool] = lambda: True
 
     def run(self, place: Path, data: Path, name: str, is_faulty: bool) -> dict[str, Any]:
         """The report of a run, with the fault or without."""
@@ -169,8 +200,8 @@ class Planted:
             words += ["-o", place / f"{out.name}-output"]
         planted = name if is_faulty and self.plant else "-"
         command = [sys.executable, "-m", "benchmarks.timing", planted, *map(str, words)]
-        with self.around() if is_faulty else contextlib.nullcontext():
-            _output(command)
+        with self.around() if is_faulty else contextlib.nullcontext() as first:
+            _output([*(first or ()), *command])
         found: dict[str, Any] = json.loads(
             _output([sys.executable, "-m", "mapreduce.cli.main", "report", str(out), "--json"])
         )
@@ -207,6 +238,13 @@ PLANTED = {
     ),
     "reads that sleep": Planted(("slow reads",), None, _NETWORK, plant=partial(slow_reads, None)),
     "a pause in send": Planted(("exchange by delay",), None, _NETWORK, plant=slow_sends),
+    "a slow network": Planted(
+        ("exchange by bytes",),
+        options=f"{_NETWORK} --model mlp:64 --epochs 400",
+        plant=over_tcp,
+        around=slow_network,
+        is_possible=_has_networks,
+    ),
     "a large model": Planted(
         ("sums and updates",),
         options=f"{_GANG} --model mlp:12000 --batch-size 512 --slice-rows 8 --epochs 5",
@@ -309,7 +347,7 @@ _NOTE = (
 
 def planted(quick: bool) -> Verdicts:
     """The benchmark of reports on planted faults."""
-    names = [*PLANTED]
+    names = [name for name, one in PLANTED.items() if one.is_possible()]
     random.Random(11).shuffle(names)
     verdicts, clean_runs = [], dict[str, dict[str, Any]]()
     with folder() as place:
