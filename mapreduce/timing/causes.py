@@ -203,7 +203,7 @@ def _between(segment: Segment, rounds: Rounds) -> list[Cause]:
 
 
 def _computing(segment: Segment, rank: int, phase: str) -> float:
-    """Seconds on a processor in a phase of a rank that begins and ends with a sample."""
+    """Seconds on a processor in a phase of a rank, which has samples of its own."""
     events = segment.ranks[rank]
     samples = events[events["code"] == segment.phases.index("sample")]
     spans = events[events["code"] == segment.phases.index(phase)]
@@ -225,8 +225,12 @@ def _per_unit(rounds: Rounds) -> Any:
 
 def _ratio_of(rounds: Rounds, free: Array) -> Any:
     """How many times as long as with others a unit takes a rank, while it has a processor."""
-    typical = np.array([_median(each[each > 0], 0.0) for each in rounds.load])
-    return _ratio(_speed(rounds) * np.where(typical < _TURN, 1, free))
+    return _ratio(_speed(rounds) * np.where(_is_short(rounds), 1, free))
+
+
+def _is_short(rounds: Rounds) -> Any:
+    """Whether the maps of a rank are so short that most of them did not wait for a processor."""
+    return np.array([_median(each[each > 0], 0.0) for each in rounds.load]) < _TURN
 
 
 def _speed(rounds: Rounds) -> Any:
@@ -276,7 +280,9 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
     if transfer.size:
         always = np.quantile(transfer, _ALWAYS, -1, keepdims=True)
         transfer = np.maximum(transfer * part, np.minimum(transfer, always))
-    seconds = saved(work * part, transfer, *senders)
+    usual = np.where(_is_short(rounds)[:, None], np.median(work, -1, keepdims=True), 0)
+    work = np.maximum(work * part, np.minimum(work, usual))
+    seconds = saved(work, transfer, *senders)
     return Cause("busy processors", min(seconds, float(waited.sum())), text), free
 
 

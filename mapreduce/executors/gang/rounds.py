@@ -248,6 +248,7 @@ class Rounds:
                 self._wait_for_driver(completed)
                 mark(phases.SETTLE)
         phases.sample()
+        phases.skip()
         self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
