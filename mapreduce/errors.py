@@ -18,6 +18,10 @@ class UsageError(GradreduceError):
     exit_code = 2
 
 
+class SlotsError(UsageError):
+    """Fewer tasks run at once than were asked for."""
+
+
 class MemberError(GradreduceError):
     """A model, optimizer or the like from outside the toolkit cannot be used."""
 

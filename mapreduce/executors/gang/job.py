@@ -14,7 +14,7 @@ from mapreduce.engine.executor import QUIET, WHOLE, Hooks, Limit, Times
 from mapreduce.engine.program import Pair, Program, Stateful, cache_program, packed, unpacked
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import State
-from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.errors import GradreduceError, SlotsError, UsageError
 from mapreduce.executors.chain import Chain
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
@@ -261,6 +261,8 @@ class Gang(Resumable):
         assert self._job_class is not None
         try:
             run_lines(self._job_class, options, lines, execution, arguments)
+        except SlotsError as error:
+            raise TooSmallError(str(error)) from error
         except StepFailedException as error:
             raise _explained(error, meeting) from error
 

@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mapreduce.errors import UsageError
+from mapreduce.errors import SlotsError, UsageError
 from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.runners.spark import tasks
 from mapreduce.runners.spark.tasks import Place
@@ -30,8 +31,8 @@ ATTEMPTS = 4
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 #: Options of a Java that starts quickly, and leaves no file of its own.
 JAVA = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"
-#: Seconds in which Java ends.
-_PATIENCE = 10.0
+#: Seconds in which Java ends, in which the first executor comes, and the next one.
+_PATIENCE, _FIRST_SECONDS, _NEXT_SECONDS = 10.0, 60.0, 30.0
 _ADVICE = "Leave out --spark-master, or name local[N] or the spark:// of a master on this machine"
 
 
@@ -65,36 +66,60 @@ def get(master: str | None, workers: int | None) -> Context:
                 "-r spark: expected a context of Spark, found a session of Spark Connect, which "
                 "runs DataFrames alone. Take -r parallel"
             )
-        found = next((one for one in _known if one.spark is active), None)
-        if found is not None and not _suits(found, master, workers):
-            if not found.is_ours:
-                raise _too_few(found, workers)
+        known = next((one for one in _known if one.spark is active), None)
+        if known and not _suits(known, master, workers):
             stop()
-            active = found = None
-        if found is None:
-            is_ours, slots = active is None, 0
-            if is_ours:
-                slots = _local_slots(master, workers)
-                active = _start(master, slots)
-            found = Context(active, slots or active.defaultParallelism, is_ours)
-            if workers is not None and workers > found.slots:
-                raise _too_few(found, workers)
-            _check(found)
-            _known.append(found)
-        return found
+            active = known = None
+        is_ours = known.is_ours if known else active is None
+        spark = active or _start(master, _local_slots(master, workers))
+        context = Context(spark, _slots(spark, workers), is_ours)
+        if known is None:
+            _check(context)
+            _known.append(context)
+        if workers is not None and workers > context.slots:
+            raise SlotsError(
+                f"--workers: expected at most {context.slots}, since so many tasks run at once on "
+                f"{spark.master}, found {workers}"
+            )
+        return context
 
 
-def _suits(found: Context, master: str | None, workers: int | None) -> bool:
-    if found.is_ours and master and _name(master, found.slots) != found.spark.master:
+def _suits(known: Context, master: str | None, workers: int | None) -> bool:
+    """Whether a context stays: one of ours does not, if another one has the slots or the master."""
+    if not known.is_ours:
+        return True
+    if master and _name(master, known.slots) != known.spark.master:
         return False
-    return workers is None or workers <= found.slots
+    return workers is None or workers <= known.slots or not _LOCAL.match(known.spark.master)
 
 
-def _too_few(found: Context, workers: int | None) -> UsageError:
-    return UsageError(
-        f"--workers: expected at most {found.slots}, since so many tasks run at once on "
-        f"{found.spark.master}, found {workers}"
-    )
+def _slots(spark: Any, wanted: int | None) -> int:
+    """How many tasks run at once, after the executors of a new context have come.
+
+    Raises UsageError (no executor comes).
+    """
+    java, is_local = spark._jsc.sc(), _LOCAL.match(spark.master)
+    profile = java.resourceProfileManager().defaultResourceProfile()
+    slots, end = 0, time.monotonic() + _FIRST_SECONDS
+    is_dynamic = spark.getConf().get("spark.dynamicAllocation.enabled") == "true"
+    while True:
+        now = int(java.maxNumConcurrentTasks(profile))
+        if is_dynamic and not is_local:
+            # More executors come when tasks wait for them.
+            return max(now, wanted or 1)
+        if is_local or now >= (wanted or 1):
+            return now
+        if now > slots:
+            slots, end = now, time.monotonic() + _NEXT_SECONDS
+        elif time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    if not slots:
+        raise UsageError(
+            f"-r spark: {spark.master} has started no executor within {_FIRST_SECONDS:g} s. Has it "
+            f"workers with free cores and enough memory?"
+        )
+    return slots
 
 
 def _local_slots(master: str | None, workers: int | None) -> int:
