@@ -55,7 +55,8 @@ class Rows:
     ``labels``: array (rows,), or None. Classes are integers or ``str``; numbers to be predicted are
       float64.
     ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some rows are
-    left out. ``kept``: Arrow arrays (rows,), by name, of columns that stay unchanged.
+      left out.
+    ``kept``: Arrow arrays (rows,), by name, of columns that stay unchanged.
     """
 
     features: Array | Csr | Block
@@ -91,17 +92,19 @@ class Source:
     """The rows of files, as a reader returns them: chunks, and what holds for all chunks.
 
     ``chunks``: Iterable of :class:`Rows`, all with one layout, dtype, number of features and kind
-    of labels, and all with weights or all without. After a :class:`ReadAgain` it can be iterated
-    once more. ``shape``: Shape of one example. For a table, the shape follows from the recipe.
-    ``scale``: Factor by which the stored features are multiplied. ``bytes``: Estimate of the size,
-    uncompressed, from which the number of buckets follows. It does
-      not change the result.
-    ``description``: Format and names of files, for the manifest. ``columns``: Names of the columns
-    that are, or become, the features, if columns have names. ``finish``: For a source of blocks: a
-    function that says what the blocks become, called after the last block. ``classes``: All
-    classes, if the source knows them: those without rows are classes, too. ``typed``: Whether
-    labels have a type: then a text is never a number. ``remarks``: A function called after the last
-    row, which returns remarks for the user.
+      of labels, and all with weights or all without. After a :class:`ReadAgain` it can be iterated
+      once more.
+    ``shape``: Shape of one example. For a table, the shape follows from the recipe.
+    ``scale``: Factor by which the stored features are multiplied.
+    ``bytes``: Estimate of the size, uncompressed, from which the number of buckets follows. The
+      estimate does not change the result.
+    ``description``: Format and names of files, for the manifest.
+    ``columns``: Names of the columns that are, or become, the features, if columns have names.
+    ``finish``: For a source of blocks: a function that says what the blocks become, called after
+      the last block.
+    ``classes``: All classes, if the source knows the classes: also classes without rows.
+    ``typed``: Whether labels have a type: then a text is never a number.
+    ``remarks``: Remarks for the user; the list is complete after the last row.
     """
 
     chunks: Iterable[Rows]

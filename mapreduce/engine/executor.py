@@ -83,8 +83,7 @@ class Times(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """Functions that an executor calls, in any of its threads, while it runs rounds of a state in a
-    folder.
+    """Functions that an executor calls, in any of its threads, while it runs rounds in a folder.
 
     ``settle``: Called after a due round was published, with the number of blocks, in the order of
       the rounds. The round is deleted if ``settle`` returns True; else ``settle`` is called again.

@@ -43,15 +43,15 @@ _DESCRIPTION = "program"
 
 
 class Resumable(ABC):
-    """An executor of rounds whose state is in a folder: after a kill, the executor continues the
-    rounds.
+    """An executor of rounds whose state is in a folder: it continues after a kill.
 
     See :class:`mapreduce.engine.executor.Executor`.
 
-    ``place``: Folder of the rounds of a program with a state. ``home``: Folder of the caller, who
-    holds the lease of this folder; by default the place, whose lease :meth:`advance` takes.
-    ``driver``: See :func:`mapreduce.engine.program.cache_program`. ``job_class``: The job to run,
-    if it extends :attr:`JOB`.
+    ``place``: Folder of the rounds of a program with a state.
+    ``home``: Folder of the caller, who holds the lease of this folder; by default the place, whose
+      lease :meth:`advance` takes.
+    ``driver``: See :func:`mapreduce.engine.program.cache_program`.
+    ``job_class``: The job to run, if it extends :attr:`JOB`.
 
     The attribute ``options`` has the executor's own options, if the class declares any.
     """
