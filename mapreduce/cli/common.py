@@ -152,21 +152,23 @@ class Auto(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is neither an integer nor auto", param, context)
 
 
-def _sentence(option: "Option") -> str:
+def _sentence(option: "Option", has_default: bool = True) -> str:
     """The help of an option, as click shows its own."""
     text, _, default = option.help.partition(" (default")
     if text.split()[0] not in option.choices:
         text = text[0].upper() + text[1:]
-    return f"{text}.  [default{default[:-1]}]" if default else f"{text}."
+    return f"{text}.  [default{default[:-1]}]" if default and has_default else f"{text}."
 
 
 def add_options(
-    options: "tuple[Option, ...]", *, defaults: bool = True
+    options: "tuple[Option, ...]", *, defaults: bool = True, resumes: bool = False
 ) -> Callable[[Command], Command]:
     """Give a command options of :mod:`mapreduce.plan.flags`.
 
-    Without ``defaults`` an option that is not given is None.
+    Without ``defaults`` an option that is not given is None. With ``resumes``, too: such an option
+    keeps its value, so the help shows no default.
     """
+    defaults = defaults and not resumes
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -183,15 +185,16 @@ def add_options(
             if option.metavar:
                 more["metavar"] = option.metavar
             more |= {"cls": GroupedOption, "declared": option}
-            text = _sentence(option)
+            text = _sentence(option, not resumes)
             command = click.option(option.flag, default=default, help=text, **more)(command)
         return command
 
     return decorate
 
 
-def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
-    """Where to run, and on how many workers."""
+def runner_options(*, defaults: bool = True, resumes: bool = False) -> Callable[[Command], Command]:
+    """Where to run, and on how many workers; see :func:`add_options`."""
+    defaults = defaults and not resumes
     from mapreduce.runs import flags
 
     def decorate(command: Command) -> Command:
@@ -204,8 +207,8 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
             type=_Runner([*RUNNERS]),
             default=runner.default if defaults else None,
             show_default=defaults,
-            help=_sentence(runner),
-        )(add_options(tuple(others))(command))
+            help=_sentence(runner, not resumes),
+        )(add_options(tuple(others), resumes=resumes)(command))
 
     return decorate
 

@@ -135,15 +135,15 @@ def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 100})
 @click.argument("run", type=LOCATION)
-@runner_options(defaults=False)
-@add_options(options.EXECUTION, defaults=False)
+@runner_options(resumes=True)
+@add_options(options.EXECUTION, resumes=True)
 @moved_data_option
 @click.option(
     "--eval", "evaluation", type=LOCATION, help="Folder of the evaluation data, if they have moved."
 )
 @remote_data_option
 @trust_option
-@add_options(pick(SEARCH, "trials"), defaults=False)
+@add_options(pick(SEARCH, "trials"), resumes=True)
 @click.option(
     "--take-over",
     is_flag=True,

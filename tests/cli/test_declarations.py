@@ -89,3 +89,10 @@ def test_commands_take_what_members_declare():
         assert {row.owner for row in rows.values() if row.name in CSV_OPTIONS} == {Recipe}
     trained = declared(COMMANDS["train"]).values()
     assert sum(issubclass(Settings, row.owner) for row in trained) == len(fields(Settings))
+
+
+def test_an_option_that_keeps_its_value_names_no_default():
+    rows = [one for one in COMMANDS["resume"].params if getattr(one, "declared", None) is not None]
+    assert len(rows) > 10
+    assert not [one.opts[0] for one in rows if "[default" in (one.help or "") or one.show_default]
+    assert {one.default for one in rows if not one.multiple} == {None}
