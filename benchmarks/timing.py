@@ -109,7 +109,7 @@ def slow_network() -> Iterator[list[str]]:
     _output(["ip", "netns", "add", name])
     try:
         # Packets that are larger than a burst would be lost.
-        _output([*inside, *"ip link set lo up mtu 1500".split()])
+        _output([*inside, "ip", "link", "set", "lo", "up", "mtu", "1500"])
         shape = "tc qdisc add dev lo root tbf rate 20mbit burst 32kb latency 400ms"
         _output([*inside, *shape.split()])
         yield inside
