@@ -132,7 +132,7 @@ class Trial:
     same_as: int | None = None
     folds: "tuple[Trial, ...]" = ()
 
-    def ended(self, results: Sequence[Result]) -> "Trial":
+    def conclude(self, results: Sequence[Result]) -> "Trial":
         """The trial with the results of its folds."""
         rows = (replace(row, result=each) for row, each in zip(self.folds, results, strict=True))
         return replace(self, result=_mean(results), folds=tuple(rows))
@@ -217,19 +217,20 @@ class SearchDir:
     # Trials
 
     @property
-    def _units_each(self) -> int:
+    def _trainings(self) -> int:
+        """Trainings of a trial."""
         return max(self.config.folds, 1)
 
     def units(self, number: int) -> range:
         """The units of a trial: one, or one for each fold."""
-        return range(number * self._units_each, (number + 1) * self._units_each)
+        return range(number * self._trainings, (number + 1) * self._trainings)
 
     def trial_of(self, unit: int) -> int:
         """The number of the trial of a unit."""
-        return unit // self._units_each
+        return unit // self._trainings
 
     def _name(self, unit: int) -> str:
-        number, fold = divmod(unit, self._units_each)
+        number, fold = divmod(unit, self._trainings)
         return f"{number:05d}-{fold + 1}" if self.config.folds else f"{number:05d}"
 
     def run(self, unit: int) -> RunDir:
@@ -295,11 +296,11 @@ class SearchDir:
         for rung in range(rungs or max(len(self.config.rungs), 1)):
             for number in going:
                 units = self.units(number)
-                read = {unit: self._read(Result, self.result_path(unit, rung)) for unit in units}
-                results = [result for result in read.values() if result is not None]
-                waiting += [unit for unit, result in read.items() if result is None]
+                by_unit = {u: self._read(Result, self.result_path(u, rung)) for u in units}
+                results = [result for result in by_unit.values() if result is not None]
+                waiting += [unit for unit, result in by_unit.items() if result is None]
                 if len(results) == len(units):
-                    rows[number] = rows[number].ended(results)
+                    rows[number] = rows[number].conclude(results)
             if waiting:
                 break
             ranked = self.ranking(rows[number] for number in going)
@@ -307,7 +308,7 @@ class SearchDir:
         for number, row in rows.items():
             if row.same_as is not None and (same_row := rows[row.same_as]).result is not None:
                 results = [fold.result for fold in same_row.folds if fold.result is not None]
-                rows[number] = row.ended(results)
+                rows[number] = row.conclude(results)
         return Standing([*rows.values()], rung, waiting)
 
     # What comes out
@@ -373,7 +374,8 @@ class SearchDir:
         whole = [trial for trial in ranked if trial.result and trial.result.state == "ended"]
         return next(iter(whole or ranked), None)
 
-    def _existing(self, name: str) -> str | None:
+    def _place(self, name: str) -> str | None:
+        """The path of a table; None if it is not there."""
         path = self.path / name
         return str(path) if path.exists() else None
 
@@ -399,7 +401,7 @@ class SearchDir:
             "options": best and {n: best.asked.options[n] for n in self.config.space.varying},
             "command": best and self.command(best),
             "run": str(self.best) if (self.best / "run.json").exists() else None,
-            "table": self._existing(TABLE),
-            **({"folds": self._existing(FOLDS)} if folds else {}),
+            "table": self._place(TABLE),
+            **({"folds": self._place(FOLDS)} if folds else {}),
             "table_sha256": hashlib.sha256(table.encode()).hexdigest(),
         }
