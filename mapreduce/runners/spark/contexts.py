@@ -31,8 +31,8 @@ ATTEMPTS = 4
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 #: Options of a Java that starts quickly, and leaves no file of its own.
 JAVA = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"
-#: Seconds in which Java ends, in which the first executor comes, and the next one.
-_PATIENCE, _FIRST_SECONDS, _NEXT_SECONDS = 10.0, 60.0, 30.0
+#: Seconds in which Java ends, and in which the next executor comes.
+_PATIENCE, _NEXT_SECONDS = 10.0, 60.0
 _ADVICE = "Leave out --spark-master, or name local[N] or the spark:// of a master on this machine"
 
 
@@ -100,7 +100,7 @@ def _slots(spark: Any, wanted: int | None) -> int:
     """
     java, is_local = spark._jsc.sc(), _LOCAL.match(spark.master)
     profile = java.resourceProfileManager().defaultResourceProfile()
-    slots, end = 0, time.monotonic() + _FIRST_SECONDS
+    slots, end = 0, time.monotonic() + _NEXT_SECONDS
     is_dynamic = spark.getConf().get("spark.dynamicAllocation.enabled") == "true"
     while True:
         now = int(java.maxNumConcurrentTasks(profile))
@@ -116,7 +116,7 @@ def _slots(spark: Any, wanted: int | None) -> int:
         time.sleep(0.1)
     if not slots:
         raise UsageError(
-            f"-r spark: {spark.master} has started no executor within {_FIRST_SECONDS:g} s. Has it "
+            f"-r spark: {spark.master} has started no executor within {_NEXT_SECONDS:g} s. Has it "
             f"workers with free cores and enough memory?"
         )
     return slots
