@@ -42,6 +42,7 @@ import sys
 from pyspark import SparkConf, SparkContext
 
 import mapreduce
+from mapreduce.support import numeric
 
 master, data, run, executor = sys.argv[1:]
 settings = {
@@ -53,8 +54,7 @@ settings = {
     "spark.executor.memory": "512m",
     "spark.ui.enabled": "false",
 }
-pins = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-settings |= {f"spark.executorEnv.{name}": "1" for name in pins}
+settings |= {f"spark.executorEnv.{name}": value for name, value in numeric.pinned().items()}
 context = SparkContext(master, "dynamic", conf=SparkConf().setAll([*settings.items()]))
 options = {"runner": "spark", "executor": executor, "workers": 2, "progress": False}
 print(mapreduce.train(data, "mlp:8", rounds=12, run=run, **options).model_sha256)
