@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,7 +111,8 @@ def case(
                     programs = measure(bench)
                 except Missing as reason:
                     peers = [peer or OURS for among, _ in limits for peer in among] or [OURS]
-                    return Result(title, unit, "", [], skipped=dict.fromkeys(peers, str(reason)))
+                    skipped = dict.fromkeys(peers, str(reason))
+                    return Result(title, unit, "", [], skipped=skipped, limits=[*limits])
                 ours = programs.pop(OURS)
                 times, theirs = in_turn(ours, programs, repeats[not quick], few)
                 note = bench.note if isinstance(bench.note, str) else bench.note()
@@ -133,8 +135,9 @@ def interpreter(variable: str, module: str) -> str:
     """The interpreter that a variable names, or "" if it does not have a module."""
     python = os.environ.get(variable, "")
     command = [python, "-c", f"import {module}"]
-    is_here = python and not subprocess.run(command, capture_output=True, check=False).returncode
-    return python if is_here else ""
+    if not shutil.which(python):
+        return ""
+    return "" if subprocess.run(command, capture_output=True, check=False).returncode else python
 
 
 def wall(call: Callable[[], object], times: int = 1) -> float:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import OURS, Bench, case, clouds, environment, interpreter, rows_of
+from benchmarks.common import OURS, Bench, case, clouds, environment, rows_of
 from benchmarks.paired import Result
 from benchmarks.paired import Timed as Time
 from mapreduce.data.shards import Dataset
@@ -46,9 +46,6 @@ LEARNING_RATE = 0.1
 DDP, HOROVOD = "PyTorch DDP, Gloo", "Horovod, Gloo"
 PEERS = Path(__file__).parent / "peers"
 ALONE, ALONE_PINNED = "PyTorch, one process", "PyTorch, one process with one thread"
-
-
-_interpreter = interpreter
 
 
 class Timed:

@@ -55,6 +55,8 @@ class Result:
     def verdict(self) -> str:
         """Whether the limits hold, with the numbers that decide."""
         limits = [*([((self.limit[0],), self.limit[1])] if self.limit else []), *self.limits]
+        if limits and not self.measured:
+            return f"not measured: {next(iter(self.skipped.values()))}"
         return "; ".join(self._verdict(*limit) for limit in limits) or "no limit"
 
     def _verdict(self, among: tuple[str, ...], most: float) -> str:

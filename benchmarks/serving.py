@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import environment, folder
-from benchmarks.gang import _interpreter
+from benchmarks.common import environment, folder, interpreter
 from benchmarks.paired import Result, in_turn
 from benchmarks.programs import ROOT
 
@@ -274,7 +273,7 @@ def _why_not() -> str:
     """What is missing for a measurement; empty if nothing is."""
     if shutil.which("wrk") is None:
         return _WRK
-    return "" if _interpreter("GRADREDUCE_SERVING", "onnxruntime") else _PYTHON
+    return "" if interpreter("GRADREDUCE_SERVING", "onnxruntime") else _PYTHON
 
 
 def array(quick: bool) -> Requests:
