@@ -161,12 +161,11 @@ def _evaluated(run: Path, settings: Settings, data: Path, test: Path) -> list[Ev
     return found
 
 
-@contextmanager
-def _gang_of_four(path: Path) -> Iterator[Timed]:
+def _gang_of_four(path: Path) -> Timed:
     """Trainings of :class:`Sleeping` by four ranks, of which one is four times slower."""
     trust.trust(SPEC)
     clouds(path / "data", 2 * SLICES * ROWS, 20, 4)
-    yield Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
+    return Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
 
 
 #: Seconds of the work of a round, divided by tasks that are worth the ranks, of which one is slow.
@@ -181,7 +180,7 @@ LEAST = SLICES * SLICE_SECONDS / (RANKS - 1 + 1 / FACTOR)
 def uneven(bench: Bench) -> dict[str, Time]:
     """The benchmark of a gang of four, of which one is four times slower."""
     rounds = bench.pick(8, 10)
-    timed = bench.enter(_gang_of_four(bench.path))
+    timed = _gang_of_four(bench.path)
     settings = Settings(SPEC, batch_size=SLICES * ROWS, slice_rows=ROWS, rounds=rounds)
 
     def seconds() -> float:
@@ -213,7 +212,7 @@ PLANNED = "planned downpour"
 )
 def asynchronous(bench: Bench) -> dict[str, Time]:
     """The benchmark of gradients that are applied as they arrive, one of four ranks being slow."""
-    timed = bench.enter(_gang_of_four(bench.path))
+    timed = _gang_of_four(bench.path)
     settings = Settings(
         SPEC,
         strategy="downpour",
