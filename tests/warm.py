@@ -41,13 +41,15 @@ PRELOAD = (
         *("mapreduce.optim.members", "mapreduce.mrjob_patches.inline"),
         "mapreduce.runners.parallel.traits",
         "mapreduce.strategies.sync",
-        "mapreduce.checking.notebook",
+        *("mapreduce.checking.notebook", "mapreduce.cli.check", "mapreduce.training.api"),
+        *("mapreduce.data.readers.memory", "mapreduce.searching.driver", "multiprocessing.spawn"),
         "mapreduce.report.page",
         "mapreduce.report.terminal",
     ),
     *(f"mapreduce.models.{name}" for name in ("linear", "mlp", "softmax")),
     *("kernels.cpu.convolution", "kernels.cpu.dense", "kernels.cpu.linear"),
     *("kernels.cpu.recurrent", "kernels.cpu.softmax", "kernels.cpu.sparse", "kernels.cpu.text"),
+    *("kernels.cpu.dots", "kernels.cpu.invariant", "numba.core.boxing"),
 )
 #: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.
 PINNED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
