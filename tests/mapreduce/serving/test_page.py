@@ -182,7 +182,7 @@ def test_an_error_stands_beside_its_field(service):
         choose(page, "steps")
         fill(page, input="1, 2; 3")
         page.get_by_role("button", name="Predict").click()
-        assert "expected 6 elements" in page.locator(".fault").inner_text()
+        page.locator(".fault", has_text="expected 6 elements").wait_for()
 
 
 def test_numbers_are_predicted_and_arrays_pasted(service, tmp_path):
