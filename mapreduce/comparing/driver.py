@@ -6,7 +6,8 @@
     folds/fold-1.csv      the rows of a fold, as they stand in the table, in the order of their keys
     data/fold-1/train     the dataset of all other folds, whose recipe is fitted to them alone
     data/fold-1/test      that of the fold, by the same recipe
-    data/fold-1/trees     both again, for models that take missing numbers and codes of categories
+    data/fold-1/float64   both again, for models that compute with float64
+    data/fold-1/trees     and for those that take missing numbers and codes of categories
     runs/softmax/fold-1   the run of a model
     scores/softmax/1.json its score, and its processor time
     scores.csv, times.csv all scores, once all are there, and all times
@@ -57,6 +58,7 @@ from mapreduce.runs.models import fitted_at
 from mapreduce.support import jsonfiles, signals
 from mapreduce.support.jsonfiles import build
 from mapreduce.training import fitting, start
+from mapreduce.training.api.data import how_to_import
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.step import StepFailedException  # isort: skip
@@ -292,7 +294,7 @@ class Driver:
         return score
 
     def _scored(self, score: Score, run: AnyPath) -> Score:
-        data = self._data(score.fold, choice.takes_codes(score.model))
+        data = self._data(score.fold, score.model)
         if run.exists():
             remove_folder(run, FIT if is_fit(run) else "run.json")
         values = {**self._values, "model": score.model, "data": data / "train", "run": run}
@@ -335,14 +337,14 @@ class Driver:
         names = [*(row.name for row in flags.RUNNER), "mrjob_arguments"]
         return flags.execution({n: self._values[n] for n in names if n in self._values})
 
-    def _data(self, fold: int, trees: bool) -> AnyPath:
-        """The folder of a fold's two datasets, made if it is not there.
-
-        ``trees``: Whether missing numbers stay missing, and categories are codes.
-        """
+    def _data(self, fold: int, model: str) -> AnyPath:
+        """The folder of a fold's two datasets for a model, made if it is not there."""
         place, recipe = self._path / "data" / f"fold-{fold}", self._recipe
-        if trees:
+        how = how_to_import(plan_flags.settings({**self._values, "model": model}))
+        if how.get("trees"):
             place, recipe = place / "trees", replace(recipe, trees=True, layout="dense")
+        elif (how["dtype"], recipe.dtype) == ("float64", "float32"):
+            place, recipe = place / "float64", replace(recipe, dtype="float64")
         names = {n: f"fold-{n}{self._suffix}" for n in range(1, self._config.folds + 1)}
         files = {n: self._path / "folds" / name for n, name in names.items()}
         train, test = place / "train", place / "test"

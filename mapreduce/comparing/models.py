@@ -48,11 +48,6 @@ def split(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def takes_codes(model: str) -> bool:
-    """Whether a model takes missing numbers, and categories as codes."""
-    return fitting.is_fitted(model) and bool(fitting.parse(model).takes_codes)
-
-
 def check(models: Iterable[str], values: Mapping[str, Any]) -> None:
     """Refuse unknown models and wrong options of them, before anything is read.
 

@@ -200,7 +200,7 @@ def import_files(
     if not is_file and not is_eval_file:
         return data, evaluation
     if is_file:
-        how = _how_to_import(settings)
+        how = how_to_import(settings)
         given |= how | {"task": given["task"] or how["task"]}
         if how["labelled"] is False and given["label"] is None:
             given["task"] = None
@@ -220,8 +220,8 @@ def import_files(
     return data, evaluation
 
 
-def _how_to_import(settings: Settings) -> dict[str, Any]:
-    """What the import of a table follows from a model."""
+def how_to_import(settings: Settings) -> dict[str, Any]:
+    """What the import of a table follows from a model: ``dtype``, ``trees`` and the like."""
     if fitting.is_fitted(settings.model):
         spec = fitting.parse(settings.model)
         how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}

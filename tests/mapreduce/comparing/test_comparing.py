@@ -83,8 +83,8 @@ def test_scores_are_those_of_evaluate(done, penguins, tmp_path, answer):
     ]
     for score in scores:
         fold = score["fold"]
-        trees = "trees/" * models.takes_codes(score["model"])
-        for data in (f"folds/fold-{fold}.csv", f"data/fold-{fold}/{trees}test"):
+        place = {"softmax": "float64"}.get(score["model"], "trees")
+        for data in (f"folds/fold-{fold}.csv", f"data/fold-{fold}/{place}/test"):
             printed = answer(0, "evaluate", done / score["run"], done / data, "--json").out
             report = json.loads(printed)
             for name in ("rows", "accuracy", "roc_auc", "loss"):
@@ -94,8 +94,8 @@ def test_scores_are_those_of_evaluate(done, penguins, tmp_path, answer):
     # The recipe is that of the other folds alone.
     others = [done / "folds" / f"fold-{fold}.csv" for fold in (2, 3)]
     options = "--label", "species", "--id", "id", "--task", "classification", "--layout", "dense"
-    answer(0, "data", "import", *others, tmp_path / "by-hand", *options)
-    assert load(done / "data/fold-1/train").sha256 == load(tmp_path / "by-hand").sha256
+    answer(0, "data", "import", *others, tmp_path / "by-hand", *options, "--dtype", "float64")
+    assert load(done / "data/fold-1/float64/train").sha256 == load(tmp_path / "by-hand").sha256
     # Each row is in one fold, and classes are shared out.
     rows = [(done / f"folds/fold-{fold}.csv").read_text().splitlines()[1:] for fold in (1, 2, 3)]
     assert sorted(chain.from_iterable(rows)) == sorted(penguins.read_text().splitlines()[1:])
@@ -126,7 +126,20 @@ def test_trees_have_missing_numbers_and_codes_of_categories(options, raw, tmp_pa
     shas = {(s["model"], s["fold"]): s["model_sha256"] for s in scores_of(run)}
     assert shas[model, "1"] == fit.model_sha256 and len(shas) == 4
     assert load(run / "data/fold-1/trees/train").is_for_trees
-    assert not load(run / "data/fold-1/train").is_for_trees
+    assert not load(run / "data/fold-1/float64/train").is_for_trees
+
+
+@cases("model", "ridge", "linear")
+def test_a_model_computes_in_its_own_dtype(model, tmp_path):
+    """As where the model is trained on the file of a table."""
+    draw, table = random.Random(3), tmp_path / "table.csv"
+    rows = [(draw.gauss(0, 1), draw.gauss(5, 2)) for _ in range(60)]
+    lines = [f"{a!r},{b!r},{a - b / 3 + draw.gauss(0, 1)!r}" for a, b in rows]
+    table.write_text("\n".join(["a,b,y", *lines]) + "\n")
+    run, how = tmp_path / "run", {"label": "y", "progress": False}
+    mapreduce.compare(table, models=[model], folds=2, run=run, **how)
+    alone = mapreduce.train(run / "folds/fold-2.csv", model=model, run=tmp_path / "one/run", **how)
+    assert scores_of(run)[0]["model_sha256"] == alone.model_sha256
 
 
 def test_rows_of_a_group_are_in_one_fold(tmp_path, answer):
@@ -323,7 +336,7 @@ def test_folders_that_hold_something_else(done, penguins, tmp_path, refused):
     assert f"{differs}label is 'species' there, and 'y' now" in said(73, done, other, "--label=y")
     (tmp_path / "file").write_text("mine")
     assert "is not a comparison" in said(73, tmp_path, *mine)
-    assert "is a dataset, whose recipe" in said(2, tmp_path, done / "data/fold-1/test")
+    assert "is a dataset, whose recipe" in said(2, tmp_path, done / "data/fold-1/trees/test")
     assert (tmp_path / "file").read_text() == "mine"
 
 
