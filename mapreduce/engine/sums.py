@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, Round
+from mapreduce.engine.program import Key, Layout, Pair, Phase, Program, Round, Stateful
 from mapreduce.engine.state import Array
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.ranges import RangeFold
 from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.support.suggest import did_you_mean
 
 Partial = TypeVar("Partial")
 
@@ -156,8 +157,7 @@ class ExactSum(Program):
         return (Phase("total", layout.blocks),)
 
     def map(self, now: Round, units: range) -> Iterator[Pair]:
-        lifted = (self._arrays("lift", self.lift(now, unit)) for unit in units)
-        found = reduce(partial(self.combine, now), lifted)
+        found = reduce(partial(self.combine, now), (self._lifted(now, unit) for unit in units))
         for number in range(now.layout.blocks):
             arrays = self.cut(found, number, now.layout.blocks)
             yield (number,), Message({"units": [units.start, units.stop]}, arrays)
@@ -171,6 +171,21 @@ class ExactSum(Program):
             fold.receive(start, stop, message.arrays, message.digest or 0)
         block = self._arrays("finish", self.finish(now, key[0], fold.result()))
         yield key, Message({}, block)
+
+    def _lifted(self, now: Round, unit: int) -> Arrays:
+        """The contribution of a unit; refuses names of :attr:`LARGEST` that it has not.
+
+        Another round may have other arrays: then none of the names is there.
+        """
+        found = self._arrays("lift", self.lift(now, unit))
+        unknown = sorted(self.LARGEST - found.keys())
+        has_one_round = not isinstance(self, Stateful) or self.most_rounds() == 1
+        if unknown and (has_one_round or len(unknown) < len(self.LARGEST)):
+            raise MemberError(
+                f"the program {self.name} names {unknown[0]!r} in LARGEST: expected names of "
+                f"arrays that lift returns, {', '.join(found)}.{did_you_mean(unknown[0], found)}"
+            )
+        return found
 
     def _arrays(self, method: str, result: Any) -> Arrays:
         """The result of a method of one's own, in which a number may stand for an array."""

@@ -60,6 +60,27 @@ def test_a_program_of_any_cut():
     ]
 
 
+@dataclass(frozen=True)
+class Mistyped(Powers):
+    LARGEST = frozenset({"largest", "unit"})
+
+
+@dataclass(frozen=True)
+class MistypedAlone(Powers):
+    LARGEST = frozenset({"larges"})
+
+    def most_rounds(self):
+        return 1
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Mistyped, "unit"), (MistypedAlone, "larges")])
+def test_names_of_no_array(kind, name):
+    right = {"unit": "units", "larges": "largest"}[name]
+    message = f"names '{name}' in LARGEST: .*sums, largest, units. Did you mean '?{right}"
+    with pytest.raises(MemberError, match=message):
+        Here().advance(kind(5))
+
+
 def test_floats_are_no_exact_sums():
     with pytest.raises(MemberError, match="array of float64: expected int64"):
         Here().advance(Powers(2, floats=True))
