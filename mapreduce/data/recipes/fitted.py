@@ -735,6 +735,8 @@ def _fit_texts(
         note += f"; {shown} different words" * bool(vocabulary) + _sharing(vocabulary, bits)
         note += f" (--category {name} takes whole texts)" * (rule.kind is None)
         return Fitted(kind="text", bits=bits, note=note, **given)
+    if rule.kind is None and column.rows >= ID_ROWS and 2 * count > column.rows:
+        note += f"; fewer than two rows each (--drop {name} leaves the column out)"
     if has_few:
         levels = tuple(sorted(column.values or ()))
         if len(levels) == 1 and not column.missing:

@@ -71,6 +71,14 @@ def test_names_have_a_feature_each(count, rows, fields, form):
     assert "share" not in column.note
 
 
+@cases("count, rows, says", (611, 700, True), (1050, 2000, True), (60, 130, False))
+def test_names_of_few_rows_are_remarked(count, rows, says):
+    column, _ = fitted(names(count, rows, "P{}"))
+    assert ("; fewer than two rows each (--drop x leaves" in column.note) == says
+    column, _ = fitted(names(count, rows, "P{}"), **CATEGORY)
+    assert "fewer than" not in column.note
+
+
 @pytest.mark.parametrize("form", ["P{}", "Place {}"])
 @cases(
     "count, rows, fields, advice",
