@@ -57,11 +57,11 @@ KERNELS = {
     "murmur3": "text",
     "record_ends": "records",
     "augment": "augment",
-    "count_cells": "trees",
-    "bin_rows": "trees",
-    "log_loss_gradients": "trees",
-    "squared_gradients": "trees",
-    "log_losses": "trees",
+    "count_cells": "bins",
+    "bin_rows": "bins",
+    "log_loss_gradients": "bins",
+    "squared_gradients": "bins",
+    "log_losses": "bins",
     "pack_histogram": "trees",
     "unpack_histogram": "trees",
     "split_rows": "trees",
@@ -89,7 +89,7 @@ DEVICES = ("cpu", "cuda")
 #: a file or a pipe, so that copying them would take longer than the work.
 HOST_ONLY = (
     *("wire", "text", "records", "augment", "layer_norm", "embedding", "recurrent"),
-    *("symmetric", "fixed_point", "trees"),
+    *("symmetric", "fixed_point", "bins", "trees"),
 )
 
 

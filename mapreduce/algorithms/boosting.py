@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import dispatch, scalar
+from kernels.cpu import bins as binning
 from kernels.cpu import trees as kernels
 from mapreduce.algorithms import cuts, growing
 from mapreduce.algorithms.lanes import Lanes
@@ -339,7 +340,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         if self.patience:
             # Of equal rows all are held out, or none: so no row is learned and judged.
             missing = np.isnan(x)
-            keys = np.where(missing, kernels.NONE, kernels.keys_of(np.where(missing, 0, x)))
+            keys = np.where(missing, binning.NONE, binning.keys_of(np.where(missing, 0, x)))
             chances = dispatch.get("row_chances")(keys.astype(np.float64), self.seed)
             held = chances < self.held_out
         parts = (~held, held) if held.any() else (slice(None), slice(0, 0))
@@ -399,7 +400,7 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         """Sums of losses and weights, in whole numbers."""
         weights = rows.weights if rows.weights.size else np.ones(len(rows.bins))
         if self.classes:
-            losses = kernels.log_losses(raw, rows.labels)
+            losses = binning.log_losses(raw, rows.labels)
         else:
             losses = (raw[0] - rows.labels) ** 2
         losses = np.minimum(losses / self._loss_unit(known), 1.0)
@@ -420,9 +421,9 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         rows.derived = tree
         labels, weights, found = rows.labels, rows.weights, rows.gradients
         if self.classes:
-            kernels.log_loss_gradients(raw, tree % self.columns, labels, weights, found)
+            binning.log_loss_gradients(raw, tree % self.columns, labels, weights, found)
         else:
-            rows.largest = kernels.squared_gradients(raw[0], bound, labels, weights, found)
+            rows.largest = binning.squared_gradients(raw[0], bound, labels, weights, found)
 
     # Reduce
 
@@ -486,8 +487,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
     def _worth(self, known: Mapping[str, Array]) -> tuple[float, float]:
         """What a gradient, and a hessian, of 1 stands for."""
         weight, bound = _power(float(known["most"][1])), float(known["bound"][0])
-        gradient = math.ldexp(weight * bound, -kernels.GRADIENT_BITS)
-        return gradient, math.ldexp(weight, -kernels.HESSIAN_BITS)
+        gradient = math.ldexp(weight * bound, -binning.GRADIENT_BITS)
+        return gradient, math.ldexp(weight, -binning.HESSIAN_BITS)
 
     def _choose(
         self, now: Round, number: int, offers: list[Mapping[str, Array]]

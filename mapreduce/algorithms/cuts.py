@@ -1,14 +1,14 @@
 """Cuts of features at exact quantiles, by counts of the bits of their numbers.
 
 Quantiles of all rows need their order, which nobody has. But the keys of numbers have it (see
-:mod:`kernels.cpu.trees`), and counts of their first 8 bits tell in which cell of 2**24 keys a
+:mod:`kernels.cpu.bins`), and counts of their first 8 bits tell in which cell of 2**24 keys a
 quantile is; counts of the next 8 bits within these cells tell more. After :data:`PASSES` passes
 each quantile is a number of the data.
 """
 
 import numpy as np
 
-from kernels.cpu import trees as kernels
+from kernels.cpu import bins as binning
 from mapreduce.data.batch import Array
 
 #: Passes over the rows, of 8 bits each.
@@ -27,7 +27,7 @@ def first(features: int) -> dict[str, Array]:
 
 def cells(prefix: Array) -> tuple[Array, int]:
     """The different prefixes of each feature, ascending, then none; and the most of a feature."""
-    found, most = np.full(prefix.shape, kernels.NONE, np.uint32), 0
+    found, most = np.full(prefix.shape, binning.NONE, np.uint32), 0
     for row, target in zip(prefix, found, strict=True):
         each = np.unique(row)
         target[: len(each)] = each
@@ -43,7 +43,7 @@ def count(number: int, x: Array, known: tuple[Array, int], counts: Array | None)
     prefixes, most = known
     if counts is None:
         counts = np.zeros((most, len(prefixes), 256), np.int64)
-    kernels.count_cells(x, 24 - 8 * number, prefixes, counts)
+    binning.count_cells(x, 24 - 8 * number, prefixes, counts)
     return counts
 
 
@@ -79,11 +79,11 @@ def narrow(number: int, prefix: Array, rank: Array, counts: Array) -> tuple[Arra
 
 def cuts_of(prefix: Array) -> tuple[Array, Array]:
     """The cuts (features, 255) of quantiles after the last pass, and how many count: the others are
-    :data:`kernels.cpu.trees.NONE`.
+    :data:`kernels.cpu.bins.NONE`.
 
     No number is above the last quantile, so it is no cut.
     """
-    found = np.full(prefix.shape, kernels.NONE, np.uint32)
+    found = np.full(prefix.shape, binning.NONE, np.uint32)
     sizes = np.zeros(len(prefix), np.int64)
     for f, row in enumerate(prefix):
         each = np.unique(row[:-1])

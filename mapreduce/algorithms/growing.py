@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.cpu import bins as binning
 from kernels.cpu import trees as kernels
 from mapreduce.data.batch import Array
 
@@ -153,7 +154,7 @@ class Growth:
             threshold = np.inf
             if 0 <= split.last < sizes[split.feature]:
                 threshold = float(
-                    kernels.numbers_of(cuts[split.feature, split.last : split.last + 1])[0]
+                    binning.numbers_of(cuts[split.feature, split.last : split.last + 1])[0]
                 )
             found[at, :4] = split.feature, threshold, split.missing_left, used
             if split.last < 0:

@@ -1,13 +1,14 @@
 """Columns of bins: one for each feature of numbers, and for a category one for each page of codes.
 
-A bin has 8 bits, and a category may have more codes. So a page has :data:`.trees.PAGE` of them, and
-a row whose code is on another page is in the bin :data:`.trees.ELSEWHERE` of this one.
+A bin has 8 bits, and a category may have more codes. So a page has :data:`.bins.PAGE` of them, and
+a row whose code is on another page is in the bin :data:`.bins.ELSEWHERE` of this one.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.cpu import bins as binning
 from kernels.cpu import trees as kernels
 from mapreduce.algorithms.growing import Split
 from mapreduce.data.batch import Array
@@ -27,7 +28,7 @@ class Lanes:
         self.codes = np.zeros(features, np.int64)
         for feature, codes in categories:
             self.codes[feature] = codes
-        pages = np.maximum(-(-self.codes // kernels.PAGE), 1)
+        pages = np.maximum(-(-self.codes // binning.PAGE), 1)
         #: The first lane of each feature, and how many there are.
         self.starts = np.append(0, pages.cumsum())
         self.count = int(self.starts[-1])
@@ -37,18 +38,18 @@ class Lanes:
 
     def bins(self, x: Array, cuts: Array) -> Array:
         """The bins (rows, lanes), uint8, of features (rows, features), float32."""
-        found = kernels.bin_rows(x, cuts)
+        found = binning.bin_rows(x, cuts)
         if not self.words:
             return found
         found = found[:, self._feature]
         for feature in np.flatnonzero(self.codes).tolist():
             start, stop = self.starts[feature : feature + 2]
             codes = codes_of(x[:, feature], int(self.codes[feature]))
-            pages = np.arange(stop - start) * kernels.PAGE
+            pages = np.arange(stop - start) * binning.PAGE
             places = codes[:, None] - pages
-            is_here = (places >= 0) & (places < kernels.PAGE)
-            found[:, start:stop] = np.where(is_here, places, kernels.ELSEWHERE)
-            found[codes < 0, start] = kernels.MISSING
+            is_here = (places >= 0) & (places < binning.PAGE)
+            found[:, start:stop] = np.where(is_here, places, binning.ELSEWHERE)
+            found[codes < 0, start] = binning.MISSING
         return found
 
     def search(

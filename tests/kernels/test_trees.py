@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kernels import dispatch
-from kernels.cpu import trees
+from kernels.cpu import bins as binning, trees
 from quick import cases
 
 NUMBERS = st.floats(width=32, allow_nan=False)
@@ -27,7 +27,7 @@ def numbers():
 def rows_in_bins():
     random = np.random.default_rng(1)
     bins = random.integers(0, 12, (ROWS, FEATURES)).astype(np.uint8)
-    bins[random.random(bins.shape) < 0.2] = trees.MISSING
+    bins[random.random(bins.shape) < 0.2] = binning.MISSING
     bins[:, 2] %= 12
     return bins
 
@@ -51,27 +51,27 @@ def histogram_of(bins, rows, gradients):
 @given(st.lists(NUMBERS, min_size=1, max_size=30))
 def test_keys_have_the_order_of_the_numbers(numbers):
     ordered = np.sort(np.array(numbers, np.float32))
-    keys = trees.keys_of(ordered)
+    keys = binning.keys_of(ordered)
     np.testing.assert_array_equal(ordered[1:] > ordered[:-1], keys[1:] > keys[:-1])
-    np.testing.assert_array_equal(trees.numbers_of(keys), ordered)
-    assert (keys < trees.NONE).all()
+    np.testing.assert_array_equal(binning.numbers_of(keys), ordered)
+    assert (keys < binning.NONE).all()
 
 
 def test_bins_are_how_many_cuts_are_below(x):
-    cuts = np.full((FEATURES, 255), trees.NONE, np.uint32)
+    cuts = np.full((FEATURES, 255), binning.NONE, np.uint32)
     edges = [np.array([-1.5, -0.0, 0.3, 2.0]), np.arange(254.0), np.array([])]
     for row, each in zip(cuts, edges, strict=True):
-        row[: len(each)] = trees.keys_of(each)
+        row[: len(each)] = binning.keys_of(each)
     x[:4, 0] = -0.0, 0.0, np.inf, -np.inf
     found = dispatch.get("bin_rows")(x, cuts)
     for f, each in enumerate(edges):
-        expected = np.where(np.isnan(x[:, f]), trees.MISSING, np.searchsorted(each, x[:, f]))
+        expected = np.where(np.isnan(x[:, f]), binning.MISSING, np.searchsorted(each, x[:, f]))
         np.testing.assert_array_equal(found[:, f], expected)
 
 
 def test_counts_of_the_next_bits_of_some_prefixes(x):
-    keys = trees.keys_of(np.where(np.isnan(x), 0, x)).astype(np.int64)
-    prefixes = np.full((FEATURES, 255), trees.NONE, np.uint32)
+    keys = binning.keys_of(np.where(np.isnan(x), 0, x)).astype(np.int64)
+    prefixes = np.full((FEATURES, 255), binning.NONE, np.uint32)
     for f in range(FEATURES):
         some = np.unique(keys[:, f] >> 16)[::2]
         prefixes[f, : len(some)] = some
@@ -155,7 +155,7 @@ def test_the_largest_histogram_does_not_overflow():
 def test_rows_that_go_left_are_first(bins, missing_left):
     rows = np.arange(3, ROWS, 2, dtype=np.int32)
     at = bins[rows, 1]
-    goes = np.where(at == trees.MISSING, missing_left, at <= 4)
+    goes = np.where(at == binning.MISSING, missing_left, at <= 4)
     order = rows.copy()
     left = dispatch.get("split_rows")(bins, order, 1, 4, missing_left, np.empty(ROWS, np.int32))
     assert order[:left].tolist() == rows[goes].tolist()
@@ -214,8 +214,8 @@ def pages_of_codes():
     """Codes below 600, -1 where one is missing, and their bins on three pages."""
     codes = np.random.default_rng(4).integers(-1, 600, ROWS)
     pages = codes[:, None] - 254 * np.arange(3)
-    bins = np.where((pages >= 0) & (pages < 254), pages, trees.ELSEWHERE).astype(np.uint8)
-    bins[codes < 0, 0] = trees.MISSING
+    bins = np.where((pages >= 0) & (pages < 254), pages, binning.ELSEWHERE).astype(np.uint8)
+    bins[codes < 0, 0] = binning.MISSING
     return codes, np.concatenate([np.zeros((ROWS, 1), np.uint8), bins], axis=1)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from kernels.cpu import trees as kernels
+from kernels.cpu import bins as binning
 from mapreduce.algorithms import boosting, cuts, growing
 from mapreduce.algorithms.boosting import Boosting, trees_of
 from mapreduce.algorithms.trees import arrays_of
@@ -99,8 +99,8 @@ def test_cuts_are_quantiles(rows):
         prefix, rank = cuts.narrow(number, prefix, rank, counts)
     found, sizes = cuts.cuts_of(prefix)
     for f in range(FEATURES):
-        np.testing.assert_array_equal(kernels.numbers_of(found[f, : sizes[f]]), quantiles(x[:, f]))
-        assert (found[f, sizes[f] :] == kernels.NONE).all()
+        np.testing.assert_array_equal(binning.numbers_of(found[f, : sizes[f]]), quantiles(x[:, f]))
+        assert (found[f, sizes[f] :] == binning.NONE).all()
 
 
 # A tree
