@@ -53,7 +53,7 @@ CASES = {
     "networks": "cnn cifar_cnn resnet8 epoch",
     "cuda": "products",
     "cuda_networks": "kernels step",
-    "spark": "textbook textbook_large dataframe gang",
+    "spark": "textbook textbook_large dataframe gang chain",
     "hadoop": "up job step training_small word_count put",
 }
 _FUNCTIONS = [f"{module}.{name}" for module, names in CASES.items() for name in names.split()]

@@ -4,6 +4,7 @@ Times are processor seconds of a command and of all that it starts, sampled from
 Python workers are no children that anybody waits for.
 """
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,14 @@ from benchmarks.paired import Result, Timed, in_turn
 from benchmarks.programs import PYSPARK, Program, job, json_lines
 from mapreduce.data import importer
 from mapreduce.data.readers import digits
+from mapreduce.runners.spark import contexts
 from mapreduce.runs.events import Event, RoundCompleted
 
 MB = 1_000_000
 _SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PERIOD = 0.3
+_EMPTY = "PySpark's empty job"
 
 
 def _mrjob(text: Path, out: Path) -> list[str]:
@@ -72,12 +76,44 @@ def gang(quick: bool) -> Result:
         importer.import_rows(digits.sources()["train"], place / "data", 0)
 
         def timed(runner: str) -> Timed:
-            return lambda: _milliseconds(place, runner, rounds)
+            return lambda: _milliseconds(place, runner, "gang", rounds)
 
         ours, peers = in_turn(timed("spark"), {"-r parallel": timed("parallel")}, repeats)
     note = f"{rounds:,} rounds of mlp:64 on the digits, a gang of two."
     limit = None if quick else ("-r parallel", 1.3)
     return Result("Rounds of a gang on Spark", "ms", note, ours, peers, limit)
+
+
+def chain(quick: bool) -> Result:
+    """Rounds of a chain, beside jobs of the same context that do nothing: processor time."""
+    rounds, repeats = (10, 1) if quick else (20, 3)
+    with folder() as place:
+        importer.import_rows(digits.sources()["train"], place / "data", 0)
+        spark = contexts.get("local[2]", 2).spark
+
+        def empty() -> float:
+            started = _spent()
+            for _ in range(rounds):
+                spark.parallelize(range(2), 2).foreachPartition(_ignore)
+            return 1000 * (_spent() - started) / rounds
+
+        def ours() -> float:
+            return _milliseconds(place, "spark", "chain", rounds, _spent)
+
+        # Java and Python workers start.
+        empty()
+
+        times, peers = in_turn(ours, {_EMPTY: empty}, repeats)
+    note = (
+        f"Processor time of all processes. {rounds} rounds of mlp:64 on the digits; two tasks each."
+    )
+    return Result(
+        "Rounds of a chain on Spark", "ms", note, times, peers, None if quick else (_EMPTY, 3.0)
+    )
+
+
+def _ignore(rows: Any) -> None:
+    pass
 
 
 def _words(count: int, ours: Program, others: list[Program], repeats: int) -> Result:
@@ -163,17 +199,33 @@ def _below(root: int) -> dict[int, tuple[str, float]]:
     return {pid: one for pid, one in found.items() if is_below(pid)}
 
 
-def _milliseconds(place: Path, runner: str, rounds: int) -> float:
+def _spent() -> float:
+    """Processor seconds so far of this process and all below it, with those that have ended."""
+    total = sum(os.times()[:4])
+    for pid in _below(os.getpid()):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) / _TICKS
+    return total
+
+
+def _milliseconds(
+    place: Path,
+    runner: str,
+    executor: str,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """Milliseconds of a round, but for the first tenth, which has the start in it."""
     moments: list[tuple[float, int]] = []
 
     def note(event: Event) -> None:
         if isinstance(event, RoundCompleted) and event.completed >= rounds // 10:
-            moments.append((time.perf_counter(), event.completed))
+            moments.append((clock(), event.completed))
 
     with tempfile.TemporaryDirectory(dir=place) as name:
         plan: dict[str, Any] = {"rounds": rounds, "checkpoint_every": rounds, "progress": False}
-        plan |= {"runner": runner, "executor": "gang", "workers": 2, "callbacks": [note]}
+        plan |= {"runner": runner, "executor": executor, "workers": 2, "callbacks": [note]}
         mapreduce.train(place / "data", "mlp:64", run=Path(name, "run"), **plan)
     (started, first), (ended, last) = moments[0], moments[-1]
     return 1000 * (ended - started) / (last - first)
