@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from killing_spark import parent_of
+import mapreduce
+from killing_spark import Killing, parent_of
+from mapreduce.runners.spark import contexts
 
 KILLING = Path(__file__).parents[1] / "killing_spark.py"
 SLEEPING = """
@@ -75,3 +77,26 @@ def test_nothing_is_left_of_a_driver(number, tmp_path):
     if number == signal.SIGINT:
         left = {path.name for path in tmp_path.iterdir()} - {"sleeping.py", "input", "mark"}
         assert not [name for name in left if not name.startswith("tmp")], left
+
+
+def used(spark):
+    """Memory of this process in pages, open files of it and of Java, and temporary files."""
+    folder = Path(spark.getConf().get("spark.local.dir"))
+    open_files = [
+        len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in ("self", spark._gateway.proc.pid)
+    ]
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return [pages, *open_files, sum(path.is_file() for path in folder.rglob("*"))]
+
+
+@pytest.mark.long
+def test_a_hundred_jobs_leave_nothing():
+    spark, before = contexts.get(None, 2).spark, []
+    for number in range(100):
+        arguments = ["--times", 0]
+        found = mapreduce.run(Killing, lines=["a b"] * 9, runner="spark", arguments=arguments)
+        assert dict(found.pairs) == {"a": 9, "b": 9}
+        before = before or used(spark) if number >= 9 else []
+    after = used(spark)
+    print(before, after)
+    assert all(now <= 1.05 * then for now, then in zip(after, before, strict=True)), (before, after)
