@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,12 +31,16 @@ def session(context):
 
 @pytest.fixture(scope="module")
 def frame(session, tmp_path_factory):
+    return written(session, tmp_path_factory.mktemp("rows") / "rows", ROWS)
+
+
+def written(session, path, count):
     """Rows with -0.0, NaN, nulls, decimals, times, names with dots, and equal rows."""
     from pyspark.sql import functions as f
 
-    row = f.col("id") % (ROWS // 2)
+    row = f.col("id") % (count // 2)
     zero, nan = f.lit(-0.0), f.lit(float("nan"))
-    rows = session.range(ROWS).select(
+    rows = session.range(count).select(
         f.when(row % 3 == 0, zero).when(row % 7 == 0, nan).otherwise(f.rand(5)).alias("size"),
         f.when(row % 5 != 0, f.concat(f.lit("town "), row % 4)).alias("home.town"),
         (row % 11).cast("decimal(10,2)").alias("price"),
@@ -45,9 +50,8 @@ def frame(session, tmp_path_factory):
         (row % 4 > 1).alias("label"),
         row.alias("key"),
     )
-    path = str(tmp_path_factory.mktemp("rows") / "rows")
-    rows.write.parquet(path)
-    return session.read.parquet(path)
+    rows.write.parquet(str(path))
+    return session.read.parquet(str(path))
 
 
 def variants(frame):
@@ -58,7 +62,8 @@ def variants(frame):
     yield frame.orderBy(f.rand(1)), {}
     for count in (1, 3, 17):
         yield frame.repartition(count), {"spark.sql.adaptive.enabled": "false"}
-    yield frame.repartition(5), {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    zone = {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    yield frame.repartition(5), {"spark.sql.adaptive.enabled": "true", **zone}
 
 
 @pytest.fixture
@@ -75,10 +80,10 @@ def settings(session):
     change(before)
 
 
-def trained(data, folder, **options):
+def trained(data, folder, model="logistic", **options):
     """The digest of the dataset that a training has imported, and the run."""
     options = {"label": "label", "rounds": 2, "progress": False, "drop": ["key"]} | options
-    run = mapreduce.train(data, "logistic", run=folder / "run", **options)
+    run = mapreduce.train(data, model, run=folder / "run", **options)
     (dataset,) = (folder / ".imported").iterdir()
     return load(dataset).sha256, run
 
@@ -109,6 +114,28 @@ def test_one_dataset(frame, settings, tmp_path, monkeypatch):
     report = run.evaluate(frame.drop("key"))
     assert report.rows == ROWS
     assert report.loss == run.evaluate(frame.drop("key").repartition(3)).loss
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["rows", "penguins"])
+def test_many_rows_and_penguins_are_one_dataset(session, settings, tmp_path, what):
+    if what == "rows":
+        rows, label = written(session, tmp_path / "rows", 60_000), "label"
+    else:
+        reader, label = (
+            session.read.options(header=True, inferSchema=True, nullValue="NA"),
+            "species",
+        )
+        rows = reader.csv(str(Path(__file__).parents[1] / "tables" / "penguins.csv"))
+    digests = set()
+    for number, (variant, values) in enumerate(variants(rows)):
+        settings(values)
+        drop = [name for name in ["key"] if name in rows.columns]
+        options = {"label": label, "drop": drop}
+        digest, run = trained(variant, tmp_path / str(number), "softmax", **options)
+        digests.add(digest)
+    assert len(digests) == 1
+    assert run.evaluate(rows).rows == rows.count()
 
 
 @pytest.mark.long
