@@ -34,6 +34,7 @@ CASES = {
     "memory": "benchmark",
     "tracing": "processor wall",
     "tuning": "benchmark",
+    "learning": "steps mnist cifar characters",
     "sequences": "step",
     "forward": "benchmark",
     "in_process": "array table training",

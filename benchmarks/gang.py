@@ -137,7 +137,7 @@ large = rounds_of("mlp:900", 100, "100,000", 12.0)
 million = rounds_of("mlp:9000", 100, "1,000,000", 25.0)
 
 
-def answer(command: list[str], threads: int = 1) -> dict[str, Any]:
+def answer(command: list[str], threads: int = 1, seconds: float = 600) -> dict[str, Any]:
     """What a peer prints as JSON in its last line."""
     done = subprocess.run(
         command,
@@ -145,7 +145,7 @@ def answer(command: list[str], threads: int = 1) -> dict[str, Any]:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=600,
+        timeout=seconds,
     )
     last = done.stdout.splitlines()[-1]
     # horovodrun writes the rank before each line.

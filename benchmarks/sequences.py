@@ -20,6 +20,12 @@ from mapreduce.plan.settings import Settings, make
 PEER = "PyTorch"
 
 
+def library(size: int) -> bytes:
+    """The first bytes of Python's standard library, one file after the other."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    return b"".join(file.read_bytes() for file in files)[:size]
+
+
 @case(
     "The gradient of a language model of bytes, one thread",
     repeats=(3, 15),
@@ -28,9 +34,7 @@ PEER = "PyTorch"
 def step(bench: Bench) -> dict[str, Timed]:
     """The time of a gradient."""
     path = bench.path
-    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    content = b"".join(file.read_bytes() for file in files)[: bench.pick(20_000, 100_000)]
-    (path / "text.txt").write_bytes(content)
+    (path / "text.txt").write_bytes(library(bench.pick(20_000, 100_000)))
     gradreduce("data", "import", path / "text.txt", path / "data", "--format", "text", "-q")
     data = Dataset(path / "data")
     settings = Settings("char-gru", batch_size=128, slice_rows=32, rounds=1)
