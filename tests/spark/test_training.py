@@ -5,6 +5,7 @@ from sklearn.datasets import load_digits
 
 import mapreduce
 from mapreduce.engine.executor import UnfitError
+from mapreduce.errors import UsageError
 from mapreduce.runners.spark import contexts
 
 # mrjob unpacks a folder for tasks as Python 3.14 will not by default.
@@ -42,6 +43,19 @@ def test_a_gang_of_more_ranks_than_slots(digits, tmp_path, monkeypatch, capfd):
     found = trained(digits, tmp_path / "chain", "softmax", **options)
     assert "found 3. The rounds are run as a chain" in capfd.readouterr().err
     assert found == trained(digits, tmp_path / "here", "softmax", executor="here")
+
+
+def test_a_gang_where_spark_may_copy_a_rank(digits, tmp_path):
+    conf = contexts.get(None, 2).spark._jsc.sc().conf()
+    conf.set("spark.speculation", "true")
+    options = {"runner": "spark", "workers": 2}
+    try:
+        with pytest.raises(UsageError, match="second copy of a rank"):
+            trained(digits, tmp_path / "gang", "softmax", executor="gang", **options)
+        chain = trained(digits, tmp_path / "chain", "softmax", executor="chain", **options)
+    finally:
+        conf.set("spark.speculation", "false")
+    assert chain == trained(digits, tmp_path / "here", "softmax", executor="here")
 
 
 def test_slots_are_those_of_cores(monkeypatch):

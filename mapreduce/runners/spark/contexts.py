@@ -198,6 +198,15 @@ def _start(master: str | None, slots: int) -> Any:
     return found
 
 
+def refuse_copies(spark: Any) -> None:
+    """Raise a UsageError if Spark may start a second copy of a task that is slow."""
+    if spark._jsc.sc().conf().get("spark.speculation", "false") == "true":
+        raise UsageError(
+            "-r spark: the context has spark.speculation=true, so Spark may start a second copy of "
+            "a rank. Start the context with spark.speculation=false, or take --executor chain"
+        )
+
+
 def stop() -> None:
     """Stop the context, if it is ours; a later job starts another one."""
     for context in _known:

@@ -35,7 +35,12 @@ class SparkRunner(ParallelMRJobRunner):
 
     @cached_property
     def _context(self) -> Context:
-        return contexts.get(self._opts["spark_master"], self._opts["workers"])
+        context = contexts.get(self._opts["spark_master"], self._opts["workers"])
+        # As on Hadoop, where it is a property of the job.
+        jobconfs = [step.get("jobconf") or {} for step in self._get_steps()]
+        if any(one.get("mapreduce.map.speculative") == "false" for one in jobconfs):
+            contexts.refuse_copies(context.spark)
+        return context
 
     @cached_property
     def _workers(self) -> int:
