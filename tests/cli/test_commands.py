@@ -187,7 +187,7 @@ def test_import_csv(tmp_path):
     ("--workers 0", "--workers: expected a positive number"),
     ("--blocks 0", "--blocks: expected a positive number"),
     ("--runner hadop", "'hadop' is not one of"),
-    ("--modle x", "Did you mean one of: '--model'"),
+    ("--modle x", "Did you mean one of: '--fold', '--model'"),
     ("extra", "unexpected extra argument"),
     ("--numeric-profile exact", "'exact' is not one of"),
 )

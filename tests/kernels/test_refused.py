@@ -94,6 +94,8 @@ def calls():
         "add_leaves": (words(1, 0, 2), words(0, 1), words(1, 3), np.ones(2), double),
         "add_trees": (flat, *(words(0, 0, 0) for _ in range(5)), double, np.ones((2, 1))),
         "to_grid": (flat, double, double.copy()),
+        "centred": (whole(3, 3), whole(3, 3), whole(3, 3), 20),
+        "choose": (np.ones((3, 3)), np.ones(3), np.zeros((2, 2, 2))),
         "nearest": (np.ones((2, 3)), np.ones((4, 3))),
         "closest": (flat, np.ones((4, 3))),
         "move_rows": (
@@ -117,6 +119,7 @@ FREE = {
         ("closest", 1, 0),
         ("move_rows", 6, 0),
     },
+    *{("choose", 2, 0), ("choose", 2, 1), ("choose", 2, 2)},
     *{("count_cells", 0, 0), ("bin_rows", 0, 0), ("log_loss_gradients", 0, 0)},
     *{("pack_histogram", 1, 0), ("split_rows", 1, 0), ("log_losses", 0, 0)},
     *{("split_subset", 1, 0), ("split_subset", 4, 0)},

@@ -149,7 +149,10 @@ def test_moved_data_that_fit_and_are_others(folder):
 
 
 def test_tables_are_standardised_as_they_are_imported(folder, tmp_path):
-    with pytest.raises(DataError, match="train was imported from a table, whose numbers are"):
+    with pytest.raises(
+        DataError,
+        match="from a table, and the import has standardised the numbers",
+    ):
         standardise(folder / "train", tmp_path / "out", "float32", Execution("inline"))
     train = plain_copy(folder / "train", tmp_path / "train")
     standardise(train, tmp_path / "like", "float32", Execution("inline"))

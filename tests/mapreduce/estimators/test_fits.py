@@ -93,8 +93,8 @@ def test_options_of_the_model_and_a_seed(model, options, seed, data, tmp_path, a
 
 @cases(
     "program, model, options, calls",
-    (k_means.KMeans, "k-means:3", "", 8),
-    (k_means.KMeans, "k-means:3", "-r inline --executor chain --rounds-per-job 2", 8),
+    (k_means.KMeans, "k-means:3", "", 5),
+    (k_means.KMeans, "k-means:3", "-r inline --executor chain --rounds-per-job 2", 5),
     (gram.Gram, "pca:2", "", 5),
 )
 def test_an_interrupted_fit_goes_on(

@@ -242,7 +242,7 @@ def test_warnings_and_errors_name_the_table(tmp_path):
     model = mapreduce.train(labelled, "logistic", **options)
     for change, message in (
         (lambda rows: rows, r"^the table, row 5, column size: "),
-        (lambda rows: rows.drop_columns(["day"]), r"^the table: its columns .* missing: day"),
+        (lambda rows: rows.drop_columns(["day"]), r"^the table: the columns .* missing: day"),
         (lambda rows: rows.slice(0, 0), r"^the table: expected at least one row, found none"),
     ):
         with pytest.raises(DataError, match=message):

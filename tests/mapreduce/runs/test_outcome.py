@@ -15,7 +15,7 @@ DATA = DataReference("0" * 64, (1000,), 4, 2)
 PLAN = Plan(
     **dict.fromkeys(Plan.__dataclass_fields__, 0)
     | {"data": DATA, "model": "logistic"}
-    | {"optimizer": "sgd", "schedule": "constant", "clip_norm": None, "sources": ()}
+    | {"optimizer": "sgd", "schedule": "constant", "clip_norm": None, "fold": None, "sources": ()}
     | {"batch_size": 100, "slice_rows": 100, "local_steps": 1, "rounds": 30, "dtype": "float32"}
 )
 REGRESSION = replace(PLAN, model="linear", data=replace(DATA, classes=0))

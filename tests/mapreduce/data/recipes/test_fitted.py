@@ -263,5 +263,5 @@ def test_a_column_is_found_at_once_among_many():
     values[0, -1] = np.nan
     assert fitted.filled(Block(values, {})) == {"c39999": 1}
     table = SimpleNamespace(paths=[Path("a.csv")], names=[*names[:-1], "label", "d"])
-    with pytest.raises(DataError, match=r"on: missing: c39999; extra: d\. Leave extra"):
+    with pytest.raises(DataError, match=r"missing: c39999; extra: d\. Leave extra"):
         readers.Reading(table, fitted.recipe, fitted)
