@@ -86,7 +86,7 @@ def check(
 
     With --exercise, --expect or --reference, the answer is tested first: you see the smallest input
     on which it is wrong. The pairs and bytes that the job sends to its reducers are compared with
-    those of the reference. --exercise without JOB describes the exercise.
+    those of the reference. Without JOB, --exercise describes the exercise.
 
     \b
     gradreduce check ranges.py --exercise 4

@@ -82,7 +82,7 @@ def search(context: click.Context, /, **values: Any) -> None:
         --model 'mlp:16..128|softmax' --learning-rate log:0.001..1 --trials 16
 
     Each trial is a training, and the table FOLDER/trials.csv has its command. To continue a search
-    that was stopped, give the same command again; a larger --trials extends the search.
+    that was stopped, or to extend one to more --trials, give the same command again.
     """
     numeric.pin(values["numeric_profile"])
     from mapreduce.searching import driver
