@@ -219,7 +219,7 @@ def test_what_is_missing_is_named(session, frame, tmp_path, monkeypatch):
 
     with pytest.raises(UsageError, match=r"order_by: .* no column 'kee'.*Did you mean key"):
         trained(frame, tmp_path, order_by="kee")
-    with pytest.raises(UsageError, match="order_by: it is for DataFrames"):
+    with pytest.raises(UsageError, match="order_by is for DataFrames"):
         trained(frame.limit(9).toArrow(), tmp_path, order_by="key")
     with pytest.raises(UsageError, match=r"df\.toArrow"):
         mapreduce.compare(frame, label="label")
