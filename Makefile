@@ -12,7 +12,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo notebook test test-process test-cluster test-docs test-cuda test-all \
-    test-long test-python test-smoke test-torch test-spark lint docs ptx bench clean
+    test-long test-python test-smoke test-torch test-spark test-spark-faults lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -93,7 +93,11 @@ test-torch: .venv-torch/.torch
 
 # Jobs and trainings on Spark, which needs Java, in an environment of its own: 0.5 GB.
 test-spark: .venv-spark/.spark
-	.venv-spark/bin/python -m pytest -n 0 -m "long or not long" tests/spark tests/docs/test_pages.py -k spark
+	.venv-spark/bin/python -m pytest -n 0 -m "not (long and fault)" tests/spark tests/docs/test_pages.py -k spark
+
+# Processes of Spark are killed at random moments: a quarter of an hour.
+test-spark-faults: .venv-spark/.spark
+	.venv-spark/bin/python -m pytest -n 0 -m "long and fault" tests/spark
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
