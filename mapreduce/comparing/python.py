@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.comparing import driver
 from mapreduce.comparing.models import split
 from mapreduce.comparing.results import Comparison
@@ -22,6 +22,7 @@ from mapreduce.training.api.calls import (
     absolute_path,
     checked_options,
     quiet_mrjob,
+    take_recipe,
 )
 from mapreduce.training.api.data import as_file
 from mapreduce.training.api.run import new_folder
@@ -95,13 +96,9 @@ def compare(
     ['boosting:2', 'softmax']
     """
     given = dict(options_)
-    reading = {name: given.pop(name) for name in COLUMNS & given.keys() - {"label", "id"}}
-    if isinstance(recipe, Mapping) or (recipe is None and reading):
-        reading = {"recipe": {**(recipe or {}), **reading}}
-    elif recipe is not None:
-        if reading:
-            raise UsageError(f"recipe and {', '.join(reading)}: expected all options in the file")
-        reading = {"recipe": path_of(str(recipe))}
+    reading: dict[str, Any] = {"label": label, "id": id}
+    if (content := take_recipe(recipe, given, COLUMNS)) is not None:
+        reading["recipe"] = content
     execution = checked_options(given, *_TABLES)
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         is_right = type(value) is int and least <= value < 2**63
@@ -133,7 +130,7 @@ def compare(
             folds=folds,
             seed=seed,
             group=group,
-            reading={**reading, "label": label, "id": id},
+            reading=reading,
             execution=execution,
             say=say,
             warn=lambda text: echo(f"warning: {in_python(text, _KEYWORDS)}", err=True),

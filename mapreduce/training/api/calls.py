@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -65,18 +65,22 @@ def take_reading(given: dict[str, Any], *more: str) -> dict[str, Any]:
     return {name: getattr(checked, name) for name in found}
 
 
-def take_recipe(recipe: Any, given: dict[str, Any]) -> Any:
+def take_recipe(
+    recipe: Any, given: dict[str, Any], names: Collection[str] = COLUMNS - PLANS
+) -> Any:
     """The path or the content of a recipe, to which keywords for columns are moved.
 
-    Raises UsageError (the recipe is a file, and there are such keywords).
+    ``names``: The keywords that belong to a recipe. Raises UsageError (the recipe is a file, and
+    there are such keywords).
     """
-    columns = take(given, sorted(COLUMNS & given.keys() - PLANS))
-    is_file = recipe is not None and not isinstance(recipe, Mapping)
-    if columns and is_file:
+    columns = take(given, sorted(given.keys() & names))
+    if recipe is None and not columns:
+        return None
+    if recipe is None or isinstance(recipe, Mapping):
+        return {**(recipe or {}), **columns}
+    if columns:
         raise UsageError(f"recipe and {', '.join(columns)}: expected all options in the file")
-    if is_file:
-        return path_of(str(recipe))
-    return {**(recipe or {}), **columns} if columns else recipe
+    return path_of(str(recipe))
 
 
 def texts(given: str | Iterable[str]) -> tuple[str, ...]:
