@@ -72,6 +72,11 @@ def pinned() -> dict[str, str]:
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
+def inherited() -> dict[str, str]:
+    """The variables for processes that this one has started on executors and nodes."""
+    return {**environment("native"), **pinned()}
+
+
 def is_set(variables: Mapping[str, str]) -> bool:
     """Whether the process has these variables."""
     return all(os.environ.get(name) == value for name, value in variables.items())

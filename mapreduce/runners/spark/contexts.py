@@ -167,8 +167,8 @@ def _start(master: str | None, slots: int) -> Any:
         "spark.python.task.killTimeout": "100ms",
     }
     # Read when BLAS and Numba are loaded, in processes that are no forks of this one.
-    pins = {**numeric.environment("native"), **numeric.pinned()}
-    settings |= {f"spark.executorEnv.{name}": value for name, value in pins.items()}
+    pins = numeric.inherited().items()
+    settings |= {f"spark.executorEnv.{name}": value for name, value in pins}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     is_main = threading.current_thread() is threading.main_thread()

@@ -92,8 +92,7 @@ class OnYarn:
         raise NotImplementedError
 
     def _cmdenv(self) -> dict[str, str]:
-        pins = {**numeric.environment("native"), **numeric.pinned()}
-        return {**pins, **trust.environment(), **super()._cmdenv()}  # type: ignore[misc]
+        return {**numeric.inherited(), **trust.environment(), **super()._cmdenv()}  # type: ignore[misc]
 
     def _check_input_paths(self) -> None:
         #: Folders that look unfinished, and what makes them look so: runners add theirs.
