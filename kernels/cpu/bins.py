@@ -136,15 +136,22 @@ def _logistic_gradients(raw, labels, weights, out):
 
 
 @jit
+def _exponentials(raw, row):
+    # The largest score of a row, and the sum of the exponentials of all scores less this one.
+    classes = raw.shape[0]
+    largest = raw[0, row]
+    for j in range(1, classes):
+        largest = max(largest, raw[j, row])
+    total = 0.0
+    for j in range(classes):
+        total += _exp(raw[j, row] - largest)
+    return largest, total
+
+
+@jit
 def _softmax_gradients(raw, label, labels, weights, out):
-    classes, rows = raw.shape
-    for i in range(rows):
-        largest = raw[0, i]
-        for j in range(1, classes):
-            largest = max(largest, raw[j, i])
-        total = 0.0
-        for j in range(classes):
-            total += _exp(raw[j, i] - largest)
+    for i in range(raw.shape[1]):
+        largest, total = _exponentials(raw, i)
         p = _exp(raw[label, i] - largest) / total
         weight = weights[i] if weights.size else 1.0
         is_label = 1.0 if labels[i] == label else 0.0
@@ -209,12 +216,7 @@ def _log_losses(raw, labels, out):
             score = raw[0, i]
             out[i] = max(score, 0.0) - score * labels[i] + _log(1.0 + _exp(-abs(score)))
             continue
-        largest = raw[0, i]
-        for j in range(1, classes):
-            largest = max(largest, raw[j, i])
-        total = 0.0
-        for j in range(classes):
-            total += _exp(raw[j, i] - largest)
+        largest, total = _exponentials(raw, i)
         out[i] = largest - raw[labels[i], i] + _log(total)
 
 
