@@ -125,7 +125,12 @@ class Remote:
         code = self._started.returncode
         if code in TOO_MANY:
             return Lost(f"it took too much: {TOO_MANY[code]}")
-        return Lost("its process ended without an answer: it exited, or was killed")
+        if code is None:
+            return Lost("its process has closed its answers and goes on")
+        # The watching process tells a signal by the number below 256.
+        is_killed = code < 0 or code > 192
+        how = f"was killed by signal {-code & 0xFF}" if is_killed else f"exited with {code}"
+        return Lost(f"its process ended without an answer: it {how}")
 
 
 def _texts(lines: Lines) -> list[list[tuple[str, int]]]:
