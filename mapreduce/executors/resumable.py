@@ -35,7 +35,7 @@ from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
-from mapreduce.support import blas, traits
+from mapreduce.support import blas, options, traits, trust
 from mapreduce.support.jsonfiles import build
 
 #: The description of a program, beside its rounds.
@@ -87,6 +87,10 @@ class Resumable(ABC):
     ) -> None:
         self._execution = execution
         self.options: Any = self.Options and execution.options(self.Options)
+        # A script calls the class of its own executor, whose options follow the name.
+        own = trust.OWN.fullmatch(execution.executor)
+        if own is not None and own[2] and own[1].endswith(f":{type(self).__name__}"):
+            self.options = options.parse(self.Options, own[2], f"--executor {own[1]}")
         # Tasks work in folders of their own.
         self._place = None if place is None else path_of(str(place)).absolute()
         self._home = self._place if home is None else home
@@ -98,13 +102,13 @@ class Resumable(ABC):
     @staticmethod
     def of(execution: Execution, **more: Any) -> "Resumable":
         """The executor that an execution names; see the class for the other parameters."""
-        kind, options = EXECUTORS.configured(execution.executor)
+        kind, own = EXECUTORS.configured(execution.executor)
         if not isinstance(kind, type):
             raise UsageError(
                 f"--executor {execution.executor}: expected a class, found {kind!r:.60}"
             )
-        if options is not None and kind not in map(EXECUTORS.find, EXECUTORS):
-            execution = replace(execution, own=(*execution.own, options))
+        if own is not None and kind not in map(EXECUTORS.find, EXECUTORS):
+            execution = replace(execution, own=(*execution.own, own))
         found: Resumable = kind(execution, **more)
         return found
 

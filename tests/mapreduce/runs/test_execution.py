@@ -99,6 +99,8 @@ def test_an_executor_of_ones_own_has_options(tmp_path, monkeypatch):
         trust.trust(spec)
         found = Resumable.of(flags.execution({"executor": spec}))
         assert found.options.wait == wait
+        # A script calls the class.
+        assert type(found)(Execution(executor=spec)).options.wait == wait
     with pytest.raises(UsageError, match="--executor patience:Patient, option wait: expected"):
         Resumable.of(flags.execution({"executor": "patience:Patient:wait=long"}))
 
