@@ -63,6 +63,9 @@ from mapreduce.training import creating, driver
 
 _ROWS = 9
 
+#: What a model whose rows depend on chance has to do so that rows add up.
+_KEYED = " (a row must draw the same numbers in any slice: take them from context.key.uniform)"
+
 #: A key, and its message as bytes.
 _Line = tuple[tuple[int, ...], bytes]
 
@@ -180,6 +183,7 @@ class _ModelSuite:
         pairs = [(self.whole, np.ones(_ROWS)), (weighted, weights)]
         for total, factors in () if self.model.mixes_rows else pairs:
             what = f"compared with the sum of single rows with the weights {factors.tolist()}"
+            what += _KEYED if self.model.is_random else ""
             for name in ("loss", "vector", *total.extras):
                 found, *parts = [{**vars(one), **one.extras}[name] for one in (total, *single)]
                 expected = sum(w * part for w, part in zip(factors, parts, strict=True))

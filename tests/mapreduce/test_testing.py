@@ -77,8 +77,17 @@ class CutBuffer(RunningMean):
         return values + values.mean()
 
 
+class Unkeyed(Softmax):
+    is_random = True
+
+    def _inputs(self, params, batch, context):
+        noise = np.random.default_rng(batch.rows).random(batch.features.shape)
+        return (batch.features + noise * context.training).astype(self.dtype)
+
+
 @cases(
     "kind, message",
+    (Unkeyed, r"loss of the gradient, .* take them from context\.key\.uniform\): expected"),
     (UnwrittenBias, "vector of the gradient, compared with the sum of single rows"),
     (Scaled, "gradient, compared with central differences"),
     (MeanLoss, "loss of the gradient, compared with the sum of single rows"),
