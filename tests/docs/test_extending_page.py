@@ -69,7 +69,8 @@ def test_blocks_in_order(tmp_path):
     assert {one for one in told.splitlines() if len(one) == 64} == {
         results["by-chain"].model_sha256
     }
-    assert results["by-chain"] == results["by-threa"]
-    assert runs["by-chain"].evaluation_losses() == runs["by-threa"].evaluation_losses() != {}
+    for name in ("by-threads-Threads", "by-threads-Threads-at_once=3"):
+        assert results["by-chain"] == results[name]
+        assert runs["by-chain"].evaluation_losses() == runs[name].evaluation_losses() != {}
     (tested,) = [text for line, text in found.items() if line.startswith("python")]
     assert "4 passed" in tested
