@@ -28,7 +28,7 @@ from mapreduce.engine.program import Pair, Program, Stateful, blocks_for, next_d
 from mapreduce.engine.registry import EXECUTORS
 from mapreduce.engine.rounds import RoundFiles
 from mapreduce.engine.state import InFolder, State
-from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.errors import GradreduceError, MemberError, UsageError
 from mapreduce.executors.jobs import label_of
 from mapreduce.job import Job
 from mapreduce.models.base import Model
@@ -40,6 +40,16 @@ from mapreduce.support.jsonfiles import build
 
 #: The description of a program, beside its rounds.
 _DESCRIPTION = "program"
+
+
+def times_of(executor: object, found: object) -> Times:
+    """The result of an executor's ``go_on``; a MemberError if it is something else."""
+    if not isinstance(found, Times):
+        raise MemberError(
+            f"the executor {type(executor).__module__}:{type(executor).__name__}: go_on returned "
+            f"{found!r:.60}. Return a mapreduce.parts.Times(completed=N) after N rounds"
+        )
+    return found
 
 
 class Resumable(ABC):
@@ -231,7 +241,7 @@ class Resumable(ABC):
                 arrays, run = state.block(completed, 0).arrays, partial(self.over, state, completed)
                 if conclude_beside(program, completed, arrays, run):
                     break
-                times = self.go_on(program, state, completed, hooks=self.hooks)
+                times = times_of(self, self.go_on(program, state, completed, hooks=self.hooks))
                 found = files.latest_whole(state.count, owners(program))
                 if found is None or found <= completed:
                     raise GradreduceError(

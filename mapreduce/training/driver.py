@@ -16,7 +16,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
 from mapreduce.engine.state import Array, InFolder
 from mapreduce.errors import DataError, Interrupted
-from mapreduce.executors.resumable import Resumable
+from mapreduce.executors.resumable import Resumable, times_of
 from mapreduce.job import Job
 from mapreduce.runners import applications
 from mapreduce.runs import checkpoint, lease, pushes
@@ -241,7 +241,8 @@ class Driver:
             self.teller.warn,
         )
         try:
-            times = self._executor.go_on(self._program, self._state, completed, limit, hooks)
+            ended = self._executor.go_on(self._program, self._state, completed, limit, hooks)
+            times = times_of(self._executor, ended)
         except UnfitError as error:
             if (fallback := self._executor.fallback) is None:
                 raise
