@@ -6,7 +6,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,88 @@ class Like(NamedTuple):
 
     classes: tuple[int | str, ...] | None
     recipe: FittedRecipe | None
+
+    @classmethod
+    def of(cls, folder: AnyPath) -> "Like":
+        """What the dataset in a folder is like."""
+        manifest = read_manifest(folder)
+        return cls(manifest.classes, opening.fitted_of(folder, manifest))
+
+
+def _warn(remark: str) -> None:
+    warnings.warn(in_python(remark, KEYWORDS), stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Import:
+    """How files of tables, and what becomes such files, are imported.
+
+    ``place``: The folder of the datasets, each of which is named by the digest of all that decides
+      it.
+    ``given``: What the columns become: see :func:`mapreduce.data.readers.opening.recipe_of`.
+    ``like``: What the data have to be like.
+    ``shape``: The shape of a row, where it has several axes.
+    ``warn``: Receives what a user should know about the data.
+    """
+
+    place: AnyPath
+    given: Mapping[str, Any]
+    like: Like | None = None
+    shape: tuple[int, ...] = ()
+    warn: Callable[[str], None] = _warn
+
+    def file(self, file: AnyPath) -> AnyPath:
+        """The folder of the dataset that a file becomes."""
+        with storage_errors("read", file), file.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        return self._files([file], sha256)
+
+    def frame(self, frame: Any, order_by: str | Iterable[str]) -> AnyPath:
+        """The folder of the dataset that a DataFrame becomes, in jobs on its executors."""
+        from mapreduce.runners.spark import snapshots
+
+        if isinstance(self.place, RemotePath):
+            raise UsageError(
+                f"{self.place}: expected a folder of this machine for a DataFrame, whose executors "
+                f"write there. Name such a run"
+            )
+        self.place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".frame-", dir=self.place) as folder:
+            files, sha256 = snapshots.write(frame, Path(folder), texts(order_by))
+            runner = "parallel" if "connect" in type(frame).__module__ else "spark"
+            try:
+                return self._files(files, sha256, flags.execution({"runner": runner}))
+            except (DataError, UsageError) as error:
+                # Not the name of a file that the user has never seen.
+                name = rf"(?:{re.escape(folder)}/)?part-\d+\.parquet"
+                raise type(error)(re.sub(name, "the DataFrame", str(error))) from error
+
+    def _files(
+        self, files: Sequence[AnyPath], sha256: str, execution: Execution | None = None
+    ) -> AnyPath:
+        """Import files of one digest, by jobs if there is an execution."""
+        kind, (classes, fitted) = opening.format_of(files), self.like or Like(None, None)
+        recipe = opening.recipe_of(self.given, files, fitted)
+        is_refused = self.given.get("labelled") is not False and recipe.labelled is False
+        if fitted is None and is_refused and kind != "parquet":
+            raise UsageError("the data have no labels")
+        content = [recipe.to_json(), classes, fitted.sha256 if fitted else None, *self.shape[1:]]
+        digest = hashlib.sha256(repr(content).encode())
+        digest.update(bytes.fromhex(sha256))
+        out = self.place / digest.hexdigest()[:32]
+        if not is_published(out, MANIFEST):
+            source = opening.table(files, kind, recipe, fitted)
+            if self.shape:
+                source = replace(source, shape=self.shape)
+            with signals.interrupting(), _accept_other_import(out):
+                if execution is not None and isinstance(source.chunks, Reading):
+                    import_table(source.chunks, out, 0, execution, classes)
+                else:
+                    with copying.made_here(out) as made:
+                        importer.import_rows(source, made, 0, classes)
+            for note in source.remarks:
+                self.warn(note)
+        return out
 
 
 def import_data(
@@ -99,12 +181,11 @@ def import_data(
             "the model was trained on a table: expected a table, a dictionary for a row or a list "
             "of them, the file of a table, or the folder of a dataset"
         )
+    how = Import(place, {**given, "weights": weights}, like)
     if is_file:
-        path = absolute_path(data)
-        kind = opening.format_of([path])
-        return import_file(path, kind, place, like, {**given, "weights": weights}, _warn)
+        return how.file(absolute_path(data))
     if is_frame:
-        return _import_frame(data, place, like, {**given, "weights": weights}, order_by or ())
+        return how.frame(data, order_by or ())
     rows = memory.table(data, None if is_table else weights)
     if not is_table:
         is_labelled = given.get("labelled") is not False
@@ -117,11 +198,11 @@ def import_data(
         elif is_labelled and task is None:
             task = labels.task_of(rows["y"].combine_chunks(), Path("the data"), "y")
         given["task"] = task if is_labelled else None
-        weights = "weights" if weights is not None else None
+        given["weights"] = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
-        given["shape"] = memory.shape(data)[1:]
+        how = Import(place, given, like, memory.shape(data)[1:])
     with as_file(rows, "the table" if is_table else "the data") as file:
-        return import_file(file, "parquet", place, like, {**given, "weights": weights}, _warn)
+        return how.file(file)
 
 
 def has_lists(frame: Any) -> bool:
@@ -129,34 +210,6 @@ def has_lists(frame: Any) -> bool:
     from mapreduce.runners.spark import snapshots
 
     return any(snapshots.is_list(field.dataType) for field in frame.schema.fields)
-
-
-def _import_frame(
-    frame: Any,
-    place: AnyPath,
-    like: Like | None,
-    given: Mapping[str, Any],
-    order_by: str | Iterable[str],
-) -> AnyPath:
-    """The folder of the dataset that the rows of a DataFrame become, in jobs on its executors."""
-    from mapreduce.runners.spark import snapshots
-
-    if isinstance(place, RemotePath):
-        raise UsageError(
-            f"{place}: expected a folder of this machine for a DataFrame, whose executors write "
-            f"there. Name such a run"
-        )
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".frame-", dir=place) as folder:
-        files, sha256 = snapshots.write(frame, Path(folder), texts(order_by))
-        runner = "parallel" if "connect" in type(frame).__module__ else "spark"
-        try:
-            execution = flags.execution({"runner": runner})
-            return _import_files(files, "parquet", place, like, given, _warn, sha256, execution)
-        except (DataError, UsageError) as error:
-            # Not the name of a file that the user has never seen.
-            name = rf"(?:{re.escape(folder)}/)?part-\d+\.parquet"
-            raise type(error)(re.sub(name, "the DataFrame", str(error))) from error
 
 
 def _read(source: importer.Source, place: AnyPath, like: Like | None) -> AnyPath:
@@ -206,17 +259,15 @@ def import_files(
             given["task"] = None
         else:
             del given["labelled"]
-        data = import_file(data, opening.format_of([data]), place, None, given, warn)
+        data = Import(place, given, warn=warn).file(data)
     if is_eval_file:
-        manifest = read_manifest(data)
-        fitted = opening.fitted_of(data, manifest)
-        if fitted is None:
+        like = Like.of(data)
+        if like.recipe is None:
             raise UsageError(
                 f"--eval {evaluation}: the data were not imported from a table. Expected the "
                 f"folder of a dataset"
             )
-        kind, like = opening.format_of([evaluation]), Like(manifest.classes, fitted)
-        evaluation = import_file(evaluation, kind, place, like, {}, warn)
+        evaluation = Import(place, {}, like, warn=warn).file(evaluation)
     return data, evaluation
 
 
@@ -286,10 +337,8 @@ def import_both(
     folder = import_data(data, *how, **named)
     if evaluation is None:
         return folder, None
-    manifest = read_manifest(folder)
-    like = Like(manifest.classes, opening.fitted_of(folder, manifest))
     with naming_parameter("evaluation"):
-        return folder, import_data(evaluation, *how, like)
+        return folder, import_data(evaluation, *how, Like.of(folder))
 
 
 def _task(model: str) -> str | None:
@@ -303,63 +352,3 @@ def _task(model: str) -> str | None:
     if kind.for_numbers is not None:
         return None
     return "regression" if kind.regression else "classification"
-
-
-def _warn(remark: str) -> None:
-    warnings.warn(in_python(remark, KEYWORDS), stacklevel=3)
-
-
-def import_file(
-    file: AnyPath,
-    kind: str,
-    place: AnyPath,
-    like: Like | None,
-    given: Mapping[str, Any],
-    warn: Callable[[str], None],
-) -> AnyPath:
-    """Import a file; the folder is named by the digest of all that decides the dataset.
-
-    ``warn`` receives what a user should know about the data.
-    """
-    with storage_errors("read", file), file.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    return _import_files([file], kind, place, like, given, warn, sha256)
-
-
-def _import_files(
-    files: Sequence[AnyPath],
-    kind: str,
-    place: AnyPath,
-    like: Like | None,
-    given: Mapping[str, Any],
-    warn: Callable[[str], None],
-    sha256: str,
-    execution: Execution | None = None,
-) -> AnyPath:
-    """Import files of one digest; see :func:`import_file`.
-
-    ``execution``: Of the jobs that read tables; without it this process does.
-    """
-    classes, fitted = like or Like(None, None)
-    recipe = opening.recipe_of(given, files, fitted)
-    is_refused = given.get("labelled") is not False and recipe.labelled is False
-    if fitted is None and is_refused and kind != "parquet":
-        raise UsageError("the data have no labels")
-    shape = given.get("shape", ())
-    content = [recipe.to_json(), classes, fitted.sha256 if fitted else None, *shape[1:]]
-    digest = hashlib.sha256(repr(content).encode())
-    digest.update(bytes.fromhex(sha256))
-    out = place / digest.hexdigest()[:32]
-    if not is_published(out, MANIFEST):
-        source = opening.table(files, kind, recipe, fitted)
-        if shape:
-            source = replace(source, shape=shape)
-        with signals.interrupting(), _accept_other_import(out):
-            if execution is not None and isinstance(source.chunks, Reading):
-                import_table(source.chunks, out, 0, execution, classes)
-            else:
-                with copying.made_here(out) as made:
-                    importer.import_rows(source, made, 0, classes)
-        for note in source.remarks:
-            warn(note)
-    return out
