@@ -1,7 +1,6 @@
 """``gradreduce train`` and ``gradreduce resume``."""
 
-import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hdfs_utils.errors import KerberosError
 from mapreduce.cli.common import (
     LOCATION,
     add_options,
@@ -17,7 +15,6 @@ from mapreduce.cli.common import (
     open_run,
     output_options,
     pin_profile,
-    print_json,
     quiet_mrjob,
     remote_data_option,
     runner_options,
@@ -25,21 +22,19 @@ from mapreduce.cli.common import (
 )
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import FILE_OPTIONS
-from mapreduce.errors import Interrupted, UsageError
+from mapreduce.errors import UsageError
 from mapreduce.models import FITS
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
 from mapreduce.searching.options import SEARCH
 from mapreduce.support import numeric
-from mapreduce.support.commands import resume as again
 from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
-from mapreduce.support.words import count
 
 if TYPE_CHECKING:
     from hdfs_utils.paths import AnyPath
     from mapreduce.runs.events import Events
-    from mapreduce.runs.fits import FitDir
+    from mapreduce.training.request import TrainingRequest
 
 #: Options that ``--help`` shows; ``--help-all`` shows all.
 _COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy runner workers"
@@ -77,60 +72,32 @@ def train(context: click.Context, /, **values: Any) -> None:
     values["mrjob_arguments"] = context.obj
     numeric.pin(values["numeric_profile"])
 
-    def folders(events: "Events") -> dict[str, Any]:
-        from mapreduce.plan import flags as plan_flags
+    from mapreduce.training import console, fitting
+    from mapreduce.training.api.data import IMPORTED, import_files
+
+    if FITS.fits(values["model"]):
+        quiet_mrjob()
+        for each in context.command.params:
+            is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+            if is_given and each.name in fitting.OTHERS:
+                fitting.refuse(each.opts[0], values["model"])
+
+    def prepare(request: "TrainingRequest", events: "Events") -> "TrainingRequest":
         from mapreduce.runs.directory import RunDir
         from mapreduce.runs.events import Warned
-        from mapreduce.training.api.data import IMPORTED, import_files
 
-        run, settings = RunDir(values["run"].absolute()), plan_flags.settings(values)
+        run = RunDir(request.run.absolute())
         place: AnyPath = run.path.parent / IMPORTED
         if values["dry_run"]:
             place = Path(context.with_resource(TemporaryDirectory(prefix="gradreduce-")))
         else:
             run.require_new()
-        files = import_files(values, settings, place, lambda note: events.emit(Warned(note)))
-        return dict(zip(("data", "evaluation"), files, strict=True))
+        data, evaluation = import_files(
+            values, request.settings, place, lambda note: events.emit(Warned(note))
+        )
+        return replace(request, data=data, evaluation=evaluation)
 
-    if values["model"].partition(":")[0] in FITS:
-        from mapreduce.training import fitting
-
-        for each in context.command.params:
-            is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-            if is_given and each.name in fitting.OTHERS:
-                fitting.refuse(each.opts[0], values["model"])
-        _fit(values, lambda events: fitting.start({**values, **folders(events)}, events))
-        return
-    from mapreduce.training import console
-
-    console.start(values, data_of=folders)
-
-
-def _fit(values: dict[str, Any], fit: "Callable[[Events], FitDir]") -> None:
-    """Call ``fit``, and print its progress and its result."""
-    from mapreduce.runs.directory import RunDir
-    from mapreduce.runs.events import Events
-    from mapreduce.training.console import Display
-
-    quiet_mrjob()
-    started, display = time.monotonic(), Display(values["quiet"])
-    try:
-        run = fit(Events(display))
-    except (Interrupted, KerberosError) as error:
-        path = values["run"].absolute()
-        # While data are imported there is no run yet.
-        if isinstance(error, KerberosError) or RunDir(path).is_there:
-            display.say(f"the last round is saved. Continue with: {again(path)}")
-        raise
-    finally:
-        display.close()
-    seconds = time.monotonic() - started
-    summary = run.summary()
-    if values["as_json"]:
-        print_json({**summary, "seconds": round(seconds, 3)})
-        return
-    echo(f"fitted in {seconds:.1f} s, {count(summary['completed'], 'round')}: {run.path}")
-    echo(f"model_sha256 {summary['model_sha256']}")
+    console.start(values, prepare=prepare)
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 100})
@@ -167,12 +134,14 @@ def resume(context: click.Context, /, **values: Any) -> None:
         echo(f"warning: {message}", err=True)
 
     from mapreduce.runs.fits import FitDir, is_fit
+    from mapreduce.training import console
 
     if is_fit(values["run"]):
         from mapreduce.training import fitting
 
         fit = FitDir(values["run"].absolute())
-        _fit(values, lambda events: fitting.resume(fit, given, events, warn))
+        quiet_mrjob()
+        console.follow(values, lambda events: (fit, fitting.resume(fit, given, events, warn)))
         return
     if (values["run"] / "search.json").exists():
         from mapreduce.cli import search
@@ -187,7 +156,6 @@ def resume(context: click.Context, /, **values: Any) -> None:
         return
     if values["trials"] is not None:
         raise UsageError(f"--trials is for searches, and {values['run']} is a run. Leave it out")
-    from mapreduce.training import console
     from mapreduce.training import start as starting
 
     run = open_run(values["run"], None, values["trust"])

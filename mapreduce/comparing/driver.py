@@ -48,6 +48,7 @@ from mapreduce.data.splitting.records import format_of
 from mapreduce.errors import GradreduceError, Interrupted, LeaseError, OutputError, UsageError
 from mapreduce.inference import using
 from mapreduce.inference.request import Request
+from mapreduce.models import FITS
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runs import flags, lease
@@ -57,8 +58,9 @@ from mapreduce.runs.fits import is_fit, model_path
 from mapreduce.runs.models import fitted_at
 from mapreduce.support import jsonfiles, signals
 from mapreduce.support.jsonfiles import build
-from mapreduce.training import fitting, start
+from mapreduce.training import start
 from mapreduce.training.api.data import how_to_import
+from mapreduce.training.request import TrainingRequest
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.step import StepFailedException  # isort: skip
@@ -305,12 +307,9 @@ class Driver:
                 self._warn(f"fold {score.fold}, {score.model}: {event.message}")
 
         before = _processor_seconds()
-        if fitting.is_fitted(score.model):
-            if not fitting.parse(score.model).has_seed:
-                values["seed"] = 0
-            fitting.start(values, Events(warn))
-        else:
-            start.start(values, Events(warn))
+        if FITS.fits(score.model) and not FITS.parse(score.model).has_seed:
+            values["seed"] = 0
+        TrainingRequest.of(values).start(Events(warn))
         seconds = _processor_seconds() - before
         fitted = fitted_at(model_path(run))
         report = using.evaluate(

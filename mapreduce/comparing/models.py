@@ -8,7 +8,6 @@ from mapreduce.errors import UsageError
 from mapreduce.models import FITS, LAYERS, MODELS, NETWORKS
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
-from mapreduce.training import fitting
 
 #: By the task, what is compared if nobody says it.
 DEFAULTS = {
@@ -55,8 +54,8 @@ def check(models: Iterable[str], values: Mapping[str, Any]) -> None:
     """
     (option,) = (row for row in plan_flags.PLAN if row.name == "model")
     for model in models:
-        if fitting.is_fitted(model):
-            fitting.parse(model)
+        if FITS.fits(model):
+            FITS.parse(model)
             continue
         option.check(model)
         plan_settings.trust_members(plan_flags.settings({**values, "model": model}))

@@ -22,9 +22,11 @@ from mapreduce.estimators.base import (
 )
 from mapreduce.models.gradient import KIND
 from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Event, Events, RunEnded, Warned
 from mapreduce.training import start
 from mapreduce.training.api.calls import TABLES, absolute_path, checked_options, quiet_mrjob
+from mapreduce.training.request import TrainingRequest
 
 #: Rows whose weights are added up at once.
 _PART_ROWS = 1 << 16
@@ -88,8 +90,8 @@ class _Trained(Estimator):
             values = {**start.defaults(*TABLES), **checked_options(options, *TABLES), "stays": True}
             values |= {"run": absolute_path(place), "data": data.folder, "evaluation": None}
             stack.enter_context(quiet_mrjob("native"))
-            run, ended = start.start(values, Events(_warn))
-            found = checkpoint.fitted(run)
+            _, ended = TrainingRequest.of(values).start(Events(_warn))
+            found = checkpoint.fitted(RunDir(values["run"]))
             self._keep(rows, found.arrays, classes, found.options, found.dtype)
         self._note(ended)
 

@@ -1,8 +1,9 @@
 """Models by the names that ``--model`` takes."""
 
 import re
+from dataclasses import fields
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
 from mapreduce.support import options
@@ -90,8 +91,26 @@ class _Models(Registry):
         return (_NETWORK, named) if named else super().split(spec)
 
 
-#: Models that are fitted by exact sums, without gradients, and their options.
-FITS = Registry(
+class _Fits(Registry):
+    """The family of models that are fitted by exact sums, without gradients."""
+
+    def fits(self, model: str) -> bool:
+        """Whether a model, as ``--model`` names it, is one of them."""
+        return model.partition(":")[0] in self
+
+    def parse(self, model: str) -> Any:
+        """The options of ``k-means:8`` or ``k-means:clusters=8,moves=20``.
+
+        Raises UsageError (they are wrong, or the name is unknown).
+        """
+        name, values = self.split(model)
+        kind = self.find(name)
+        if values and "=" not in values.partition(",")[0]:
+            values = f"{fields(kind)[0].name}={values}"
+        return options.parse(kind, values, f"--model {name}")
+
+
+FITS = _Fits(
     "model",
     "",
     {

@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hdfs_utils.errors import KerberosError
@@ -30,6 +30,8 @@ from mapreduce.support.words import count
 if TYPE_CHECKING:
     from mapreduce.job import Job
     from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.fits import FitDir
+    from mapreduce.training.request import TrainingRequest
 
 #: Seconds between two lines, and on a terminal, where they replace each other.
 _LINE_SECONDS, _TERMINAL_SECONDS = 5.0, 0.1
@@ -41,31 +43,33 @@ _BURST_SECONDS = 0.1
 def start(
     values: Mapping[str, Any],
     job_class: "type[Job] | None" = None,
-    data_of: "Callable[[Events], Mapping[str, Any]]" = lambda events: {},
+    prepare: "Callable[[TrainingRequest, Events], TrainingRequest]" = lambda request, _: request,
 ) -> None:
     """Start a training from the values of all options, and print its progress and its result.
 
-    ``values`` are those of :func:`mapreduce.training.start.start`, and ``dry_run``, ``quiet`` and
-    ``as_json``. The steps of ``job_class`` are the rounds; by default it is the toolkit's own.
-    ``data_of`` gives other data in the place of those among the values.
+    ``values`` are those of :meth:`mapreduce.training.request.TrainingRequest.of`, and ``dry_run``,
+    ``quiet`` and ``as_json``. The steps of ``job_class`` are the rounds; by default it is the
+    toolkit's own. ``prepare`` imports data.
     """
     numeric.pin(values["numeric_profile"])
-    from mapreduce.training import start as starting
+    from mapreduce.training.request import TrainingRequest
 
+    request = TrainingRequest.of(values)
     if values["dry_run"]:
-        _show_plan({**values, **data_of(Events(Display(values["quiet"])))})
-        return
-
-    def train(events: "Events") -> "tuple[RunDir, RunEnded]":
-        return starting.start({**values, **data_of(events)}, events, job_class)
-
-    follow(values, train)
+        _show_plan(prepare(request, Events(Display(values["quiet"]))), values["as_json"])
+    else:
+        follow(values, lambda events: prepare(request, events).start(events, job_class))
 
 
-def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, RunEnded]]") -> None:
-    """Call ``train``, and print its progress and its result."""
-    from mapreduce.runs import directory, outcome
-    from mapreduce.training import doubts
+def follow(
+    values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir | FitDir, RunEnded]]"
+) -> None:
+    """Call ``train``, and print its progress and its result.
+
+    ``values`` holds ``run``, ``quiet`` and ``as_json``.
+    """
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.fits import FitDir
 
     # mrjob's own log is for debugging.
     logging.getLogger("mrjob").setLevel(logging.ERROR)
@@ -78,51 +82,64 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     except (Interrupted, KerberosError) as error:
         path = values["run"].absolute()
         # While data are imported there is no run yet.
-        has_run = isinstance(error, Interrupted) and directory.RunDir(path).is_there
+        has_run = isinstance(error, Interrupted) and RunDir(path).is_there
         if display.has_begun or has_run:
-            again = resume(path)
-            display.say(f"the last round is saved. Continue with: {again}")
+            display.say(f"the last round is saved. Continue with: {resume(path)}")
         raise
     finally:
         display.close()
     seconds = time.monotonic() - started
     # The driver has told of lines of the log that are not events.
-    summary = run.summary(lambda message: None) | {"seconds": round(seconds, 3)}
+    summary = run.summary() if isinstance(run, FitDir) else run.summary(lambda message: None)
+    summary["seconds"] = round(seconds, 3)
     if values["as_json"]:
         echo(json.dumps(summary, indent=1, allow_nan=False))
         return
+    for line in _fitted(summary) if isinstance(run, FitDir) else _trained(run, ended, summary):
+        echo(line)
+    if summary.get("hardly_trained") and not values["quiet"]:
+        echo(summary["hardly_trained"], err=True)
+    for warning in summary.get("warnings", ()):
+        echo(f"warning: {warning}", err=True)
+
+
+def _fitted(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The result of a fit, in lines."""
+    rounds = count(summary["completed"], "round")
+    yield f"fitted in {summary['seconds']:.1f} s, {rounds}: {summary['run']}"
+    yield f"model_sha256 {summary['model_sha256']}"
+
+
+def _trained(run: "RunDir", ended: RunEnded, summary: Mapping[str, Any]) -> Iterator[str]:
+    """The result of a training, in lines."""
+    from mapreduce.runs import outcome
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.training import doubts
+
     if ended.search == "converged":
         # Else a warning says that nothing was learned.
         if ended.completed > 1:
             norm = outcome.gradient_norm(run.config.plan, ended)
-            echo(f"converged after {ended.completed:,} rounds: {norm}")
+            yield f"converged after {ended.completed:,} rounds: {norm}"
     elif ended.stopped_early and ended.search != "stalled":
-        echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
-    echo(f"trained in {seconds:.1f} s: {run.path}")
+        yield f"stopped early: the best evaluation was after {ended.completed:,} rounds"
+    yield f"trained in {summary['seconds']:.1f} s: {run.path}"
     if summary["eval_loss"] is not None:
-        echo(scores(summary["accuracy"], summary["eval_loss"]))
+        yield scores(summary["accuracy"], summary["eval_loss"])
     # The data may have moved since this object has read where they are.
-    if (guessed := doubts.guessing(directory.RunDir(run.path).config)) is not None:
-        echo(guessed)
+    if (guessed := doubts.guessing(RunDir(run.path).config)) is not None:
+        yield guessed
     if summary["bytes_pushed"] is not None:
-        echo(traffic(summary))
-    echo(f"model_sha256 {ended.model_sha256}")
-    if summary["hardly_trained"] and not values["quiet"]:
-        echo(summary["hardly_trained"], err=True)
-    for warning in summary["warnings"]:
-        echo(f"warning: {warning}", err=True)
+        yield traffic(summary)
+    yield f"model_sha256 {ended.model_sha256}"
 
 
-def _show_plan(values: Mapping[str, Any]) -> None:
+def _show_plan(request: "TrainingRequest", as_json: bool) -> None:
     from mapreduce.executors.resumable import Resumable
-    from mapreduce.plan import flags as plan_flags
-    from mapreduce.runs import flags
-    from mapreduce.training import creating
 
-    flags.trust_executor(values)
     # One that is not the toolkit's is imported, and may refuse what is asked of it.
-    Resumable.of(flags.execution(values))
-    plan = creating.plan(plan_flags.settings(values), values["data"], values["evaluation"])
+    Resumable.of(request.execution)
+    plan = request.plan()
     content: dict[str, Any] = {
         "model": plan.model,
         "optimizer": plan.optimizer,
@@ -136,7 +153,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
         "parameters": plan.about.size,
         "plan_sha256": plan.sha256,
     }
-    if values["as_json"]:
+    if as_json:
         echo(json.dumps({**content, "plan": plan.to_dict()}, indent=1, allow_nan=False))
         return
     for name, value in content.items():
@@ -214,7 +231,7 @@ class Display:
         self.has_begun = False
 
     def __call__(self, event: Event) -> None:
-        self.has_begun |= isinstance(event, RoundCompleted)
+        self.has_begun |= isinstance(event, RoundCompleted | RoundPublished)
         if isinstance(event, Warned):
             if not (event.lasting and self.has_begun):
                 self.warned.add(event.message)

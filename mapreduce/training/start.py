@@ -1,15 +1,12 @@
-"""Starting and resuming a training: the part that commands, scripts and Python share."""
+"""Resuming a training: the part that commands, scripts and Python share."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hdfs_utils.errors import KerberosError
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import AnyPath
 from mapreduce.engine.registry import kind_of
-from mapreduce.errors import DataError, MissingInputError, UsageError
-from mapreduce.job import Job
-from mapreduce.plan import flags as plan_flags
+from mapreduce.errors import UsageError
 from mapreduce.runs import flags
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
@@ -18,39 +15,7 @@ from mapreduce.support import traits
 from mapreduce.support.commands import command
 from mapreduce.support.options import Option
 from mapreduce.support.printable import printable
-from mapreduce.training import creating, driver
-
-
-def start(
-    values: Mapping[str, Any],
-    events: Events,
-    job_class: type[Job] | None = None,
-) -> tuple[RunDir, RunEnded]:
-    """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
-
-    ``values`` holds all options of a plan and of its execution, and the paths ``run``, ``data`` and
-    ``evaluation``, which may be None. The steps of ``job_class`` are the rounds, if it is given.
-    ``stays`` is as for :func:`mapreduce.runs.flags.execution`.
-    """
-    flags.trust_executor(values)
-    settings, execution = plan_flags.settings(values), flags.execution(values)
-    run = creating.create(
-        values["run"],
-        settings,
-        values["data"],
-        values["evaluation"],
-        numeric_profile=values["numeric_profile"],
-    )
-    try:
-        return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
-    except Exception as error:
-        # The same call must work once the data, the user's own code or the ticket are repaired. A
-        # task's error has its cause's code.
-        repaired = (DataError, MissingInputError, UsageError, KerberosError)
-        if getattr(error, "exit_code", None) in {kind.exit_code for kind in repaired}:
-            run.remove_if_unused()
-        raise
-
+from mapreduce.training import driver
 
 #: Options that say where the data of a run lie.
 MOVING = ("data", "evaluation", "remote_data")

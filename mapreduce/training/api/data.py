@@ -33,7 +33,6 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import signals
 from mapreduce.support.spelling import in_python
 from mapreduce.tables.shuffle import import_table
-from mapreduce.training import fitting
 from mapreduce.training.api.calls import (
     KEYWORDS,
     PATHS,
@@ -273,15 +272,19 @@ def import_files(
 
 def how_to_import(settings: Settings) -> dict[str, Any]:
     """What the import of a table follows from a model: ``dtype``, ``trees`` and the like."""
-    if fitting.is_fitted(settings.model):
-        spec = fitting.parse(settings.model)
+    if models.FITS.fits(settings.model):
+        spec = models.FITS.parse(settings.model)
         how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
         return how | {"labelled": spec.needs_labels}
-    # They are the user's own.
-    plan_settings.trust_members(settings)
-    optimizer = settings.decided(True, None).optimizer
-    dtype = plan_settings.dtype(optimizer, settings.dtype)
-    return {"dtype": dtype, "task": _task(settings.model), "labelled": True}
+    return {"dtype": _dtype(settings, True), "task": _task(settings.model), "labelled": True}
+
+
+def _dtype(settings: Settings, is_table: bool) -> str:
+    """The dtype of the features, which is that of the parameters."""
+    if models.FITS.fits(settings.model):
+        fitted: str = models.FITS.parse(settings.model).dtype
+        return fitted
+    return plan_settings.dtype(settings.decided(is_table, None).optimizer, settings.dtype)
 
 
 @contextlib.contextmanager
@@ -332,8 +335,8 @@ def import_both(
     """The folders of data for a training, and of evaluation data that are like them, if any."""
     # A mistyped name is an error before other data are imported.
     is_table_file(evaluation)
-    optimizer = settings.decided(memory.is_table(data) or is_table_file(data), None).optimizer
-    how = place, settings.model, plan_settings.dtype(optimizer, settings.dtype)
+    is_table = memory.is_table(data) or is_table_file(data)
+    how = place, settings.model, _dtype(settings, is_table)
     folder = import_data(data, *how, **named)
     if evaluation is None:
         return folder, None
@@ -345,8 +348,8 @@ def _task(model: str) -> str | None:
     """What the labels are for; None for a model that learns classes or numbers, as they look."""
     if model == "auto":
         return None
-    if fitting.is_fitted(model):
-        task: str | None = fitting.parse(model).task
+    if models.FITS.fits(model):
+        task: str | None = models.FITS.parse(model).task
         return task
     kind = models.find(model)
     if kind.for_numbers is not None:

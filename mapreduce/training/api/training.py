@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.paths import RemotePath
 from mapreduce.data.readers import memory
 from mapreduce.errors import UsageError
-from mapreduce.plan import flags as plan_flags
-from mapreduce.plan import settings as plan_settings
-from mapreduce.runs import flags
+from mapreduce.models import FITS
 from mapreduce.runs.events import Subscriber, Warned
 from mapreduce.training import fitting, start
 from mapreduce.training.api.calls import (
@@ -22,9 +21,10 @@ from mapreduce.training.api.calls import (
     quiet_mrjob,
     take_recipe,
 )
-from mapreduce.training.api.data import IMPORTED, import_both, import_data, is_table_file
+from mapreduce.training.api.data import IMPORTED, import_both, is_table_file
 from mapreduce.training.api.run import Fit, Run, new_folder
 from mapreduce.training.given import in_a_file, specification
+from mapreduce.training.request import TrainingRequest
 
 
 @naming_keywords
@@ -138,64 +138,38 @@ def train(
         raise UsageError("init_from: the module has parameters to start from. Pass its class")
     path = absolute_path(run) if run is not None else new_folder(model)
     named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
-    named["order_by"] = order_by
-    if fitting.is_fitted(model):
-        options |= {"evaluation": evaluation} if evaluation is not None else {}
-        return _fit(data, model, path, {**named, "weights": weights}, options, callbacks, progress)
-    given = checked_options({"model": model, **options}, *TABLES)
-    values = {**start.defaults(*TABLES), **given, "run": path, "evaluation": evaluation}
+    named |= {"order_by": order_by, "weights": weights}
+    if FITS.fits(model):
+        given = options if evaluation is None else {**options, "evaluation": evaluation}
+        for name in given.keys() & fitting.OTHERS:
+            fitting.refuse(name, model)
+    values = start.defaults(*TABLES) | checked_options(options, *TABLES)
+    values |= {"model": model, "run": path, "data": data, "evaluation": evaluation, "stays": True}
     # Check the options before any data are imported.
-    settings = plan_flags.settings(values)
-    plan_settings.trust_members(settings)
-    flags.execution(values)
-    profile = values["numeric_profile"]
+    request = TrainingRequest.of(values)
+    if request.is_fit:
+        named |= _bare(data, label, FITS.parse(model))
+    profile, settings = request.numeric_profile, request.settings
     shown = displaying(progress, callbacks, path)
     with quiet_mrjob(profile), in_a_file(initial) as parameters, shown as (bus, display):
         if parameters is not None:
-            values["init_from"] = parameters
-        if run is None and progress:
+            settings = replace(settings, init_from=parameters)
+        if progress and (run is None or request.is_fit):
             display.say(f"run {path}")
-        named |= {"weights": weights}
-        folders = import_both(data, evaluation, path.parent / IMPORTED, settings, **named)
-        values["data"], values["evaluation"] = folders
-        trained, _ = start.start({**values, "stays": True}, bus)
-        summary = trained.summary()
-        if progress and summary["hardly_trained"]:
+        places = import_both(data, evaluation, path.parent / IMPORTED, settings, **named)
+        request = replace(request, data=places[0], evaluation=places[1], settings=settings)
+        summary = request.start(bus)[0].summary()
+        if progress and summary.get("hardly_trained"):
             display.say(summary["hardly_trained"])
-        for doubt in summary["warnings"]:
+        for doubt in summary.get("warnings", ()):
             if doubt not in display.warned:
                 display(Warned(doubt))
-    return Run(path)
+    return Fit(path) if request.is_fit else Run(path)
 
 
-def _fit(
-    data: Any,
-    model: str,
-    path: AnyPath,
-    named: dict[str, Any],
-    options: dict[str, Any],
-    callbacks: Iterable[Subscriber],
-    progress: bool,
-) -> Fit:
-    """Fit a model without gradients; see :func:`train` for the parameters."""
-    spec = fitting.parse(model)
-    for name in options.keys() & fitting.OTHERS:
-        fitting.refuse(name, model)
-    tables = flags.EXECUTION, flags.RUNNER, (flags.PROFILE,)
-    seed = tuple(option for option in plan_flags.PLAN if option.name == "seed")
-    values = {**start.defaults(*tables, seed), **checked_options(options, *tables, seed)}
-    flags.execution(values)
+def _bare(data: Any, label: str | None, spec: Any) -> dict[str, bool]:
+    """How data are imported for the model of a fit, which may take codes or need no labels."""
     is_table = memory.is_table(data) or is_table_file(data)
-    if is_table and spec.takes_codes:
-        named["trees"] = True
-    is_bare = named["label"] is None if is_table else memory.is_unlabelled(data)
-    if is_bare and not spec.needs_labels:
-        named["labelled"] = False
-    shown = displaying(progress, callbacks, path)
-    with quiet_mrjob(values["numeric_profile"]), shown as (bus, display):
-        if progress:
-            display.say(f"run {path}")
-        place = path.parent / IMPORTED
-        values |= {"data": import_data(data, place, model, spec.dtype, **named)}
-        fitting.start({**values, "model": model, "run": path, "stays": True}, bus)
-    return Fit(path)
+    is_bare = label is None if is_table else memory.is_unlabelled(data)
+    how = {"trees": True} if is_table and spec.takes_codes else {}
+    return how | ({"labelled": False} if is_bare and not spec.needs_labels else {})

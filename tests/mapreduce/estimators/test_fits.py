@@ -15,11 +15,12 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import Interrupted, UsageError
 from mapreduce.estimators import PCA, HistGradientBoostingRegressor, KMeans, Ridge, specs
 from mapreduce.executors import here
+from mapreduce.models import FITS
 from mapreduce.models.fitted import FittedModel
 from mapreduce.runs import events, lease
 from mapreduce.runs.fits import FitDir
 from mapreduce.serving.model import load
-from mapreduce.training import console, fitting
+from mapreduce.training import console
 from quick import cases
 
 MODELS = {
@@ -374,5 +375,5 @@ def test_models_are_listed_with_their_options(answer):
     printed = answer(0, "models", "list").out
     for line in ("k-means:CLUSTERS", "clusters=8", "boosting[:TREES]", "alpha=1.0"):
         assert line in printed
-    assert fitting.parse("k-means:4") == fitting.parse("k-means:clusters=4")
-    assert fitting.parse("pca") == specs.PCA()
+    assert FITS.parse("k-means:4") == FITS.parse("k-means:clusters=4")
+    assert FITS.parse("pca") == specs.PCA()
