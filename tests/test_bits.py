@@ -27,7 +27,7 @@ from builders import (
     stopped,
 )
 from mapreduce.data.batch import Csr
-from mapreduce.plan.settings import Settings, trust_members
+from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
@@ -197,7 +197,7 @@ def reference(data):
 
     def of(name):
         path = data / "runs" / name
-        trust_members(Settings(**PLANS[name]))
+        Settings(**PLANS[name]).trust_members()
         return once(path.with_suffix(".pickle"), lambda: ended(create(data, path, name)))
 
     return of

@@ -24,10 +24,9 @@ from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import FILE_OPTIONS
 from mapreduce.errors import UsageError
 from mapreduce.models import FITS
-from mapreduce.plan.flags import PLAN
+from mapreduce.plan.flags import OF_GRADIENTS, PLAN, refuse
 from mapreduce.runs import flags as options
 from mapreduce.searching.options import SEARCH
-from mapreduce.support import numeric
 from mapreduce.support.options import pick
 from mapreduce.support.printable import echo
 
@@ -70,21 +69,19 @@ def train(context: click.Context, /, **values: Any) -> None:
         --eval demo/data/test
     """
     values["mrjob_arguments"] = context.obj
-    numeric.pin(values["numeric_profile"])
-
-    from mapreduce.training import console, fitting
-    from mapreduce.training.api.data import IMPORTED, import_files
+    from mapreduce.training import console
 
     if FITS.fits(values["model"]):
         quiet_mrjob()
         for each in context.command.params:
             is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-            if is_given and each.name in fitting.OTHERS:
-                fitting.refuse(each.opts[0], values["model"])
+            if is_given and each.name in OF_GRADIENTS:
+                refuse(each.opts[0], values["model"])
 
     def prepare(request: "TrainingRequest", events: "Events") -> "TrainingRequest":
         from mapreduce.runs.directory import RunDir
         from mapreduce.runs.events import Warned
+        from mapreduce.training.api.data import IMPORTED, import_files
 
         run = RunDir(request.run.absolute())
         place: AnyPath = run.path.parent / IMPORTED

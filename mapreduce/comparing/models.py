@@ -7,7 +7,6 @@ from typing import Any
 from mapreduce.errors import UsageError
 from mapreduce.models import FITS, LAYERS, MODELS, NETWORKS
 from mapreduce.plan import flags as plan_flags
-from mapreduce.plan import settings as plan_settings
 
 #: By the task, what is compared if nobody says it.
 DEFAULTS = {
@@ -58,4 +57,4 @@ def check(models: Iterable[str], values: Mapping[str, Any]) -> None:
             FITS.parse(model)
             continue
         option.check(model)
-        plan_settings.trust_members(plan_flags.settings({**values, "model": model}))
+        plan_flags.settings({**values, "model": model}).trust_members()

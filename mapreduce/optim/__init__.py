@@ -104,6 +104,13 @@ def create(
     return found
 
 
+def about(spec: str) -> "Transformation | GlobalTransformation":
+    """An optimizer that is asked what it needs, and takes no step."""
+    from mapreduce.optim.contract import Options
+
+    return create(spec, lambda step: 0.0, Options())
+
+
 def schedule(spec: str, learning_rate: float, rounds: int) -> "Schedule":
     """A learning-rate schedule: from the round, counted from 0, to the learning rate.
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from mapreduce.errors import UsageError
-from mapreduce.models import MODELS
-from mapreduce.optim import OPTIMIZERS, SCHEDULES
+from mapreduce.models import FITS, MODELS
+from mapreduce.optim import OPTIMIZERS, SCHEDULES, about
 from mapreduce.optim.options import LBFGSOptions
 from mapreduce.plan.strategies import STRATEGIES
+from mapreduce.support import trust
 from mapreduce.support.options import POSITIVE, Bound, is_count, once, option, table
+from mapreduce.support.registry import Registry
 
 _FROM_1 = Bound("a positive number", lambda number: number >= 1)
 _FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
@@ -189,9 +191,40 @@ class Settings(
             optimizer = "lbfgs" if suits else "sgd"
         return replace(self, model=model, optimizer=optimizer)
 
+    def dtype_for(self, is_table: bool) -> str:
+        """The dtype of the parameters: the user's, the fit's, or the optimizer's default."""
+        if FITS.fits(self.model):
+            dtype: str = FITS.parse(self.model).dtype
+            return dtype
+        return self.dtype or about(self.decided(is_table, None).optimizer).defaults.dtype
+
+    def trust_members(self) -> None:
+        """Let the code be imported that these settings name, since they are the user's own."""
+        trust.trust(*(name for _, name in members_of(self) if ":" in name))
+
 
 #: Options that decide the result.
 PLAN = once(row for part, group in _PARTS for row in table(part, group))
+#: The options of trainings by gradients, which no fit takes.
+OF_GRADIENTS = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
+
+
+def members_of(chosen: Any) -> list[tuple[Registry, str]]:
+    """The members of open families that settings or a plan name."""
+    return [
+        (option.family, name)
+        for option in PLAN
+        if option.family is not None
+        for name in option.members(getattr(chosen, option.name))
+    ]
+
+
+def refuse(flag: str, model: str) -> None:
+    """Raise a UsageError for an option of :data:`OF_GRADIENTS`."""
+    raise UsageError(
+        f"{flag} is for trainings by gradients, and {model} is fitted without any. Leave it out. "
+        f"'gradreduce models list' has the model's own options"
+    )
 
 
 def settings(values: Mapping[str, Any]) -> Settings:

@@ -17,13 +17,11 @@ from mapreduce.models.specification import Specification, Trunk
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.fitting import digest, listing
-from mapreduce.plan.flags import CONVEX, PLAN
+from mapreduce.plan.flags import CONVEX, PLAN, members_of
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan, Sizes, weighted
-from mapreduce.support import trust
 from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.options import expect
-from mapreduce.support.registry import Registry
 from mapreduce.support.suggest import did_you_mean
 
 #: Rows of a slice when a round takes the whole data.
@@ -58,9 +56,9 @@ def make(
     alike.
     """
     _check_settings(settings)
-    trust_members(settings)
+    settings.trust_members()
     settings = settings.decided(data.recipe is not None, data.target)
-    takes, optimizer = optim.find(settings.optimizer).takes, _optimizer(settings.optimizer)
+    takes, optimizer = optim.find(settings.optimizer).takes, optim.about(settings.optimizer)
     strategy = strategies.find(settings.strategy)
     _check_l1(settings, takes)
     _check_used(settings, takes, optimizer.title)
@@ -175,17 +173,12 @@ def _sizes(
     return sizes
 
 
-def dtype(optimizer: str, wanted: str | None) -> str:
-    """The dtype of the parameters: what is wanted, else the optimizer's default."""
-    return wanted or _optimizer(optimizer).defaults.dtype
-
-
 def check(plan: Plan) -> None:
     """Refuse a plan that :func:`make` cannot have made, since anybody may have written it."""
     settings = Settings(**{**_shared(plan), "class_weight": None})
     _check_settings(settings)
     with contextlib.suppress(UntrustedError):
-        takes, optimizer = optim.find(plan.optimizer).takes, _optimizer(plan.optimizer)
+        takes, optimizer = optim.find(plan.optimizer).takes, optim.about(plan.optimizer)
         _check_l1(settings, takes)
         # Other optimizers ignore settings that are not theirs, which earlier versions accepted.
         if optimizer.needs_all_rows:
@@ -263,23 +256,8 @@ def _shared(chosen: Settings | Plan) -> dict[str, Any]:
     return {name: getattr(chosen, name) for name in names}
 
 
-def _members(chosen: Settings | Plan) -> list[tuple[Registry, str]]:
-    """The members of open families that settings or a plan name."""
-    return [
-        (option.family, name)
-        for option in PLAN
-        if option.family is not None
-        for name in option.members(getattr(chosen, option.name))
-    ]
-
-
-def trust_members(settings: Settings) -> None:
-    """Let the code be imported that settings name, since they are the user's own."""
-    trust.trust(*(name for _, name in _members(settings) if ":" in name))
-
-
 def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
-    members = [(family, name) for family, name in _members(chosen) if name not in family.builtin]
+    members = [(family, name) for family, name in members_of(chosen) if name not in family.builtin]
     return tuple(sorted({f"{name}={family.digest(name)}" for family, name in members}))
 
 
@@ -300,11 +278,6 @@ def _check_settings(settings: Settings) -> None:
     expect(is_one, "--epochs and --rounds", "only one of them", "both")
     is_one = settings.fold is None or not settings.held_out
     expect(is_one, "--held-out and --fold", "only one of them", "both")
-
-
-def _optimizer(name: str) -> Transformation | GlobalTransformation:
-    """An optimizer that is asked what it needs, and takes no step."""
-    return optim.create(name, lambda step: 0.0, optim.Options())
 
 
 def _check_used(settings: Settings, takes: Collection[str], title: str) -> None:
@@ -361,7 +334,7 @@ def _check_l1(settings: Settings, takes: Collection[str]) -> None:
 
 def _check_same_losses(plan: Plan) -> None:
     """Refuse losses that differ from round to round where rounds are compared."""
-    optimizer = _optimizer(plan.optimizer)
+    optimizer = optim.about(plan.optimizer)
     if not optimizer.needs_all_rows:
         return
     drawn = f"--augment {plan.augment}" if plan.augment is not None else ""

@@ -127,16 +127,21 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
     return {n: value for n, value in found.items() if value not in (None, "auto")}, arguments
 
 
-def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execution":
+def execution(
+    given: Mapping[str, Any], runner: Traits | None = None, *, alone: bool = False
+) -> "Execution":
     """The execution of some values of :data:`EXECUTION`, :data:`RUNNER` and ``mrjob_arguments``.
 
-    Other values are the defaults. ``stays`` allows :attr:`Execution.stays`, if nobody has said how
-    rounds are run. ``runner`` replaces the traits of the runner of the given name.
+    Other values are the defaults. If nobody has said how rounds are run, ``alone`` runs them in
+    this process, and ``stays`` allows :attr:`Execution.stays`. ``runner`` replaces the traits of
+    the runner of the given name.
     """
     from mapreduce.runs.execution import OWN, Execution, expanded
 
     rows = (*RUNNER, *EXECUTION)
     values = {row.name: row.default for row in rows} | expanded(given)
+    if alone and _is_open(values):
+        values["executor"] = "here"
     spec = None if values["executor"] in (None, "auto") else values["executor"]
     needed = _needed_executor(values, spec)
     kind = kind_of(spec or needed)

@@ -11,8 +11,6 @@ from mapreduce.errors import UsageError
 from mapreduce.executors.resumable import Resumable
 from mapreduce.models import FITS
 from mapreduce.models.fitted import FittedModel
-from mapreduce.plan.flags import PLAN, Settings
-from mapreduce.runs import flags
 from mapreduce.runs.events import Events, JsonLines, RoundPublished, RunEnded, RunStarted, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.fits import FitDir
@@ -21,29 +19,6 @@ from mapreduce.support.options import expect
 from mapreduce.training import start as starting
 from mapreduce.training.creating import check_data
 from mapreduce.training.driver import tracing
-
-#: The options of trainings by gradients, which no fit takes.
-OTHERS = {row.name for row in PLAN} - {"model", "seed"} | {"evaluation", "keep", "dry_run"}
-
-
-def refuse(flag: str, model: str) -> None:
-    """Raise a UsageError for an option of :data:`OTHERS`."""
-    raise UsageError(
-        f"{flag} is for trainings by gradients, and {model} is fitted without any. Leave it out. "
-        f"'gradreduce models list' has the model's own options"
-    )
-
-
-def execution(settings: Settings, values: Mapping[str, Any]) -> Execution:
-    """The execution of a fit: in this process, unless somebody has said how.
-
-    See :func:`mapreduce.runs.flags.execution` for ``values``. Raises UsageError (options of the
-    model or of the execution are wrong).
-    """
-    if not FITS.parse(settings.model).has_seed and settings.seed:
-        raise UsageError(f"--seed: {settings.model} draws nothing. Leave it out")
-    how = flags.execution({**values, "stays": True})
-    return flags.execution({**values, "executor": "here"}) if how.stays else how
 
 
 def resume(

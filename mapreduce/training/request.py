@@ -12,7 +12,7 @@ from mapreduce.job import Job
 from mapreduce.models import FITS
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.settings import Settings, trust_members
+from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RunEnded
@@ -53,11 +53,12 @@ class TrainingRequest:
         """
         flags.trust_executor(values)
         settings = plan_flags.settings(values)
-        if FITS.fits(settings.model):
-            how = fitting.execution(settings, values)
-        else:
-            trust_members(settings)
-            how = flags.execution(values)
+        is_fit = FITS.fits(settings.model)
+        if not is_fit:
+            settings.trust_members()
+        elif settings.seed and not FITS.parse(settings.model).has_seed:
+            raise UsageError(f"--seed: {settings.model} draws nothing. Leave it out")
+        how = flags.execution(values, alone=is_fit)
         names = "run", "data", "evaluation", "keep", "numeric_profile"
         return cls(**{name: values[name] for name in names}, settings=settings, execution=how)
 

@@ -19,7 +19,7 @@ from mapreduce.data.copying import copy
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rendezvous import Meeting
-from mapreduce.plan.settings import Settings, trust_members
+from mapreduce.plan.settings import Settings
 from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted, Warned
@@ -104,7 +104,7 @@ def test_each_of_several_tasks_of_a_chain_has_a_range(data, yarn):
 @pytest.mark.parametrize("place", ["hdfs", "here"])
 def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
-    trust_members(OWN)
+    OWN.trust_members()
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     after = random.Random(seed).randint(1, 15)
@@ -134,7 +134,7 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
 def test_a_model_that_fails_has_its_history(data, monkeypatch, yarn, capsys, execution):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     settings = replace(OWN, model="running_mean:Failing", eval_every=None)
-    trust_members(settings)
+    settings.trust_members()
     seen = []
     with pytest.raises((GradreduceError, JobFailedException), match="no gradient"):
         driver.train(create(data[1], settings), execution, 2, Events(seen.append))

@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.readers import CSV_OPTIONS, READERS, SUFFIXES, TABLES, csv, parquet, suffix
-from mapreduce.data.readers.files import is_packed
+from mapreduce.data.readers.files import check_sources, is_packed
 from mapreduce.data.readers.table import Table, preview
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.errors import DataError, UsageError
@@ -37,9 +38,18 @@ def format_of(paths: Sequence[AnyPath], has_option: bool = False) -> str:
     raise UsageError(f"{wrong}: the name does not show the format. {advice}")
 
 
-def is_table(path: object) -> bool:
-    """Whether the name of a path shows a table's format."""
-    return isinstance(path, Path | RemotePath) and SUFFIXES.get(suffix(path.name)) in TABLES
+def is_table(path: AnyPath) -> bool:
+    """Whether a path is the file of a table.
+
+    Raises MissingInputError (the name is that of a table's file, which does not exist).
+    """
+    if SUFFIXES.get(suffix(path.name)) not in TABLES:
+        return False
+    with storage_errors("read", path):
+        if path.is_dir():
+            return False
+        check_sources([path], "the file of a table")
+        return path.is_file()
 
 
 def is_sparse(path: object) -> bool:

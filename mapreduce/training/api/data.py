@@ -22,11 +22,9 @@ from mapreduce.data import copying, importer
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.manifest import load as read_manifest
 from mapreduce.data.readers import FILE_OPTIONS, labels, memory, opening
-from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.reading import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, OutputError, UsageError
-from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import flags
 from mapreduce.runs.execution import Execution
@@ -153,7 +151,9 @@ def import_data(
     is_file = is_table_file(data)
     for name in ("label", "id", "recipe", "missing_label", *READING):
         if given.get(name) is not None and not (is_file or is_table):
-            _check_format(data)
+            if isinstance(data, PATHS) and (path := absolute_path(data)).is_file():
+                # It may well be a table's, though its name does not show the format.
+                opening.format_of([path])
             raise UsageError(f"{name}: it is for tables, and the data are not a table")
     is_folder = is_path and not is_file
     if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
@@ -244,10 +244,13 @@ def import_files(
     """
     data, evaluation = (values[name] and values[name].absolute() for name in ("data", "evaluation"))
     given = {row.name: values[row.name] for row in FILE_OPTIONS}
-    is_file, is_eval_file = is_table_file(data), is_table_file(evaluation)
+    is_file = opening.is_table(data)
+    is_eval_file = evaluation is not None and opening.is_table(evaluation)
     for name, value in given.items():
         if value is not None and not is_file:
-            _check_format(data)
+            if data.is_file():
+                # It may well be a table's, though its name does not show the format.
+                opening.format_of([data])
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
     if not is_file and not is_eval_file:
         return data, evaluation
@@ -276,15 +279,7 @@ def how_to_import(settings: Settings) -> dict[str, Any]:
         spec = models.FITS.parse(settings.model)
         how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
         return how | {"labelled": spec.needs_labels}
-    return {"dtype": _dtype(settings, True), "task": _task(settings.model), "labelled": True}
-
-
-def _dtype(settings: Settings, is_table: bool) -> str:
-    """The dtype of the features, which is that of the parameters."""
-    if models.FITS.fits(settings.model):
-        fitted: str = models.FITS.parse(settings.model).dtype
-        return fitted
-    return plan_settings.dtype(settings.decided(is_table, None).optimizer, settings.dtype)
+    return {"dtype": settings.dtype_for(True), "task": _task(settings.model), "labelled": True}
 
 
 @contextlib.contextmanager
@@ -305,23 +300,8 @@ def as_file(rows: Any, shown: str) -> Iterator[Path]:
 
 
 def is_table_file(data: Any) -> bool:
-    """Whether data are the file of a table.
-
-    Raises MissingInputError (the name is that of a table's file, which does not exist).
-    """
-    if not isinstance(data, PATHS) or not opening.is_table(path := absolute_path(data)):
-        return False
-    with storage_errors("read", path):
-        if path.is_dir():
-            return False
-        check_sources([path], "the file of a table")
-        return path.is_file()
-
-
-def _check_format(data: Any) -> None:
-    """Refuse a file whose name does not show its format: it may well be that of a table."""
-    if isinstance(data, PATHS) and absolute_path(data).is_file():
-        opening.format_of([absolute_path(data)])
+    """Whether data are the file of a table; errors are those of :func:`opening.is_table`."""
+    return isinstance(data, PATHS) and opening.is_table(absolute_path(data))
 
 
 def data_name(data: Any) -> str:
@@ -336,7 +316,7 @@ def import_both(
     # A mistyped name is an error before other data are imported.
     is_table_file(evaluation)
     is_table = memory.is_table(data) or is_table_file(data)
-    how = place, settings.model, _dtype(settings, is_table)
+    how = place, settings.model, settings.dtype_for(is_table)
     folder = import_data(data, *how, **named)
     if evaluation is None:
         return folder, None

@@ -9,8 +9,9 @@ from hdfs_utils.paths import RemotePath
 from mapreduce.data.readers import memory
 from mapreduce.errors import UsageError
 from mapreduce.models import FITS
+from mapreduce.plan.flags import OF_GRADIENTS, refuse
 from mapreduce.runs.events import Subscriber, Warned
-from mapreduce.training import fitting, start
+from mapreduce.training import start
 from mapreduce.training.api.calls import (
     TABLES,
     absolute_path,
@@ -141,8 +142,8 @@ def train(
     named |= {"order_by": order_by, "weights": weights}
     if FITS.fits(model):
         given = options if evaluation is None else {**options, "evaluation": evaluation}
-        for name in given.keys() & fitting.OTHERS:
-            fitting.refuse(name, model)
+        for name in given.keys() & OF_GRADIENTS:
+            refuse(name, model)
     values = start.defaults(*TABLES) | checked_options(options, *TABLES)
     values |= {"model": model, "run": path, "data": data, "evaluation": evaluation, "stays": True}
     # Check the options before any data are imported.
