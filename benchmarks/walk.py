@@ -10,6 +10,7 @@ that is entered from another one, and a *return* a stay in a module that was ent
 import argparse
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +43,11 @@ class House:
             for module, tree in self.trees.items()
             for name, node in _definitions(tree)
         }
-        self.imports = {module: self._imports(tree) for module, tree in self.trees.items()}
+        self.imports = cache(self._imports)
 
-    def _imports(self, tree: ast.Module) -> dict[str, Place]:
+    def _imports(self, module: str) -> dict[str, Place]:
         found = {}
-        for node in ast.walk(tree):
+        for node in ast.walk(self.trees[module]):
             if isinstance(node, ast.ImportFrom):
                 for each in node.names:
                     inner = f"{node.module}.{each.name}"
@@ -60,12 +61,12 @@ class House:
         function, found = call.func, None
         if isinstance(function, ast.Name):
             own = Place(here.module, function.id)
-            found = own if own in self.nodes else self.imports[here.module].get(function.id)
+            found = own if own in self.nodes else self.imports(here.module).get(function.id)
         elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
             owner = function.value.id
             if owner in ("self", "cls"):
                 found = Place(here.module, f"{here.name.partition('.')[0]}.{function.attr}")
-            elif (known := self.imports[here.module].get(owner)) is not None:
+            elif (known := self.imports(here.module).get(owner)) is not None:
                 inner = f"{known.name}.{function.attr}" if known.name else function.attr
                 found = Place(known.module, inner)
         is_error = found is not None and found.name.endswith("Error")

@@ -1,6 +1,10 @@
 """The count of the modules that a parameter enters, on a house of four."""
 
+from pathlib import Path
+
 from benchmarks.walk import walk
+
+ROOT = Path(__file__).parent.parent.parent
 
 HOUSE = {
     "cli/train": """
@@ -52,3 +56,8 @@ def test_stays_and_returns(tmp_path):
     assert inner == ["cli.train", "checks", "plan", "checks"]
     assert found.returns == 1
     assert walk(tmp_path, "mapreduce.cli.train:train:other").returns == 2
+
+
+def test_the_options_of_a_training_become_one_value_soon():
+    found = walk(ROOT)
+    assert len(found.stays) <= 50 and found.returns <= 20, found.stays
