@@ -275,11 +275,11 @@ def import_files(
 
 def how_to_import(settings: Settings) -> dict[str, Any]:
     """What the import of a table follows from a model: ``dtype``, ``trees`` and the like."""
-    if models.FITS.fits(settings.model):
-        spec = models.FITS.parse(settings.model)
-        how = {"trees": spec.takes_codes, "dtype": spec.dtype, "task": spec.task}
-        return how | {"labelled": spec.needs_labels}
-    return {"dtype": settings.dtype_for(True), "task": _task(settings.model), "labelled": True}
+    how = {"dtype": settings.dtype_for(True), "task": _task(settings.model), "labelled": True}
+    if not models.FITS.fits(settings.model):
+        return how
+    spec = models.FITS.parse(settings.model)
+    return how | {"trees": spec.takes_codes, "labelled": spec.needs_labels}
 
 
 @contextlib.contextmanager
