@@ -100,6 +100,13 @@ def test_a_mistyped_name_is_an_error_before_anything_is_imported(model, refused,
     assert [path.name for path in tmp_path.iterdir()] == ["penguins.csv"]
 
 
+def test_wrong_options_of_the_execution_are_errors_before_anything_is_imported(refused, tmp_path):
+    options = *LABEL, "--executor", "chain", "--stages", 2
+    said = refused(2, "train", PENGUINS, "--run", tmp_path / "run", *options)
+    assert "--stages 2: expected --executor gang" in said
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_dry_run_imports_nothing_to_stay(answer, tmp_path):
     options = "--run", tmp_path / "run", *LABEL, "--eval", PENGUINS, "--json"
     shown = json.loads(answer(0, "train", PENGUINS, *options, "--dry-run").out)
