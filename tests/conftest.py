@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+import clocks
 import kernels
 from hdfs_utils.paths import path_of
 from mapreduce import compat
@@ -52,6 +53,10 @@ pytest_plugins = ["hadoop", "emr_steps", "quick", "lanes", "costs", "memory_page
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")
+
+
+def pytest_collection_finish():
+    clocks.stop()
 
 
 @pytest.fixture(autouse=True)

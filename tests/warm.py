@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+import clocks
 from memory_pages import join_pages
 
 HERE = Path(__file__).resolve()
@@ -164,6 +165,7 @@ def _serve(server: socket.socket) -> "tuple[list[str], socket.socket | None]":
         import_module(name)
     from numba.core.registry import cpu_target
 
+    clocks.stop()
     # What Numba imports at the first call of a kernel, which takes as long as many a command.
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()

@@ -254,8 +254,6 @@ def told(run):
 
 def test_a_fit_is_told_of(data, tmp_path, answer, refused, monkeypatch):
     run = tmp_path / "run"
-    # A slow machine publishes no round in the middle either.
-    monkeypatch.setattr(here, "PUBLISH_SECONDS", 1e9)
     with monkeypatch.context() as patch:
         patch.setattr(gram.Gram, "outcome", lambda *_: (_ for _ in ()).throw(Interrupted(2)))
         said = refused(130, "train", data, "--run", run, "--model", "pca:2")
