@@ -18,9 +18,10 @@ from mapreduce.exercises.verdicts import verdict
 from mapreduce.explaining.apart import run_apart
 from mapreduce.explaining.engine import tracing
 from mapreduce.explaining.sampling import numbered
+from programs import PATIENCE
 from quick import each
 
-OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 60, "total_limit": 300.0, "laws": ()}
+OPTIONS = {"time_limit": PATIENCE, "lines": 1000, "shrink": 60, "total_limit": 300.0, "laws": ()}
 
 PAGE = JOBS / "exercises/README.md"
 

@@ -13,10 +13,10 @@ from mapreduce.exercises.telling import beside, describe_difference
 from mapreduce.exercises.verdicts import section, verdict
 from mapreduce.explaining.showing import printf
 from mapreduce.report.blocks import Note
-from programs import fails, gradreduce, succeed
+from programs import PATIENCE, fails, gradreduce, succeed
 from quick import cases, each, first_of
 
-OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 0, "total_limit": 300.0, "laws": ()}
+OPTIONS = {"time_limit": PATIENCE, "lines": 1000, "shrink": 0, "total_limit": 300.0, "laws": ()}
 
 #: Solves exercise 4, if what is between the braces is right.
 JOB = """\

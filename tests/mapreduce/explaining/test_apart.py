@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from programs import processes_of, wait_until
+from mapreduce.explaining.apart import ProcessLost, run_apart, time_limit
+from programs import PATIENCE, processes_of, wait_until
 
 PROGRAM = """
 import sys, time
@@ -28,3 +29,13 @@ def test_a_task_ends_with_its_parent(tmp_path):
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_until(lambda: not processes_of(mark))
+
+
+def test_its_time_is_over():
+    def endless():
+        with time_limit(0.01):
+            while True:
+                pass
+
+    with pytest.raises(ProcessLost, match=r"TimeLimitReached: it did not end within 0\.01 s"):
+        run_apart(endless, PATIENCE)

@@ -268,7 +268,9 @@ def test_a_task_that_never_ends_is_killed_and_named(bad, text):
     body = MAPPER.replace(
         "yield word, 1", "time.sleep(600 if word == 'line3' else 0); yield word, 1"
     )
+    # One task: on a slow machine another one may be silent for a second, too.
     options = ["-D", "mapreduce.task.timeout=1000", "-D", "mapreduce.map.maxattempts=1"]
+    options += ["-D", "mapreduce.job.maps=1"]
     said = bad(body + REDUCER, *options, text).stderr
     assert "error: step 1 of 1, map task 0 failed: its worker was killed 1 times, last by" in said
     assert "it gave no sign of life for 1 s" in said
