@@ -94,10 +94,14 @@ def fails(code: int, *arguments: object, **options) -> str:
     return done.stderr
 
 
-def ran(*command: object, check: bool = True, **options) -> subprocess.CompletedProcess[str]:
+def ran(
+    *command: object, check: bool = True, timeout: float = PATIENCE, **options
+) -> subprocess.CompletedProcess[str]:
     """Run any program to its end; ``options`` are those of :func:`subprocess.run`."""
     texts = [*map(str, command)]
-    return subprocess.run(texts, capture_output=True, text=True, check=check, **options)
+    return subprocess.run(
+        texts, capture_output=True, text=True, check=check, timeout=timeout, **options
+    )
 
 
 def unread(*command: object) -> subprocess.CompletedProcess[str]:

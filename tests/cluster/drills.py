@@ -111,9 +111,8 @@ def name_node(cluster, bean: str) -> dict:
 
 def shell(cluster, command, **options):
     """Run a program of the cluster."""
-    done = programs.ran(
-        *command, env=os.environ | cluster.environment(), timeout=300, check=False, **options
-    )
+    env = os.environ | cluster.environment()
+    done = programs.ran(*command, env=env, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -31,9 +31,8 @@ def test_the_driver_is_killed(moment, run, expected, yarn, cluster):
     """Row 5: what it left on the cluster is ended."""
     if moment == WHILE_SUBMITTING and not compiled.exists(cluster.hadoop):
         pytest.skip("without a JDK, Hadoop's own client goes on without its driver")
-    done = programs.ran(
-        sys.executable, HERE / "dying_driver.py", str(run.path), moment, timeout=300, check=False
-    )
+    program = sys.executable, HERE / "dying_driver.py"
+    done = programs.ran(*program, str(run.path), moment, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(live(yarn, run)) == (moment == AFTER_SUBMIT)
     # Who goes on inline has the same bits, and is done sooner.
@@ -45,9 +44,9 @@ def test_the_driver_is_killed(moment, run, expected, yarn, cluster):
 def test_the_driver_is_interrupted(run, expected, yarn):
     """Row 6."""
     process = programs.start("resume", run.path, "-r", "hadoop", "--workers", 2)
-    programs.wait_until(lambda: live(yarn, run) or process.poll() is not None, 60)
+    programs.wait_until(lambda: live(yarn, run) or process.poll() is not None)
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 130, stderr
     assert f"gradreduce resume {shlex.quote(str(run.path))}" in stderr
     assert "Traceback" not in stderr

@@ -97,6 +97,6 @@ def test_an_interrupt_ends_the_job(cluster, tmp_path, handler):
         process = programs.start(*command, env=env)
         programs.wait_until(lambda: health.applications(cluster) or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=programs.PATIENCE)
     assert (process.returncode, stderr.splitlines()[-1]) == (130, "interrupted")
     assert health.applications(cluster, "NEW,SUBMITTED,ACCEPTED,RUNNING") == []

@@ -104,10 +104,10 @@ def test_a_data_node_is_killed(run, expected, chance, cluster):
     number = chance.randint(1, 3)
     with once(lambda: tasks("mapper"), lambda _: hadoop.kill("datanode", number)):
         assert train(run) == expected
-    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 1, 60)
+    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 1)
     hadoop.start("datanode", number)
-    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 0, 60)
-    wait_until(lambda: name_node(cluster, "FSNamesystem")["UnderReplicatedBlocks"] == 0, 60)
+    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 0)
+    wait_until(lambda: name_node(cluster, "FSNamesystem")["UnderReplicatedBlocks"] == 0)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_node_manager_is_killed(run, expected, yarn, chance):
     number = chance.randint(1, 3)
     with once(lambda: tasks("mapper"), lambda _: hadoop.kill("nodemanager", number)):
         assert train(run) == expected
-    wait_until(lambda: yarn.metrics()["lostNodes"] == 1, 60)
+    wait_until(lambda: yarn.metrics()["lostNodes"] == 1)
 
 
 @pytest.mark.long

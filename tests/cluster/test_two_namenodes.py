@@ -22,7 +22,7 @@ LINES = [f"{i % 7} word" for i in range(400)]
 
 def haadmin(env, *arguments):
     command = [f"{env['HADOOP_HOME']}/bin/hdfs", "haadmin", *arguments]
-    return programs.ran(*command, env=env, timeout=100, check=False)
+    return programs.ran(*command, env=env, check=False)
 
 
 class Failovers(threading.Thread):

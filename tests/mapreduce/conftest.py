@@ -14,6 +14,7 @@ import pytest
 
 from mapreduce.data import shards
 from mapreduce.data.importer import import_rows
+from programs import PATIENCE
 from reading import in_memory
 
 
@@ -74,7 +75,7 @@ def in_process() -> Callable[..., str]:
 
     def run(script: str, *arguments: object, prefix: tuple[str, ...] = ()) -> str:
         command = [*prefix, sys.executable, "-c", script, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert not done.returncode, done.stderr
         return done.stdout
 

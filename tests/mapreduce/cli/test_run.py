@@ -600,7 +600,7 @@ def test_an_interrupted_job_leaves_nothing(write, text, tmp_path, runner, number
     process = start("run", script, "-q", "-r", runner, "-o", out, text, env=environment)
     wait_until((tmp_path / "started").exists)
     process.send_signal(number)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 128 + number
     assert said == "interrupted\n"
     assert list(temporary.iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 from mapreduce.exercises import groups, jail
 from mapreduce.exercises.groups import Groups
 from mapreduce.exercises.jail import Jail, Limits
+from programs import PATIENCE
 from quick import cases
 
 #: Ways to memory that no page of a process shows: what a program in a jail gets by each.
@@ -85,7 +86,7 @@ def in_jail(place, program, group="", memory=256 << 20):
         pytest.skip(reason)
     started = jail.start(made, [sys.executable, "-I", "-c", program], subprocess.STDOUT)
     try:
-        out, _ = started.communicate(timeout=60)
+        out, _ = started.communicate(timeout=PATIENCE)
     finally:
         jail.stop(started)
     return started.returncode, out.decode()

@@ -24,7 +24,7 @@ from mapreduce.runs.events import Events
 from mapreduce.support import trust
 from mapreduce.testing import check_model
 from mapreduce.training import creating, driver
-from programs import succeed
+from programs import PATIENCE, succeed
 from quick import cases
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'gradreduce[torch]'")
@@ -457,7 +457,7 @@ def python(program, **env):
     """Run a program with the modules of this one, which trusts nothing."""
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-W", "ignore", "-c", program]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_without_torch():

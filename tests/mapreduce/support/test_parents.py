@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from programs import PATIENCE
+
 #: Leads a group, says so, and waits in C for what never comes, where no signal wakes it.
 _DEAF = """
 import ctypes, os, subprocess, sys
@@ -36,7 +38,7 @@ def test_a_group_ends_also_while_its_leader_waits_for_a_lock(number):
             assert leader.wait(60) == -signal.SIGKILL
         finally:
             leader.kill()
-        assert select.select([ended], [], [], 60)[0]
+        assert select.select([ended], [], [], PATIENCE)[0]
         os.close(ended)
 
 
@@ -57,5 +59,5 @@ def test_a_group_whose_leader_is_stopped_ends_with_its_parent():
         os.kill(leader, signal.SIGSTOP)
         parent.kill()
         for end in ends:
-            assert select.select([end], [], [], 60)[0]
+            assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)

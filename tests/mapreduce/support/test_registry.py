@@ -178,7 +178,9 @@ class TestTrust:
 
         def python(program):
             command = [sys.executable, "-c", f"import mapreduce, numpy as np\n{program}"]
-            return subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=120)
+            return subprocess.run(
+                command, cwd=made, capture_output=True, text=True, timeout=programs.PATIENCE
+            )
 
         done = python(
             "x, y = np.arange(24.0).reshape(12, 2) / 24, np.arange(12) % 2\n"

@@ -13,6 +13,7 @@ import pytest
 from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.runners.parallel import spawn
 from mapreduce.support import signals
+from programs import PATIENCE
 
 #: A driver with a worker that has started a program; it says their numbers, and waits.
 DRIVER = """
@@ -88,5 +89,5 @@ def test_nothing_outlives_a_killed_driver_where_one_is_stopped(stopped):
         os.kill(numbers[stopped], signal.SIGSTOP)
         driver.kill()
         for end in ends:
-            assert select.select([end], [], [], 60)[0]
+            assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)
