@@ -16,7 +16,7 @@ import pytest
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import health, processes
 from hdfs_utils.errors import NotRunningError
-from programs import GRADREDUCE, wait_until
+from programs import gradreduce, wait_until
 
 from drills import shell  # isort: skip
 import programs
@@ -33,7 +33,7 @@ def test_it_runs_and_says_so(cluster):
 
 def test_a_second_up_says_what_runs(cluster):
     pids = [entry["pid"] for entry in hadoop.status(cluster)["processes"]]
-    assert "is running" in programs.ran(*GRADREDUCE, "cluster", "up", timeout=100).stderr
+    assert "is running" in gradreduce("cluster", "up").stderr
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
     with pytest.raises(NotRunningError, match="no data node 4: this cluster has 3"):
         hadoop.start("datanode", 4)
@@ -101,7 +101,7 @@ def call(address, port, protocol):
     context = field(2, field(1, b"mallory")) + field(3, protocol.encode())
     message = delimited(header) + delimited(context)
     # Then a call, as the server says no only to that.
-    with socket.create_connection((address, port), timeout=10) as connection:
+    with socket.create_connection((address, port), timeout=programs.PATIENCE) as connection:
         connection.sendall(b"hrpc" + bytes([9, 0, 0]))
         connection.sendall(struct.pack(">i", len(message)) + message)
         connection.settimeout(3)
@@ -144,7 +144,7 @@ def test_a_killed_application_master_and_who_may_call_one(cluster, tmp_path):
         text=True,
     ) as running:
         try:
-            wait_until(lambda: len(of_running(cluster)) == 3, 120)
+            wait_until(lambda: len(of_running(cluster)) == 3)
             (listed,) = hadoop.status(cluster)["applications"]
             (app,) = health.applications(cluster)
             assert app["id"] == listed["id"]
@@ -162,7 +162,7 @@ def test_a_killed_application_master_and_who_may_call_one(cluster, tmp_path):
             )
             assert hadoop.kill("appmaster") == master.pid
             (tmp_path / "go").touch()
-            _, said = running.communicate(timeout=200)
+            _, said = running.communicate(timeout=programs.PATIENCE)
         finally:
             (tmp_path / "go").touch()
             running.kill()
@@ -181,4 +181,4 @@ def test_a_web_page_cannot_write(cluster):
         method="PUT",
     )
     with pytest.raises(urllib.error.HTTPError, match="CSRF"):
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=programs.PATIENCE)

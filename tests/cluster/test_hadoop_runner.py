@@ -9,7 +9,6 @@ import pytest
 from mrjob.job import MRJob
 
 import mapreduce
-import programs
 from hdfs_utils.errors import IncompleteOutputError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
@@ -19,7 +18,7 @@ from mapreduce.runners.hadoop import installation, uber
 from mapreduce.runners.hadoop.rest import Yarn
 from mapreduce.runners.yarn import bootstrap
 from mapreduce.runners.yarn.failures import JobFailedException
-from programs import FAILING, GRADREDUCE
+from programs import FAILING, gradreduce
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
 
@@ -156,7 +155,7 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     (tmp_path / "numbers.txt").write_text("1\n2\nthree\n")
     place = tmp_path / "failing.py"
     command = ["run", place, "-r", "hadoop", "--no-conf", tmp_path / "numbers.txt"]
-    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
+    done = gradreduce(*command)
     assert done.returncode == 1
     error = done.stderr.partition("\nerror: ")[2]
     assert error.startswith("step 1 of 1 failed: ValueError: invalid literal for int()")
@@ -166,7 +165,7 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     assert "subprocess failed" not in error
     assert "Map input records=" in done.stderr[done.stderr.index("is run again") :]
     (application,) = re.findall("gradreduce logs (application_.*)", error)
-    told = programs.ran(*GRADREDUCE, "logs", application, timeout=100)
+    told = gradreduce("logs", application)
     assert told.stderr.splitlines()[0] == f"{application}, failing: failed"
     assert told.stdout.count(": failed <==\n") == 4
 
@@ -207,8 +206,8 @@ def run_script(folder, script, *arguments):
     """Runs a job's script on three lines by the command line."""
     (folder / "script.py").write_text(script)
     (folder / "lines.txt").write_text("b\na\nb\n")
-    command = [*GRADREDUCE, "run", folder / "script.py", "-r", "hadoop", "--no-conf", *arguments]
-    return programs.ran(*command, folder / "lines.txt", timeout=300, check=False)
+    options = "-r", "hadoop", "--no-conf", *arguments
+    return gradreduce("run", folder / "script.py", *options, folder / "lines.txt")
 
 
 @pytest.fixture
@@ -429,7 +428,7 @@ def test_a_property_that_is_no_number(cluster, text, name):
 def test_a_user_without_a_folder_on_hdfs(cluster, text, monkeypatch):
     monkeypatch.setenv("HADOOP_USER_NAME", "newcomer")
     command = ["run", "jobs/word_count.py", "-r", "hadoop", "--no-conf", "-q", text]
-    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
+    done = gradreduce(*command)
     assert done.returncode == 74
     assert "The user newcomer has no folder hdfs://" in done.stderr
     assert "hadoop fs -chown newcomer /user/newcomer" in done.stderr

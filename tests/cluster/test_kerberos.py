@@ -46,7 +46,13 @@ class Slow(MRJob):
 def states(env, *names):
     """The applications in some states, as Java's own client says it."""
     command = [f"{env['HADOOP_HOME']}/bin/yarn", "application", "-list", "-appStates", *names]
-    return re.findall(r"application_\d+_\d+", programs.ran(*command, env=env, timeout=100).stdout)
+    return re.findall(r"application_\d+_\d+", programs.ran(*command, env=env).stdout)
+
+
+def running(env):
+    """The applications that run, without a virtual machine for each look."""
+    status = json.loads(succeed("cluster", "status", "--json", env=env))
+    return [one["id"] for one in status["applications"] if one["state"] == "RUNNING"]
 
 
 def kept(env):
@@ -74,7 +80,7 @@ def test_everything_asks_who_one_is(secure):
     trusted = ssl.create_default_context(cafile=folder / "certificate.pem")
     for web in webs.values():
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{web}/jmx", context=trusted, timeout=10)
+            urllib.request.urlopen(f"{web}/jmx", context=trusted, timeout=programs.PATIENCE)
 
 
 def test_a_second_up_brings_a_new_ticket(secure):
@@ -125,14 +131,14 @@ def test_another_user_does_not_end_the_job_and_an_interrupt_does(secure, tmp_pat
     arguments = ["-r", "hadoop", "--no-conf", tmp_path / "lines"]
     process = programs.start("run", tmp_path / "slow.py", *arguments, env=secure)
     try:
-        programs.wait_until(lambda: states(secure, "RUNNING") or process.poll() is not None)
-        (application,) = states(secure, "RUNNING")
+        programs.wait_until(lambda: running(secure) or process.poll() is not None)
+        (application,) = running(secure)
         guest = ticket(secure, "guest", tmp_path / "ticket")
         command = [f"{secure['HADOOP_HOME']}/bin/yarn", "application", "-kill", application]
-        programs.ran(*command, env=guest, timeout=100, check=False)
+        programs.ran(*command, env=guest, check=False)
         assert states(secure, "RUNNING") == [application]
         os.killpg(process.pid, signal.SIGINT)
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=programs.PATIENCE)
     finally:
         (tmp_path / "never").touch()
         process.kill()
@@ -179,7 +185,7 @@ def test_a_training_as_a_chain_goes_on_after_its_ticket_was_lost(secure, trainin
     while "round 1/2" not in said[-1] and said[-1]:
         said.append(process.stderr.readline())
     cache.unlink()
-    _, rest = process.communicate(timeout=200)
+    _, rest = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 77, (said, rest)
     again = r"the last round is saved. Continue with: gradreduce resume hdfs://.*/runs/chain\n"
     assert re.search(again, rest)
@@ -194,17 +200,11 @@ def test_a_training_as_a_gang_goes_on_after_its_driver_was_killed(secure, traini
     options, expected = training
     how = ["--run", "hdfs:///runs/gang", "--executor", "gang", "--workers", 2]
     process = programs.start("train", *options, *how, env=secure)
-    seen = []
-
-    def runs():
-        # It may have ended at the next look.
-        seen[:] = states(secure, "RUNNING,FINISHED") if process.poll() is None else seen
-        return len(seen) > len(before) or process.poll() is not None
-
-    before = states(secure, "RUNNING,FINISHED")
-    programs.wait_until(runs)
-    (left,) = {*seen} - {*before}
+    before = {*states(secure, "RUNNING,FINISHED")}
+    programs.wait_until(lambda: {*running(secure)} - before or process.poll() is not None)
     programs.kill(process)
+    # It may have ended since.
+    (left,) = {*states(secure, "RUNNING,FINISHED")} - before
     again = ["resume", "hdfs:///runs/gang", "-r", "hadoop", "--json", "-q"]
     assert digest(succeed(*again, env=secure)) == expected
     assert left in states(secure, "KILLED,FINISHED")

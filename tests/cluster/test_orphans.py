@@ -14,7 +14,7 @@ from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
 from mapreduce.runners.hadoop import submissions
 from mapreduce.support import jsonfiles
-from programs import GRADREDUCE
+from programs import GRADREDUCE, gradreduce
 from quick import cases
 
 from dying_job import MOMENTS  # isort: skip
@@ -75,11 +75,11 @@ class Case:
     def killed(self, moment, count=1, seconds=0.0):
         """Run the job, and kill its driver."""
         options = [HERE / "dying_job.py", moment, count, seconds, *self.arguments]
-        done = programs.ran(sys.executable, *options, timeout=300, check=False)
+        done = programs.ran(sys.executable, *options, check=False)
         assert done.returncode in (-signal.SIGKILL, 0), done.stderr
 
     def again(self):
-        return programs.ran(*GRADREDUCE, *self.arguments, timeout=300, check=False)
+        return gradreduce(*self.arguments)
 
     def lines(self):
         parts = sorted(self.output.glob("part-*"))
@@ -91,7 +91,7 @@ class Case:
         return [one["finalStatus"] for one in found if one["name"].startswith(f"{self.label} ")]
 
     def jobs(self, *arguments, code=0):
-        done = programs.ran(*GRADREDUCE, "jobs", *arguments, timeout=300, check=False)
+        done = gradreduce("jobs", *arguments)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
@@ -141,7 +141,7 @@ def test_of_two_that_adopt_at_once_one_does(case):
         subprocess.Popen([*GRADREDUCE, *map(str, case.arguments)], stderr=-1, stdout=-1, text=True)
         for _ in range(2)
     ]
-    said = [one.communicate(timeout=300)[1] for one in both]
+    said = [one.communicate(timeout=programs.PATIENCE)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 75], said
     refused = said[[one.returncode for one in both].index(75)]
     assert "another process has just adopted" in refused or "the same command" in refused
@@ -176,7 +176,7 @@ def test_a_changed_input_is_not_adopted(case):
 def test_a_job_is_adopted_by_its_identifier_and_old_code_is_removed(case, monkeypatch):
     # A submitted one, whose report says what came of it.
     case.arguments[1:2] = ["--submit"]
-    (id,) = programs.ran(*GRADREDUCE, *case.arguments, timeout=300).stdout.split()
+    (id,) = programs.ran(*GRADREDUCE, *case.arguments).stdout.split()
     folder = case.folder / "state/gradreduce/jobs" / id
     programs.wait_until(lambda: len(jsonfiles.read(folder / "report.json")["applications"]) == 2)
     pid = jsonfiles.read(folder / "job.json")["driver"]["pid"]

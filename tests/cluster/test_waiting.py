@@ -5,10 +5,9 @@ import re
 import pytest
 
 import mapreduce
-import programs
 from mapreduce.runners.hadoop import installation
 from mapreduce.runners.hadoop.rest import Yarn
-from programs import COUNT, GRADREDUCE, wait_until
+from programs import COUNT, gradreduce, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -69,7 +68,7 @@ def ended(yarn, said):
 
 def test_a_job_that_finds_no_room(full, yarn):
     command = ["run", full / "count.py", "-r", "hadoop", "--no-conf", *LARGE, full / "0.txt"]
-    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
+    done = gradreduce(*command)
     assert done.returncode == 75, done.stderr
     needs = r"needs [234] x 2,432 MB, 0 free"
     assert re.search(rf"waiting in queue root\.default for 1\d s \({needs}\)", done.stderr)
@@ -86,7 +85,7 @@ def test_a_job_that_finds_no_room(full, yarn):
 def test_a_gang_that_finds_no_room_is_called_by_its_run(full, yarn, drill_data):
     command = ["train", drill_data[1] / "train", "--run", full / "first", "--model", "mlp:9"]
     command += ["-r", "hadoop", "--executor", "gang", "--workers", 3, "--", *LARGE]
-    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
+    done = gradreduce(*command)
     assert done.returncode == 75, done.stderr
     needs = r"needs 3 x 2,432 MB, 0 free"
     assert re.search(rf"waiting in queue root\.default for 1\d s \({needs}\)", done.stderr)
