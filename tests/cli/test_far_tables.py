@@ -51,8 +51,10 @@ def flow(place, runner, train):
     data = json.loads(
         succeed("data", "import", f"{place}/parts/{train}", f"{place}/train", *options, *on, *told)
     )
+    # tests/cluster/test_trainings_on_hadoop.py trains by Hadoop.
+    by = "-r", "inline" if runner == "hadoop" else runner
     settings = "--model", "logistic", "--rounds", 2, "--run", f"{place}/run"
-    trained = json.loads(succeed("train", f"{place}/train", *settings, *on, *told))
+    trained = json.loads(succeed("train", f"{place}/train", *settings, *by, *told))
     test, out = f"{place}/parts/test.csv", f"{place}/predicted.csv"
     evaluated = succeed("evaluate", f"{place}/run", test, *on, *told)
     succeed("predict", f"{place}/run", test, out, *on, *told)
