@@ -10,7 +10,7 @@ from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
 from mapreduce.support.commands import command
-from mapreduce.timing.causes import Cause
+from mapreduce.timing.cause import Cause
 
 #: By kind: what to do, and options of a training with other values; numbers are factors.
 _TRAININGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -6,26 +6,23 @@ slow ranks fewer units, so what a rank's maps take says little: what a unit take
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mapreduce.engine.leaf_ranges import EVEN, Split, shares
-from mapreduce.support.words import count
+from mapreduce.timing.cause import START, Cause
 from mapreduce.timing.figures import EXCHANGES, Array, Rounds, rounds_of, usage
+from mapreduce.timing.task_causes import of_gaps, of_tasks, own_tasks
 from mapreduce.timing.trace import Segment, Trace, by_step
 
 #: Causes of a smaller part of the time are not named; a second one is, if it is nearly as large.
 NAMED, BESIDE = 0.1, 0.8
 
-#: A cause of rounds and of what is around them.
-_START = "start and many jobs"
-
-#: How much longer than those of others the units of a slow rank take; and a slow task, with the
-#: seconds by which it is late.
-_SLOW, _SLOW_TASK, _LATE = 1.15, 1.5, 0.05
+#: How much longer than those of others the units of a slow rank take.
+_SLOW = 1.15
 
 #: Ranks whose speeds differ by a larger part get different numbers of units.
 _UNLIKE = 0.4
@@ -50,45 +47,13 @@ _ALWAYS = 0.25
 #: Bytes of an exchange that takes as long as an empty one: on any network, and on most.
 _EMPTY, _MESSAGE = 4_096, 65_536
 
-#: Bytes of a tiny task, the seconds in which one of them is read, and how many tasks for each
-#: worker are many.
-_TINY_TASK, _BYTE, _MANY = 1_000_000, 1e-7, 4
-
-#: Seconds that any run takes to begin and to end, and any step's maps or reduces to be handed over.
-_BEGIN, _HAND_OVER = 0.5, 0.01
-
-#: What a task has, in words.
-_NOUNS = {"records": "records", "read": "bytes"}
-
-
-@dataclass(frozen=True)
-class Cause:
-    """What cost ``seconds``.
-
-    Attributes
-    ----------
-    kind : str
-        "slow worker", for example.
-    seconds : float
-        Which would be saved without it.
-    text : str
-        What is seen, as half a sentence.
-    ranks : tuple of int
-        Which ranks, workers or tasks it concerns, if not all.
-    """
-
-    kind: str
-    seconds: float
-    text: str
-    ranks: tuple[int, ...] = ()
-
 
 def causes(trace: Trace) -> list[Cause]:
     """All causes, the costliest first; most of them cost next to nothing."""
     every = [cause for segment in trace.segments for cause in _of_segment(segment)]
-    tasks = _own_tasks(trace)
-    steps = [_of_tasks(some, max(trace.workers, 1)) for some in by_step(tasks)]
-    every += [*filter(None, steps), *_of_gaps(trace, tasks)]
+    tasks = own_tasks(trace)
+    steps = [of_tasks(some, max(trace.workers, 1)) for some in by_step(tasks)]
+    every += [*filter(None, steps), *of_gaps(trace, tasks)]
     alike = defaultdict[tuple[str, tuple[int, ...]], list[Cause]](list)
     for cause in sorted(every, key=lambda each: -each.seconds):
         alike[cause.kind, cause.ranks].append(cause)
@@ -99,7 +64,7 @@ def _sum(alike: list[Cause]) -> Cause:
     """A cause of several generations, jobs or steps, of which the first one is the costliest."""
     first, number = alike[0], sum(cause.seconds > 0 for cause in alike)
     text = first.text
-    if number > 1 and first.kind != _START and any(map(str.isdigit, text)):
+    if number > 1 and first.kind != START and any(map(str.isdigit, text)):
         text = f"{text}, in the worst of {number:,} parts of the run"
     return replace(first, seconds=float(sum(cause.seconds for cause in alike)), text=text)
 
@@ -169,7 +134,7 @@ def _of_segment(segment: Segment) -> list[Cause]:
         ),
         without("fixed cost of a round", other, "{} are in no phase"),
         Cause(
-            _START,
+            START,
             saved(work - _warm_up(rounds)) / scale,
             "first rounds take longer than others",
         ),
@@ -428,87 +393,3 @@ def _greetings(segment: Segment) -> float:
         return 0.0
     begun, ended = (np.max([one[name][-few:] for one in each], 0) for name in ("start", "stop"))
     return float(np.median(ended - begun)) / 1e9
-
-
-# Tasks
-
-
-def _own_tasks(trace: Trace) -> Any:
-    """The tasks of a trace that are no ranks of a gang: these have a segment."""
-    tasks = trace.tasks
-    for segment in trace.segments:
-        first, last = _span(segment.ranks)
-        common = np.minimum(tasks["stop"], last) - np.maximum(tasks["start"], first)
-        tasks = tasks[common * 2 <= tasks["stop"] - tasks["start"]]
-    return tasks
-
-
-def _span(arrays: Iterable[Array]) -> tuple[int, int]:
-    """From the first start to the last stop."""
-    some = [one for one in arrays if len(one)]
-    stop = max((int(one["stop"].max()) for one in some), default=0)
-    return min((int(one["start"].min()) for one in some), default=stop), stop
-
-
-def _of_tasks(tasks: Array, workers: int) -> Cause | None:
-    """Of the tasks of one kind of a step: that they are tiny, or that one of them is long."""
-    number, read = len(tasks), tasks["read"]
-    seconds = (tasks["stop"] - tasks["start"] - tasks["waited"]) / 1e9
-    whole = (int(tasks["stop"].max()) - int(tasks["ready"].min())) / 1e9
-    what, step = f"{tasks['kind'][0]} task", f"of step {tasks['step'][0] + 1}"
-    if number > _MANY * workers and read.min() >= 0 and np.median(read) < _TINY_TASK:
-        left = read.sum() * _BYTE / workers + whole * workers / number
-        text = f"{count(number, what)} {step} read {np.median(read):,.0f} bytes each"
-        return Cause("tiny tasks", max(whole - left, 0.0), text)
-    at = int(seconds.argmax())
-    typical = float(np.median(np.delete(seconds, at))) if number > 1 else seconds[at]
-    times = float(seconds[at] / max(typical, 1e-9))
-    if times < _SLOW_TASK or seconds[at] - typical < _LATE:
-        return None
-    noun = "records" if tasks["records"].min() > 0 else "read"
-    amount = tasks[noun].clip(0)
-    more = float(amount[at] / max(np.median(np.delete(amount, at)), 1))
-    name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
-    kind, other = "slow task", np.minimum(seconds, typical)
-    text = f"{name}, for no more {_NOUNS[noun]}"
-    # Records of a hot key may be shorter than others.
-    if more - 1 > (times - 1) / 3:
-        kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
-        other = np.full(number, seconds.mean())
-        text = f"{name}, with {more:.2g} times the {_NOUNS[noun]}"
-    lanes = min(workers, number)
-    before, after = (max(each.sum() / lanes, each.max()) for each in (seconds, other))
-    return Cause(kind, whole * float(1 - after / before), text, (int(tasks["number"][at]),))
-
-
-def _of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
-    """The time in which neither rounds nor tasks ran: around jobs, and within them."""
-    steps, spans_of = by_step(tasks), defaultdict[int, list[Array]](list)
-    for some in steps:
-        spans_of[int(some["job"][0])].append(some)
-    jobs = [*map(_span, spans_of.values())]
-    for segment in trace.segments:
-        code = segment.phases.index("round")
-        jobs.append(_span(one[one["code"] == code] for one in segment.ranks))
-    spans = jobs[len(jobs) - len(trace.segments) :]
-    busy = _covered([*spans, *zip(tasks["start"], tasks["stop"], strict=True)])
-    outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
-    inside = max(_covered(jobs) - busy, 0.0)
-    # Between jobs nothing is needed.
-    edges = [edge for job in jobs for edge in job] or [trace.stop]
-    begin = min((min(edges) - trace.start + trace.stop - max(edges)) / 1e9, _BEGIN)
-    start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
-    gaps = f"within jobs no task ran for {inside:.3g} s"
-    return [
-        Cause(_START, max(outside - begin, 0.0), start),
-        Cause("gaps of the driver", max(inside - len(steps) * _HAND_OVER, 0.0), gaps),
-    ]
-
-
-def _covered(spans: Iterable[tuple[int, int]]) -> float:
-    """Seconds that lie in at least one of some spans."""
-    covered, end = 0, -(2**63)
-    for start, stop in sorted((int(a), int(b)) for a, b in spans):
-        covered += max(stop - max(start, end), 0)
-        end = max(end, stop)
-    return covered / 1e9

@@ -6,7 +6,8 @@ import numpy as np
 
 from mapreduce.runs.directory import RunDir
 from mapreduce.timing.advice import advise
-from mapreduce.timing.causes import NAMED, Cause, causes, standing_out
+from mapreduce.timing.cause import Cause
+from mapreduce.timing.causes import NAMED, causes, standing_out
 from mapreduce.timing.figures import efficiencies, imbalance, rounds_of, table, usage
 from mapreduce.timing.trace import Segment, Trace, by_step
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import made_traces
-from mapreduce.timing.causes import Cause, causes, standing_out
+from mapreduce.timing.cause import Cause
+from mapreduce.timing.causes import causes, standing_out
 
 #: By name: a simulator, faults, and what the run without them has; then the cause and its ranks.
 PLANTED = {

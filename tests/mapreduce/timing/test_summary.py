@@ -18,7 +18,7 @@ from mapreduce.report import page, terminal
 from mapreduce.runs.directory import RunDir
 from mapreduce.support.phases import EVENT, PHASES
 from mapreduce.timing.advice import advise, training
-from mapreduce.timing.causes import Cause
+from mapreduce.timing.cause import Cause
 from mapreduce.timing.sections import page as page_of, view
 from mapreduce.timing.summary import summarise
 
