@@ -152,7 +152,8 @@ def _write_lines(place: Path, fault: str) -> list[Path]:
     draw = random.Random(5)
     keys = [f"k{draw.randrange(20_000)}" for _ in range(_LINES)]
     if fault == "hot":
-        keys[::2] = ["hot"] * len(keys[::2])
+        for number in draw.sample(range(_LINES), _LINES // 2):
+            keys[number] = "k10000"
     lines = [f"{key} {number}" for number, key in enumerate(keys)]
     if fault == "wait":
         lines[_LINES // 3] = "wait"

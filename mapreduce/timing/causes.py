@@ -115,18 +115,20 @@ def _of_segment(segment: Segment) -> list[Cause]:
     if busy.seconds >= NAMED * base * scale and uneven.ranks:
         uneven = replace(uneven, text=f"{uneven.text}, as far as the busy processors let us see")
     other, unit = rounds.of("other").sum(1), _unit_cost(segment, rounds, free)
-    typical = _median(_speed(rounds))
+    typical, late = _median(_speed(rounds)), _late(segment, rounds)
+    sums = rounds.of("pack", "reduce").sum(1)
+    updates = without("sums and updates", sums, "packing, adding up and updating take {}")
+    if 2 * sums.sum((0, 2)).max() > rounds.load.sum(1).max():
+        # Of a tiny batch. Who updates less often sends fewer messages, too; what a slow network
+        # adds to these is another cause.
+        updates = replace(updates, seconds=saved(work - sums, np.minimum(rounds.transfer, late)))
     return [
         busy,
         uneven,
-        without("slow reads", _reads(rounds), "all ranks read for {}"),
+        without("slow reads", _reads(rounds, uneven), "all ranks read for {}"),
         # Threads that are late to wake up make exchanges long, too.
-        _network(segment, rounds, saved(None, rounds.transfer - _late(segment, rounds))),
-        without(
-            "sums and updates",
-            rounds.of("pack", "reduce").sum(1),
-            "packing, adding up and updating take {}",
-        ),
+        _network(segment, rounds, saved(None, rounds.transfer - late)),
+        updates,
         Cause(
             "tiny slices",
             saved(work - _cost_of_units(rounds, unit)),
@@ -299,14 +301,13 @@ def _warm_up(rounds: Rounds) -> Any:
     return more
 
 
-def _reads(rounds: Rounds) -> Any:
-    """What each rank reads as slowly as the fastest does."""
-    read = rounds.of("read").sum(1)
+def _reads(rounds: Rounds, uneven: Cause) -> Any:
+    """What the ranks read; of those that read slowly, as much as the others read."""
+    read, slow = rounds.of("read").sum(1), np.zeros(len(rounds.units), bool)
+    slow[[*uneven.ranks]] = uneven.kind == "slow reads"
     each = read.sum((0, 2)) / np.maximum(rounds.units.sum(1), 1)
-    has = rounds.units.any(1)
-    least = each[has].min(initial=np.inf) if has.any() else 0.0
-    part = np.where(each > 0, least / np.where(each > 0, each, 1.0), 0.0)
-    return read * np.minimum(part, 1.0)[:, None]
+    part = np.minimum(_median(each[~slow], 0.0) / np.maximum(each, 1e-12), 1)
+    return read * np.where(slow, part, 1)[:, None]
 
 
 def _unit_cost(segment: Segment, rounds: Rounds, free: Array) -> float:

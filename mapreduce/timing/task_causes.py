@@ -61,12 +61,14 @@ def of_tasks(tasks: Array, workers: int) -> Cause | None:
     amount = tasks[noun].clip(0)
     more = float(amount[at] / max(np.median(np.delete(amount, at)), 1))
     name = f"{what} {tasks['number'][at]} {step} takes {times:.2g} times as long as the others"
-    kind, other = "slow task", np.minimum(seconds, typical)
+    # Other tasks differ as before.
+    other = np.where(seconds > _SLOW_TASK * typical, typical, seconds)
+    kind = "slow task"
     text = f"{name}, for no more {_NOUNS[noun]}"
     # Records of a hot key may be shorter than others.
     if more - 1 > (times - 1) / 3:
         kind = "hot key" if tasks["kind"][0] == "reduce" else "large split"
-        other = np.full(number, seconds.mean())
+        other *= seconds.sum() / other.sum()
         text = f"{name}, with {more:.2g} times the {_NOUNS[noun]}"
     lanes = min(workers, number)
     before, after = (max(each.sum() / lanes, each.max()) for each in (seconds, other))

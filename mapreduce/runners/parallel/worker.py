@@ -178,6 +178,8 @@ class _Worker:
         self._definition: dict[str, Any] = {}
         self._job: Any = None
         self._process = os.getpid()
+        #: When the task began, by the clock of a trace.
+        self._since = 0
 
     def load(self, definition: dict[str, Any]) -> None:
         """Take note of the job that the next tasks belong to."""
@@ -189,9 +191,9 @@ class _Worker:
     def run(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Run a task; returns the reply."""
         reply: dict[str, Any] = {"task": spec["number"], "attempt": spec["attempt"]}
-        times = time.monotonic_ns(), time.process_time_ns()
+        self._since, cpu = time.monotonic_ns(), time.process_time_ns()
         reply |= self._attempt(spec)
-        reply["at"] = times[0], time.monotonic_ns(), time.process_time_ns() - times[1]
+        reply["at"] = self._since, time.monotonic_ns(), time.process_time_ns() - cpu
         if os.getpid() != self._process:
             # A copy of this process, which a task made and let return: it is nobody's worker.
             os._exit(1)
@@ -226,6 +228,8 @@ class _Worker:
             # As mrjob does when it makes one.
             time.tzset()
         self._job._stdout, self._job._stderr = tasks.Output(), files[1]
+        # What came before is not the task's, but what a new job costs.
+        self._since = time.monotonic_ns()
         return self._job
 
 
