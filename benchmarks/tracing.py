@@ -53,7 +53,7 @@ def blocks(path: Path, pairs: int, seed: int) -> list[list[list[float]]]:
     Switching.plan = [True, False, *(is_on for pair in order for is_on in pair), False]
     Switching.path = path / "times"
     clouds(path / "data", 4096, 99, 10)
-    settings = Settings("mlp:300", batch_size=256, rounds=BLOCK * len(Switching.plan))
+    settings = Settings("mlp:1000", batch_size=256, rounds=BLOCK * len(Switching.plan))
     run = creating.create(path / "run", settings, path / "data", None)
     rank.Rounds = Switching  # type: ignore[misc]
     # Whoever waits awake uses a processor for nothing, more or less of it.
@@ -85,7 +85,7 @@ def cost(name: str, clock: int) -> Callable[[bool], Result]:
         return Result(
             f"A round of a gang with a trace, {name} time",
             "ms",
-            f"`mlp:300` on 99 features, batches of 256, `-r parallel --executor gang --workers 2`: "
+            f"`mlp:1000` on 99 features, batches of 256, `-r parallel --executor gang --workers 2`: "
             f"{len(traced)} pairs of blocks of {BLOCK} rounds of one gang, in a random order.",
             traced,
             {PLAIN: plain},

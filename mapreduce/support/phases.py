@@ -80,10 +80,10 @@ SUFFIX = ".events"
 
 #: An event in fewer numbers: the first one has code, depth, thread and round.
 _EVENT = struct.Struct("<5q")
-_pack = _EVENT.pack_into
 _DEPTH, _THREAD, _ROUND = 1 << 8, 1 << 16, 1 << 32
-_SIZE = EVENT.itemsize
-_FULL = _SIZE * 4096
+
+#: Numbers of events that are written before their time.
+_MANY = 5 * 4096
 
 #: Nanoseconds between two samples, and two flushes.
 _SAMPLE, _FLUSH = 50_000_000, 1_000_000_000
@@ -98,18 +98,19 @@ class Recorder:
     Without room for the file the trace ends with a warning, and nothing else. ``start`` is when the
     phase of this name has begun, if it has. Raises OSError (the file cannot be created).
 
-    ``place``: The number of phases that the thread is in, and the round, as in an event; one of
-    them ends at the next mark. ``since``: When this one began.
+    ``place``: The phases around the one that ends at the next mark, and the round, as in an event.
+    ``since``: When this phase began. ``extend`` takes the numbers of an event.
     """
 
     def __init__(
         self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
     ) -> None:
-        self.place = 2 * _DEPTH if start else _DEPTH
+        self.place = _DEPTH if start else 0
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._end = HEAD.itemsize
-        self.buffer, self.at = bytearray(_FULL), 0
+        self._numbers: list[int] = []
+        self.extend = self._numbers.extend
         self._codes = dict(zip(PHASES, range(len(PHASES)), strict=True))
         self._head = head = np.zeros((), HEAD)
         head["magic"], head["version"], head["machine"] = MAGIC, VERSION, machine()
@@ -136,14 +137,11 @@ class Recorder:
 
     def note(self, code: int, start: int, nbytes: int, units: int) -> None:
         """Note a phase, which ends now."""
-        stop, at = clock(), self.at
-        self.place = place = self.place - _DEPTH
-        _pack(self.buffer, at, place + code, start, stop, nbytes, units)
-        self.at = at + _SIZE
+        stop = clock()
+        self.extend((self.place + code, start, stop, nbytes, units))
+        self.place -= _DEPTH
         if stop >= self.due:
             self.sample()
-        elif self.at == _FULL:
-            self.flush()
 
     def _usage(self) -> tuple[int, int]:
         """Nanoseconds that this thread has had of a processor, and has waited for one."""
@@ -155,25 +153,22 @@ class Recorder:
 
     def sample(self) -> None:
         """Note what the thread has used since the last time."""
-        if self.at == _FULL:
-            self.flush()
         # A thread may lose its processor when a call of the system ends: the time comes after it.
         (cpu, delay), now = self._usage(), clock()
-        used = cpu - self._cpu, delay - self._delay
         place = self.place // _ROUND * _ROUND + SAMPLE
-        _pack(self.buffer, self.at, place, self._sampled, now, *used)
-        self.at += _SIZE
+        self.extend((place, self._sampled, now, cpu - self._cpu, delay - self._delay))
         self._sampled, self._cpu, self._delay, self.due = now, cpu, delay, now + _SAMPLE
-        if self.at == _FULL or now >= self._flush_at:
+        if len(self._numbers) >= _MANY or now >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
         """Write what has been noted."""
-        events = np.frombuffer(bytes(memoryview(self.buffer)[: self.at]), EVENT)
+        events = np.array(self._numbers, "<i8").view(EVENT)
         others, self.beside = self.beside, []
         if others:
             events = np.concatenate([events, np.frombuffer(b"".join(others), EVENT)])
-        self.at, head = 0, self._head
+        self._numbers.clear()
+        head = self._head
         head["stop"] = now = clock()
         self._flush_at = now + _FLUSH
         is_inner = (events["code"] == READ) | (events["code"] > SAMPLE)
@@ -283,8 +278,8 @@ class _Beside:
 
     def note(self, code: int, start: int, nbytes: int, units: int) -> None:
         """As the recorder does."""
-        self.place = place = self.place - _DEPTH
-        event = _EVENT.pack(place + code, start, clock(), nbytes, units)
+        event = _EVENT.pack(self.place + code, start, clock(), nbytes, units)
+        self.place -= _DEPTH
         self._recorder.beside.append(event)
 
 
@@ -365,14 +360,13 @@ def mark(code: int, nbytes: int = 0, units: int = 0) -> None:
     own = recorder()
     if own is None:
         return
-    # Processors have forgotten this code by the next phase: what is not called costs nothing.
-    stop, at = clock(), own.at
-    _pack(own.buffer, at, own.place - _DEPTH + code, own.since, stop, nbytes, units)
-    own.since, own.at = stop, at + _SIZE
+    # Processors have forgotten this code by the next phase: what is not called costs nothing, and
+    # numbers are packed when many of them are there.
+    stop = clock()
+    own.extend((own.place + code, own.since, stop, nbytes, units))
+    own.since = stop
     if stop >= own.due:
         own.sample()
-    elif own.at == _FULL:
-        own.flush()
 
 
 def skip() -> None:

@@ -190,7 +190,7 @@ class Mesh:
         """
         received = self._exchange(parcels, senders)
         if recorder() is not None:
-            mark(phase, sum(len(each.header) + len(each.body) for each in parcels.values()))
+            mark(phase, sum([len(header) + len(body) for header, body in parcels.values()]))
         return received
 
     def _exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
