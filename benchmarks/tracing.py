@@ -85,7 +85,7 @@ def cost(name: str, clock: int) -> Callable[[bool], Result]:
         return Result(
             f"A round of a gang with a trace, {name} time",
             "ms",
-            f"`mlp:1000` on 99 features, batches of 256, `-r parallel --executor gang --workers 2`: "
+            "`mlp:1000` on 99 features, batches of 256, `-r parallel --executor gang --workers 2`: "
             f"{len(traced)} pairs of blocks of {BLOCK} rounds of one gang, in a random order.",
             traced,
             {PLAIN: plain},

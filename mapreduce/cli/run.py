@@ -118,7 +118,8 @@ def _tracing(folder: Path) -> Iterator[None]:
     if trace.error:
         echo(f"warning: the trace is not whole: {trace.error}", err=True)
     elif not trace.count:
-        echo(f"warning: {folder} has no tasks: only -r parallel tells of them", err=True)
+        runners = "-r parallel and -r hadoop"
+        echo(f"warning: {folder} has no tasks: only {runners} tell of them", err=True)
 
 
 def _report(job: str, options: Sequence[str], folder: Path | None) -> None:

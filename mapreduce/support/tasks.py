@@ -34,7 +34,8 @@ _FLUSH, MOST_BYTES = 1_000_000_000, 1 << 28
 class Tasks:
     """Notes the tasks of jobs, whose number is ``job``; without room only the trace ends.
 
-    ``count`` is the number of tasks, ``error`` why there are no more in the file.
+    ``start`` is when the driver began, ``count`` the number of tasks, ``error`` why there are no
+    more in the file.
 
     Raises StorageError (the folder or the file cannot be made).
     """
@@ -47,7 +48,7 @@ class Tasks:
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o666)
-        self._start, self._wall, self._machine = clock(), time.time_ns(), machine().encode()
+        self.start, self._wall, self._machine = clock(), time.time_ns(), machine().encode()
         self._workers = 0
         self._rows: list[bytes] = []
         self._end, self._flush_at = DRIVER.size, 0
@@ -56,12 +57,25 @@ class Tasks:
     def note(self, task: Mapping[str, Any], worker: int, workers: int, ready: int, at: Any) -> None:
         """Note a task of the runner ``parallel``, by its description and its worker's times."""
         start, stop, cpu, written = at
-        self._workers, self.count = max(self._workers, workers), self.count + 1
         read = sum(part[2] for part in task.get("segments", ()))
         read += sum(part[2] - part[1] for part in task.get("splits", ()))
-        place = self.job, task["step"], task["kind"].encode("utf-32-le"), task["number"], worker
-        self._rows.append(ROW.pack(*place, ready, start, stop, cpu, 0, read, written, -1))
-        if stop >= self._flush_at:
+        numbers = ready, start, stop, cpu, 0, read, written, -1
+        self.add(task["step"], task["kind"], task["number"], worker, workers, numbers)
+
+    def add(
+        self,
+        step: int,
+        kind: str,
+        number: int,
+        worker: int,
+        workers: int,
+        numbers: tuple[int, int, int, int, int, int, int, int],
+    ) -> None:
+        """Note a task, with its numbers from ``ready`` on as in a row, and of how many workers."""
+        self._workers, self.count = max(self._workers, workers), self.count + 1
+        place = self.job, step, kind.encode("utf-32-le"), number, worker
+        self._rows.append(ROW.pack(*place, *numbers))
+        if numbers[2] >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
@@ -70,7 +84,7 @@ class Tasks:
         self._rows, self._flush_at = [], now + _FLUSH
         if self._file < 0:
             return
-        head = MAGIC, VERSION, self._workers, self._machine, self._start, now, self._wall, b""
+        head = MAGIC, VERSION, self._workers, self._machine, self.start, now, self._wall, b""
         try:
             if self._end + len(rows) > MOST_BYTES:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

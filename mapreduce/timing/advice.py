@@ -109,8 +109,8 @@ def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     elif "workers" in changes:
         # There may be too few for the stages.
         before.pop("stages", None)
-    elif "trace" in changes and not kind.meets:
-        # Ranks note their phases themselves; of tasks only the runner parallel tells.
+    elif "trace" in changes and not kind.meets and before.get("runner") != "hadoop":
+        # Ranks note their phases themselves; of tasks only some runners tell.
         before.pop("runner", None)
     usual = {row.name: row.default for row in (*flags.EXECUTION, *flags.RUNNER)}
     usual["runner"] = kind.usual_runner

@@ -14,7 +14,7 @@ from mapreduce.timing.trace import Segment, Trace, by_step
 #: Of a trace that has nothing.
 _EMPTY = (
     "The trace has no rounds and no tasks, so nobody knows what held it back: only gangs, and jobs "
-    "on -r parallel, note what they do."
+    "on -r parallel and -r hadoop, note what they do."
 )
 
 

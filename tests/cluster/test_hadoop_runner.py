@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mrjob.job import MRJob
 
+import jobs.word_count
 import mapreduce
 from hdfs_utils.errors import IncompleteOutputError
 from hdfs_utils.filesystem import user_name
@@ -18,7 +19,9 @@ from mapreduce.runners.hadoop import installation, uber
 from mapreduce.runners.hadoop.rest import Yarn
 from mapreduce.runners.yarn import bootstrap
 from mapreduce.runners.yarn.failures import JobFailedException
-from programs import FAILING, gradreduce
+from mapreduce.timing.reading import read
+from mapreduce.timing.trace import by_step
+from programs import FAILING, gradreduce, succeed
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
 
@@ -60,6 +63,26 @@ def test_a_job_of_files_on_hdfs_and_here(text, local):
     advice = r"out/wo#r;d\*s exists.*hadoop fs -rm -r '.*/wo#r;d\\\*s'$"
     with pytest.raises(OutputError, match=advice):
         result(WordCount, [str(text)], *options)
+
+
+def test_a_trace_has_the_tasks_of_the_history(text, local, tmp_path):
+    words = ["run", "--trace", tmp_path / "traced", "-q", jobs.word_count.__file__, "--no-conf"]
+    succeed(*words, "-r", "hadoop", "-o", "out/traced", text, local)
+    trace = read(tmp_path / "traced")
+    maps, reduces = by_step(trace.tasks)
+    assert [*maps["kind"], *reduces["kind"]] == ["map", "map", "reduce"]
+    assert sorted(maps["number"]) == [0, 1]
+    assert maps["records"].sum() == 200
+    assert maps["read"].min() >= len(TEXT)
+    assert maps["written"].sum() > 0 < reduces["written"].sum()
+    assert (maps["cpu"] > 0).all()
+    assert not maps["waited"].any()
+    assert 0 < reduces["waited"][0] < (reduces["stop"] - reduces["start"])[0]
+    assert (maps["stop"] <= (reduces["start"] + reduces["waited"])[0]).all()
+    # A combiner leaves one record of each word to a map.
+    assert reduces["records"][0] == 2 * len(set(re.findall(r"\w+", TEXT.lower())))
+    assert trace.start < maps["start"].min() < reduces["stop"].max() < trace.stop
+    assert "job took" in succeed("report", tmp_path / "traced")
 
 
 #: Its keys are written in UTF-8.

@@ -186,6 +186,11 @@ class Yarn:
         task = attempt.replace("attempt_", "task_").rpartition("_")[0]
         return dict(self._of_job(application, f"/tasks/{task}/attempts/{attempt}")["taskAttempt"])
 
+    def counters(self, application: str, task: str) -> dict[str, Any]:
+        """The groups of a task's counters."""
+        found = self._of_job(application, f"/tasks/{task}/counters")
+        return dict(found["jobTaskCounters"])
+
     def _of_job(self, application: str, path: str) -> Any:
         job = application.replace("application_", "job_")
         with contextlib.suppress(RestError):

@@ -30,7 +30,7 @@ from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.runners import applications
-from mapreduce.runners.hadoop import installation, uber
+from mapreduce.runners.hadoop import history, installation, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
@@ -39,7 +39,7 @@ from mapreduce.runners.yarn import shipping
 from mapreduce.runners.yarn.failures import JobFailedException, meaning_of
 from mapreduce.runners.yarn.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.yarn.task import REPORTS
-from mapreduce.support import unfinished
+from mapreduce.support import tasks, unfinished
 from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.traits import Keeper, Step
 
@@ -321,6 +321,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         return {**super()._env_for_step(step_num), **self._installation.environment}
 
     def _run(self) -> None:
+        if (trace := tasks.current()) is not None:
+            trace.job += 1
         try:
             if self._has_hadoop_streaming_steps() and not self._is_begun:
                 # It starts while files are brought to the cluster.
@@ -441,6 +443,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             self.keeper.begins(number, self._step_output_uri(number))
             program = self._program(self._args_for_step(number), env)
             outcome = Client(self._yarn, self._tag, what, queue_wait=wait).run(program)
+        if (trace := tasks.current()) is not None and outcome.application and not outcome.failure:
+            history.note_tasks(trace, self._yarn, outcome.application, number)
         if outcome.failure is not None:
             self._log_counters({"step": outcome.interpretation}, number)
             has_run = outcome.application and outcome.failure.exit_code != AGAIN

@@ -207,7 +207,7 @@ def test_the_command_line(tmp_path):
     assert {*read(tmp_path / "timed").tasks["kind"]} == {"map", "reduce"}
     done = programs.gradreduce("run", "--trace", tmp_path / "nothing", *job, "-r", "inline")
     assert done.returncode == 0
-    assert done.stderr.count("nothing has no tasks: only -r parallel tells of them") == 1
+    assert done.stderr.count("nothing has no tasks: only -r parallel and -r hadoop tell") == 1
     assert "found --submit" in fails(2, "run", "--submit", "--trace", tmp_path / "no", *job)
     assert "found hdfs://a:1/b" in fails(2, "run", "--trace", "hdfs://a:1/b", *job)
     (tmp_path / "file").touch()
