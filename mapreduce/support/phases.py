@@ -29,10 +29,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hdfs_utils import publish
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import UsageError
-from mapreduce.support.tracefiles import clock, give_up, log, machine, write_all
+from mapreduce.support.tracefiles import TraceFile, clock, log, machine
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,9 +105,7 @@ class Recorder:
         self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
     ) -> None:
         self.place = _DEPTH if start else 0
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._end = HEAD.itemsize
+        self._file = TraceFile(path, HEAD.itemsize)
         self._numbers: list[int] = []
         self.extend = self._numbers.extend
         self._codes = dict(zip(PHASES, range(len(PHASES)), strict=True))
@@ -125,7 +122,7 @@ class Recorder:
         self._schedstat = _open_schedstat()
         self._sampled, (self._cpu, self._delay) = now, self._usage()
         self.due, self._flush_at = now + _SAMPLE, now + _FLUSH
-        write_all(self._file, head.tobytes(), 0)
+        self._file.write(head.tobytes())
 
     def code(self, name: str) -> int:
         """The code of a phase; names for which there are no more codes have the last one."""
@@ -176,44 +173,37 @@ class Recorder:
         seconds = np.bincount(summed["code"], summed["stop"] - summed["start"], MOST_CODES)
         head["nanoseconds"] += seconds.astype(np.int64)
         head["rounds"] += int(events["units"][events["code"] == ROUND].sum())
-        if self._file < 0:
+        if not self._file.is_open:
             return
         try:
             self._append(events[is_kept(events, int(head["level"]))])
-            write_all(self._file, head.tobytes(), 0)
+            self._file.write(head.tobytes())
         except (OSError, StorageError) as error:
-            head["error"] = give_up(self._file, self._path, self._end, error).encode()[:80]
-            self._file = -1
-            with contextlib.suppress(OSError), self._path.open("r+b") as file:
+            head["error"] = self._file.give_up(error).encode()[:80]
+            with contextlib.suppress(OSError), self._file.path.open("r+b") as file:
                 file.write(head.tobytes())
 
     def _append(self, events: Any) -> None:
         """Append events, whole ones; of a file that grows too large every other round goes."""
-        write_all(self._file, events.tobytes(), self._end)
-        self._end += events.nbytes
-        if self._end <= MOST_BYTES:
+        self._file.append(events.tobytes())
+        if self._file.end <= MOST_BYTES:
             return
-        content = os.pread(self._file, self._end - HEAD.itemsize, HEAD.itemsize)
-        events = np.frombuffer(content, EVENT)
+        events = np.frombuffer(self._file.rows(HEAD.itemsize), EVENT)
         while events.nbytes > MOST_BYTES // 2:
             self._head["level"] += 1
             if self._head["level"] > 32:
                 raise OSError(0, f"one round has more than {MOST_BYTES:,} bytes of events")
             events = halved(events[is_kept(events, int(self._head["level"]))])
-        publish.replace(self._path, self._head.tobytes() + events.tobytes())
-        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        os.close(self._file)
-        self._file = file
-        self._end = HEAD.itemsize + events.nbytes
+        self._file.replace(self._head.tobytes() + events.tobytes())
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         self.sample()
         self.flush()
-        for file in (self._file, self._schedstat):
-            if file >= 0:
-                os.close(file)
-        self._file = self._schedstat = -1
+        self._file.close()
+        if self._schedstat >= 0:
+            os.close(self._schedstat)
+            self._schedstat = -1
 
 
 def open_file(path: Path, *more: int) -> Recorder | None:

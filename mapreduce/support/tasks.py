@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hdfs_utils.atomic import storage_errors
-from mapreduce.support.tracefiles import clock, give_up, machine, write_all
+from mapreduce.support.tracefiles import TraceFile, clock, machine
 
 MAGIC, VERSION, TASKS = b"GRTASKS\n", 1, ".tasks"
 
@@ -43,15 +43,14 @@ class Tasks:
     def __init__(self, folder: Path) -> None:
         self.prefix = folder / os.urandom(4).hex()
         self.job, self.count, self.error = -1, 0, ""
-        self._path = self.prefix.with_name(self.prefix.name + TASKS)
-        with storage_errors("create", self._path):
+        path = self.prefix.with_name(self.prefix.name + TASKS)
+        with storage_errors("create", path):
             folder.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o666)
+            self._file = TraceFile(path, DRIVER.size)
         self.start, self._wall, self._machine = clock(), time.time_ns(), machine().encode()
         self._workers = 0
         self._rows: list[bytes] = []
-        self._end, self._flush_at = DRIVER.size, 0
+        self._flush_at = 0
         self.flush()
 
     def note(self, task: Mapping[str, Any], worker: int, workers: int, ready: int, at: Any) -> None:
@@ -82,25 +81,21 @@ class Tasks:
         """Write what has been noted."""
         now, rows = clock(), b"".join(self._rows)
         self._rows, self._flush_at = [], now + _FLUSH
-        if self._file < 0:
+        if not self._file.is_open:
             return
         head = MAGIC, VERSION, self._workers, self._machine, self.start, now, self._wall, b""
         try:
-            if self._end + len(rows) > MOST_BYTES:
+            if self._file.end + len(rows) > MOST_BYTES:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-            write_all(self._file, rows, self._end)
-            self._end += len(rows)
-            write_all(self._file, DRIVER.pack(*head), 0)
+            self._file.append(rows)
+            self._file.write(DRIVER.pack(*head))
         except OSError as error:
-            self.error = give_up(self._file, self._path, self._end, error)
-            self._file = -1
+            self.error = self._file.give_up(error)
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         self.flush()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)

@@ -130,7 +130,7 @@ def test_one_round_with_too_many_events_ends_the_trace(clock, path, monkeypatch,
 
 def test_a_file_that_cannot_be_opened_again_ends_the_trace(clock, path, monkeypatch, caplog):
     monkeypatch.setattr(phases, "MOST_BYTES", 10_000)
-    opened, replace = os.open, phases.publish.replace
+    opened, replace = os.open, tracefiles.publish.replace
 
     def refuse(name, *more):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_opened_again_ends_the_trace(clock, path, monkeypa
         monkeypatch.setattr(phases.os, "open", refuse)
 
     with phases.recording(phases.Recorder(path)), caplog.at_level(logging.WARNING, "mrjob.trace"):
-        monkeypatch.setattr(phases.publish, "replace", replaced)
+        monkeypatch.setattr(tracefiles.publish, "replace", replaced)
         rounds(clock, 2000)
         monkeypatch.setattr(phases.os, "open", opened)
     assert "the trace ends here" in caplog.text
