@@ -30,6 +30,13 @@ PLANTED = {
     ),
     "reads of one": ("gang", {"slow_reads": ((1, 40.0),)}, {}, "slow reads", (1,)),
     "reads of all": ("gang", {"read": 1.5e-3}, {}, "slow reads", ()),
+    "reads of all, of one more slowly": (
+        "gang",
+        {"read": 2e-3, "slow_reads": ((1, 1.12),)},
+        {"read": 1e-9},
+        "slow reads",
+        (),
+    ),
     "bytes": ("gang", {"bandwidth": 2.5e6}, {}, "exchange by bytes", ()),
     "delay": ("gang", {"delay": 8e-3}, {}, "exchange by delay", ()),
     "delay of messages without arrays": (
@@ -40,6 +47,13 @@ PLANTED = {
         (),
     ),
     "updates": ("gang", {"reduce": 0.02, "pack": 3e-3}, {}, "sums and updates", ()),
+    "updates of a tiny batch, and its messages": (
+        "gang",
+        {"units": 2, "reduce": 2e-3, "pack": 5e-4, "delay": 1.5e-4},
+        {"units": 2, "reduce": 1e-9, "pack": 1e-9, "delay": 1e-9, "bandwidth": 1e15},
+        "sums and updates",
+        (),
+    ),
     "tiny slices": (
         "gang",
         {"units": 64, "unit": 1e-5, "read": 1e-6, "cost": 1e-4, "last": 2},

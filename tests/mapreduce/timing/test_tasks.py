@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 
 import numpy as np
 import pytest
@@ -50,6 +51,26 @@ def folder(tmp_path_factory):
     # Of nobody.
     run.run(Words, files, runner="parallel", arguments=["--workers", 2])
     return place / "trace"
+
+
+class Timed(Job):
+    """Says when a worker has made it."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.made = time.monotonic_ns()
+
+    def mapper_final(self):
+        yield "made", self.made
+
+
+def test_a_task_begins_when_the_worker_has_made_the_job(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    with tasks.tracing(tmp_path / "trace"):
+        done = run.run(Timed, [tmp_path / "a.txt"], runner="parallel", arguments=["--workers", 1])
+    rows = read(tmp_path / "trace").tasks
+    (made,) = {value for key, value in done.pairs if key == "made"}
+    assert rows["ready"].max() < made <= rows["start"].min()
 
 
 def test_tasks_of_a_job(folder):
