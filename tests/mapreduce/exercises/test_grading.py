@@ -21,6 +21,7 @@ from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import Lost, Remote, decoded, plain
 from mapreduce.explaining.model import Line
+from programs import PATIENCE
 from quick import cases
 
 KINDS = {
@@ -300,5 +301,21 @@ def test_a_process_that_does_not_read_what_it_is_asked_is_given_up():
         remote._end = time.monotonic() + 0.2
         with pytest.raises(Lost, match="did not end within 60 seconds"):
             remote.laws([], [[Line("much " * 20, 0, n) for n in range(10_000)]], 1)
+    finally:
+        jail.stop(started)
+
+
+@cases(
+    "code, how",
+    ("raise SystemExit(5)", "it exited with 5"),
+    ("import os; os.kill(os.getpid(), 9)", "it was killed by signal 9"),
+    ("import os; os._exit(256 - 9)", "it was killed by signal 9"),
+)
+def test_a_process_that_ends_is_lost_by_its_code(code, how):
+    program = [sys.executable, "-c", code]
+    started = jail.start(Jail("/", [], [], {}, Limits(), is_open=True), program, None)
+    try:
+        with pytest.raises(Lost, match=how):
+            Remote(started, PATIENCE).open("job.py", [], [], 1)
     finally:
         jail.stop(started)
