@@ -244,11 +244,15 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
     anew = _with_maps(rounds, _per_unit(rounds), _divided(rounds, _speed(rounds) * free))
     is_even = np.ptp(free) < _SLOW - 1
     work, transfer, *senders = (rounds.work.sum(1), rounds.transfer) if is_even else anew
-    if transfer.size:
-        always = np.quantile(transfer, _ALWAYS, -1, keepdims=True)
-        transfer = np.maximum(transfer * part, np.minimum(transfer, always))
     usual = np.where(_is_short(rounds)[:, None], np.median(work, -1, keepdims=True), 0)
-    work = np.maximum(work * part, np.minimum(work, usual))
+    alone = np.maximum(work * part, np.minimum(work, usual))
+    if transfer.size:
+        # What a rank has not waited in its work, it has waited to wake up in exchanges.
+        more = transfer - np.minimum(transfer, np.quantile(transfer, _ALWAYS, -1, keepdims=True))
+        asleep = np.maximum(waited - (work - alone).sum((0, 2)), 0)
+        most = np.maximum(more.sum((0, 2)), 1e-12)
+        transfer = transfer - more * np.maximum(np.minimum(asleep / most, 1), 1 - free)[:, None]
+    work = alone
     seconds = saved(work, transfer, *senders)
     return Cause("busy processors", min(seconds, float(waited.sum())), text), free
 
