@@ -52,6 +52,8 @@ class Gang:
     jobs: int = 1
     #: The share of a processor that somebody else has, by rank.
     busy: tuple[tuple[int, float], ...] = ()
+    #: Seconds by which a rank is late to wake up in half of its exchanges, for want of a processor.
+    late: float = 0.0
     jitter: float = 0.03
     clock_error: float = 1e-4
     is_shared: bool = False  # every rank owns a block
@@ -144,6 +146,8 @@ def _exchange(ranks, name, depth, size, senders, receivers):
             # A receiver's messages come one after the other, through one cable.
             through = how.delay + len(others) * size / how.bandwidth
             rank.now = max(rank.now, max(others)) + noise * through
+            if how.late and rank.random.random() < 0.5:
+                rank.now, rank.delay = rank.now + how.late, rank.delay + how.late
         elif rank.number in senders and len(ranks) > 1:
             rank.now += send
         sent = size if rank.number in senders and len(ranks) > 1 else 0

@@ -236,7 +236,7 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
     # A thread that is late to wake up has waited while it waited for others.
     least = np.clip(used / active, _LEFT, 1)
     free = np.where(waited > 0, np.clip(1 - waited / active, least, 1), 1.0)
-    most, part = int(waited.argmax()), free[:, None]
+    most = int(waited.argmax())
     text = f"rank {most} was ready, and waited {waited[most]:.3g} s for a processor that others had"
     if not waited.any():
         return Cause("busy processors", 0.0, text), free
@@ -244,15 +244,16 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
     anew = _with_maps(rounds, _per_unit(rounds), _divided(rounds, _speed(rounds) * free))
     is_even = np.ptp(free) < _SLOW - 1
     work, transfer, *senders = (rounds.work.sum(1), rounds.transfer) if is_even else anew
-    usual = np.where(_is_short(rounds)[:, None], np.median(work, -1, keepdims=True), 0)
-    alone = np.maximum(work * part, np.minimum(work, usual))
+    left = waited
     if transfer.size:
-        # What a rank has not waited in its work, it has waited to wake up in exchanges.
+        # A rank that is late to wake up has waited in exchanges, and for the rest in its work.
         more = transfer - np.minimum(transfer, np.quantile(transfer, _ALWAYS, -1, keepdims=True))
-        asleep = np.maximum(waited - (work - alone).sum((0, 2)), 0)
-        most = np.maximum(more.sum((0, 2)), 1e-12)
-        transfer = transfer - more * np.maximum(np.minimum(asleep / most, 1), 1 - free)[:, None]
-    work = alone
+        whole = np.maximum(more.sum((0, 2)), 1e-12)
+        asleep = np.minimum(left, whole)
+        transfer, left = transfer - more * (asleep / whole)[:, None], left - asleep
+    usual = np.where(_is_short(rounds)[:, None], np.median(work, -1, keepdims=True), 0)
+    part = np.clip(1 - left / np.maximum(work.sum((0, 2)), 1e-12), least, 1)[:, None]
+    work = np.maximum(work * part, np.minimum(work, usual))
     seconds = saved(work, transfer, *senders)
     return Cause("busy processors", min(seconds, float(waited.sum())), text), free
 

@@ -89,6 +89,7 @@ PLANTED = {
     "many jobs": ("gang", {"jobs": 40}, {}, "start and many jobs", ()),
     "all busy": ("gang", {"busy": ((0, 0.5), (1, 0.5))}, {}, "busy processors", ()),
     "one busy": ("gang", {"busy": ((1, 0.4),)}, {}, "busy processors", ()),
+    "late to wake up": ("gang", {"late": 8e-3}, {}, "busy processors", ()),
     "three units": (
         "gang",
         {"units": 3, "unit": 0.01},
