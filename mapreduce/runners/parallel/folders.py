@@ -1,11 +1,19 @@
-"""The working folders of tasks: each has its own."""
+"""The working folders of tasks: each has its own. And those of jobs that were killed."""
 
 import os
+import re
+import shutil
 from contextlib import suppress
+from functools import cache
 from os.path import dirname
+from pathlib import Path
 from typing import Any
 
-from mapreduce.runners.parallel.pool import Task
+from hdfs_utils.folders import has_ended
+from mapreduce.runners.parallel.pool import Task, owner
+
+#: The end of a job's key: the day, the time, and the process (``mrjob_patches/registry.py``).
+_KEY = re.compile(r"\.\d{8}\.\d{6}\.\d{6}0*(\d+)")
 
 
 class Folders:
@@ -49,3 +57,18 @@ def _content(folder: str) -> tuple[int, dict[str, str]] | None:
         return None if others else (os.stat(folder).st_mode, links)  # noqa: PTH116
     except OSError:
         return None
+
+
+def own_temporary(folder: Path) -> None:
+    """Have the next process remove a job's temporary folder, if this one is killed."""
+    sweep(folder.parent)
+    (folder / f".{owner(os.getpid())}").touch()
+
+
+@cache
+def sweep(parent: Path) -> None:
+    """Remove the temporary folders of jobs whose processes were killed, once for a process."""
+    for name in os.listdir(parent):  # noqa: PTH208
+        key = _KEY.search(name)
+        if key and has_ended(key[1]) and (parent / name / f".{owner(key[1])}").exists():
+            shutil.rmtree(parent / name, ignore_errors=True)

@@ -356,19 +356,29 @@ def _status(status: int) -> str:
 
 def memory_folder() -> Path:
     """A new private folder, in memory where the system has such a place."""
-    return private_folder(_MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
+    return private_folder(memory_place())
+
+
+def memory_place() -> Path:
+    """Where folders in memory are."""
+    return _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def private_folder(parent: Path) -> Path:
     """A new folder, whose name holds the process: so what killed ones left is known and removed."""
-    # Containers may share memory, and process numbers mean something within one namespace.
-    space = Path("/proc/self/ns/pid")
-    common = f"gradreduce-{space.stat().st_ino if space.exists() else 0}-"
+    common = owner("")
     # There may be thousands of others.
     for name in os.listdir(parent):  # noqa: PTH208
         if name.startswith(common) and has_ended(name.removeprefix(common).partition("-")[0]):
             shutil.rmtree(parent / name, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=f"{owner(os.getpid())}-", dir=parent))
+
+
+def owner(process: int | str) -> str:
+    """A name that holds a process."""
+    # Containers may share memory, and process numbers mean something within one namespace.
+    space = Path("/proc/self/ns/pid")
+    return f"gradreduce-{space.stat().st_ino if space.exists() else 0}-{process}"
 
 
 _shared: list[WorkerPool] = []

@@ -33,7 +33,7 @@ from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.environment import Environments
 from mapreduce.runners.parallel.fetching import Fetcher, discard, is_small
 from mapreduce.runners.parallel.filesystem import SortedFilesystem
-from mapreduce.runners.parallel.folders import Folders
+from mapreduce.runners.parallel.folders import Folders, own_temporary
 from mapreduce.runners.parallel.partition import (
     REDUCES,
     comparator_of,
@@ -122,6 +122,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     @classmethod
     def _default_opts(cls) -> dict[str, Any]:
         return {**super()._default_opts(), "cleanup_on_failure": ["ALL"]}
+
+    def _get_local_tmp_dir(self) -> str:
+        is_new = not self._local_tmp_dir
+        path: str = super()._get_local_tmp_dir()
+        if is_new and self._opts["cleanup"] == self._opts["cleanup_on_failure"] == ["ALL"]:
+            own_temporary(Path(path))
+        return path
 
     def _planned(self, step: dict[str, Any], step_num: int) -> dict[str, Any]:
         """A step without its combiner and reducer, if it is to have no reduce tasks.
