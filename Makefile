@@ -51,8 +51,9 @@ test-all: $(VENV)/.test
 	$(PYTEST)
 
 # The tests that take over a minute each, or together, as the rungs of the ladder on a real Hadoop.
-test-long: $(VENV)/.test
+test-long: $(VENV)/.test .venv-spark/.spark
 	$(PYTEST) -m long -o faulthandler_timeout=7200
+	.venv-spark/bin/python -m pytest -n 0 -m "long and cluster" tests/spark tests/docs/test_pages.py
 
 # What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
 # line, and that a training has the same bits however it is run.
@@ -93,7 +94,7 @@ test-torch: .venv-torch/.torch
 
 # Jobs and trainings on Spark, which needs Java, in an environment of its own: 0.5 GB.
 test-spark: .venv-spark/.spark
-	.venv-spark/bin/python -m pytest -n 0 -m "not (long and fault)" tests/spark tests/docs/test_pages.py -k spark
+	.venv-spark/bin/python -m pytest -n 0 -m "not (long and (fault or cluster))" tests/spark tests/docs/test_pages.py -k spark
 
 # Processes of Spark are killed at random moments: a quarter of an hour.
 test-spark-faults: .venv-spark/.spark

@@ -68,7 +68,7 @@ def test_spark(tmp_path, monkeypatch):
     clone(tmp_path)
     monkeypatch.setenv("GRADREDUCE_SPARK", str(tmp_path / "spark"))
     try:
-        *_, listed, _ = typed("spark", tmp_path)
+        *_, listed, _ = [shell(line, tmp_path) for line in _spark_lines(yarn=False)]
     finally:
         programs.succeed("spark", "down")
     assert len({line.split()[-1] for line in listed.splitlines()}) == 1
@@ -90,6 +90,25 @@ def test_spark(tmp_path, monkeypatch):
     assert (rows, is_one) == ("100", "True")
     assert columns.startswith("['id', 'size', 'side', 'prediction', 'probability'")
     assert sum(map(int, re.findall(r"\w\|\s*(\d+)\|", "\n".join(counts)))) == 100
+
+
+def _spark_lines(yarn):
+    """Commands of the page, with or without those of the section on YARN."""
+    some = [block for block in blocks("sh", text("spark")) if ("cluster up" in block) == yarn]
+    return [line for block in some for line in block.splitlines()]
+
+
+@pytest.mark.long
+def test_spark_on_yarn(own_cluster, tmp_path):
+    pytest.importorskip("pyspark", reason="needs PySpark and Java: pip install 'gradreduce[spark]'")
+    clone(tmp_path)
+    lines = _spark_lines(yarn=False)
+    digits, here = (line for line in lines if re.search("data digits|here$", line))
+    *_, listed, _ = [shell(line, tmp_path) for line in (digits, here, *_spark_lines(yarn=True))]
+    assert len(listed.splitlines()) == 2
+    assert len({line.split()[-1] for line in listed.splitlines()}) == 1
+    job = "gradreduce run jobs/top_k.py -r inline -q -k 5 jobs/data/packages.tsv"
+    assert (tmp_path / "yarn.txt").read_text() == shell(job, tmp_path)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What is killed, what is wrong, and what users have of their own."""
 
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import mapreduce
 from killing_spark import Killing, Raising, Variables
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.runner import TaskFailedException
-from mapreduce.runners.spark import contexts
+from mapreduce.runners.spark import contexts, masters
 from mapreduce.support import numeric
 
 LINES = ["one two three", "two three", "three"] * 20
@@ -73,6 +74,27 @@ def test_executors_start_with_the_numeric_profile(monkeypatch):
         contexts._check(context)
 
 
+def test_a_python_that_is_not_there_is_named():
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.3 in "
+        "stage 0.0 (TID 3) (node7 executor 1): java.io.IOException: Cannot run program "
+        '"/no/python3": error=2, No such file or directory\n\tat java.base/java.lang\n\t... 20 more'
+    )
+    expected = 'Cannot run program "/no/python3": error=2, No such file or directory'
+    assert contexts.cause(Exception(text)) == expected
+
+
+def test_an_executor_that_comes_late_refuses_tasks(monkeypatch):
+    """Under dynamic allocation, say: nobody has looked at it before."""
+    contexts.get(None, 2)
+    real = contexts.here()
+    monkeypatch.setattr("mapreduce.runners.spark.pool.here", lambda: real._replace(machine="other"))
+    with pytest.raises(TaskFailedException, match="found another machine") as caught:
+        mapreduce.run(Killing, lines=LINES, runner="spark", arguments=["--times", 0])
+    assert caught.value.exit_code == UsageError.exit_code
+
+
 def test_several_jobs_at_once():
     def count(words):
         arguments = ["--times", 0]
@@ -92,8 +114,54 @@ def test_more_workers_than_slots_are_refused_with_both_numbers(monkeypatch):
 
 
 def test_a_master_elsewhere_is_refused(monkeypatch):
-    with pytest.raises(UsageError, match="--spark-master: found 'yarn'"):
-        contexts._local_slots("yarn", None)
+    with pytest.raises(UsageError, match="--spark-master: found 'mesos://host'"):
+        masters.parse("mesos://host", None)
+
+
+def test_executors_that_see_other_folders_are_refused(monkeypatch, tmp_path):
+    """As in a container: the driver's folder for temporary files is another one there."""
+    context, hidden = contexts.get(None, 2), str(tmp_path / "hidden")
+    look = contexts._look
+    monkeypatch.setattr(contexts.tempfile, "gettempdir", lambda: hidden)
+    (tmp_path / "hidden").mkdir()
+
+    def moved(package, folders):
+        return look(package, [one.replace("hidden", "other") for one in folders])
+
+    contexts._check(context)
+    monkeypatch.setattr(contexts, "_look", moved)
+    with pytest.raises(UsageError) as caught:
+        contexts._check(context)
+    said = str(caught.value)
+    assert f"an executor runs on {socket.gethostname()}, and tasks open files of" in said
+    assert f"expected its {hidden}, found a folder of its own" in said
+
+
+def test_executors_without_the_packages_are_named(monkeypatch):
+    """The task that looks is no function of the toolkit's."""
+    context, look = contexts.get(None, 2), contexts._look
+
+    def bare(package, folders):
+        task = look(package, folders)
+
+        def run(number):
+            import sys
+
+            sys.modules["mapreduce.runners.spark.tasks"] = None
+            try:
+                return task(number)
+            finally:
+                del sys.modules["mapreduce.runners.spark.tasks"]
+
+        return run
+
+    monkeypatch.setattr(contexts, "_look", bare)
+    with pytest.raises(UsageError) as caught:
+        contexts._check(context)
+    said = str(caught.value)
+    assert f"an executor on {socket.gethostname()} runs {sys.executable}: expected grad" in said
+    assert "found import of mapreduce.runners.spark.tasks halted" in said
+    assert f"PYSPARK_PYTHON: {sys.executable}" in said
 
 
 def test_without_pyspark(monkeypatch):

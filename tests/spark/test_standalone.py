@@ -80,6 +80,45 @@ def test_executors_that_come_and_go(standalone, tmp_path):
         assert done.stdout.split() == [shown["model_sha256"]]
 
 
+#: Three ranks on two slots: no executor is waited for that cannot come.
+THREE = """\
+import sys
+
+import mapreduce
+from mapreduce.engine.executor import UnfitError
+from mapreduce.runners.spark import contexts, masters
+
+master, data, run, fallback = sys.argv[1:]
+contexts._NEXT_SECONDS = 1e9
+contexts.get(master, 1)
+assert masters.most_slots(contexts._known[0].spark) == 2
+options = {"runner": "spark", "executor": "gang", "workers": 3, "progress": False}
+try:
+    mapreduce.train(data, "mlp:8", rounds=12, run=run, **options)
+except UnfitError as error:
+    print(error)
+run = mapreduce.train(data, "mlp:8", rounds=12, run=fallback, gang_fallback="chain", **options)
+print(run.model_sha256)
+"""
+
+
+@pytest.mark.long
+def test_more_ranks_than_slots(standalone, tmp_path):
+    environment, address = standalone
+    programs.succeed("data", "digits", tmp_path / "digits", "-q")
+    data, plan = tmp_path / "digits" / "train", ("--model", "mlp:8", "--rounds", "12", "--quiet")
+    programs.succeed("train", data, "--run", tmp_path / "here", *plan, "--executor", "here")
+    shown = json.loads(programs.succeed("runs", "show", tmp_path / "here", "--json"))
+    script = tmp_path / "three.py"
+    script.write_text(THREE)
+    command = (sys.executable, script, address, data, tmp_path / "gang", tmp_path / "chain")
+    done = programs.ran(*command, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    said, digest = done.stdout.splitlines()
+    assert "expected at most 2, since so many tasks run at once" in said and "found 3" in said
+    assert digest == shown["model_sha256"]
+
+
 @pytest.mark.long
 def test_what_is_dead_is_started_again(standalone, tmp_path):
     environment, address = standalone

@@ -16,24 +16,24 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdfs_utils.cluster.layout import LOOPBACK
 from mapreduce.errors import SlotsError, UsageError
+from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel.pool import private_folder
-from mapreduce.runners.spark import tasks
+from mapreduce.runners.spark import masters
+from mapreduce.runners.spark.masters import ATTEMPTS, LOCAL, Master
 from mapreduce.runners.spark.tasks import Place
-from mapreduce.support import numeric, signals
-from mapreduce.support.cores import available_cores
+from mapreduce.support import numeric, own, signals
 
-#: How often Spark starts a task at most.
-ATTEMPTS = 4
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
-#: Options of a Java that starts quickly, and leaves no file of its own.
-JAVA = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"
-#: Seconds in which Java ends, and in which the next executor comes.
-_PATIENCE, _NEXT_SECONDS = 10.0, 60.0
-_ADVICE = "Leave out --spark-master, or name local[N] or the spark:// of a master on this machine"
+_PYTHON = (
+    "Executors need this process's packages. Name its interpreter by the variable PYSPARK_PYTHON"
+)
+#: Seconds in which Java ends, in which the next executor comes, and an application starts.
+_PATIENCE, _NEXT_SECONDS, _START_SECONDS = 10.0, 60.0, 300.0
 
 
 class Context(NamedTuple):
@@ -45,6 +45,8 @@ class Context(NamedTuple):
 
 
 _known: list[Context] = []
+#: Those whose executors have been looked at.
+_checked: list[Any] = []
 
 
 def get(master: str | None, workers: int | None) -> Context:
@@ -71,16 +73,18 @@ def get(master: str | None, workers: int | None) -> Context:
             stop()
             active = known = None
         is_ours = known.is_ours if known else active is None
-        spark = active or _start(master, _local_slots(master, workers))
+        spark = active or _start(masters.parse(master, workers))
         context = Context(spark, _slots(spark, workers), is_ours)
         if known is None:
-            _check(context)
             _known.append(context)
         if workers is not None and workers > context.slots:
             raise SlotsError(
                 f"--workers: expected at most {context.slots}, since so many tasks run at once on "
                 f"{spark.master}, found {workers}"
             )
+        if spark not in _checked:
+            _check(context)
+            _checked.append(spark)
         return context
 
 
@@ -88,9 +92,11 @@ def _suits(known: Context, master: str | None, workers: int | None) -> bool:
     """Whether a context stays: one of ours does not, if another one has the slots or the master."""
     if not known.is_ours:
         return True
-    if master and _name(master, known.slots) != known.spark.master:
+    if master and masters.name_of(master, known.slots) != known.spark.master:
         return False
-    return workers is None or workers <= known.slots or not _LOCAL.match(known.spark.master)
+    # A standalone master has given all that it has.
+    is_standalone = known.spark.master.startswith("spark://")
+    return workers is None or workers <= known.slots or is_standalone
 
 
 def _slots(spark: Any, wanted: int | None) -> int:
@@ -98,7 +104,7 @@ def _slots(spark: Any, wanted: int | None) -> int:
 
     Raises UsageError (no executor comes).
     """
-    java, is_local = spark._jsc.sc(), _LOCAL.match(spark.master)
+    java, is_local = spark._jsc.sc(), LOCAL.match(spark.master)
     profile = java.resourceProfileManager().defaultResourceProfile()
     slots, end = 0, time.monotonic() + _NEXT_SECONDS
     is_dynamic = spark.getConf().get("spark.dynamicAllocation.enabled") == "true"
@@ -107,8 +113,11 @@ def _slots(spark: Any, wanted: int | None) -> int:
         if is_dynamic and not is_local:
             # More executors come when tasks wait for them.
             return max(now, wanted or 1)
-        if is_local or now >= (wanted or 1):
+        if is_local or now >= (wanted or 1) or signals.is_waiting():
             return now
+        if wanted and (most := masters.most_slots(spark)) is not None and most < wanted:
+            # Others would not come.
+            return max(now, most)
         if now > slots:
             slots, end = now, time.monotonic() + _NEXT_SECONDS
         elif time.monotonic() > end:
@@ -122,66 +131,50 @@ def _slots(spark: Any, wanted: int | None) -> int:
     return slots
 
 
-def _local_slots(master: str | None, workers: int | None) -> int:
-    """Slots of a master that runs in this process's Java; 0 for another."""
-    match = _LOCAL.fullmatch(master or "local[*]")
-    if match is None:
-        if not (master or "").startswith("spark://"):
-            raise UsageError(f"--spark-master: found {master!r:.80}. {_ADVICE}")
-        return 0
-    if match[1] == "*":
-        return workers or available_cores()
-    slots = int(match[1] or 1)
-    if not slots:
-        raise UsageError(f"--spark-master: expected at least one slot, found {master}")
-    return slots
-
-
-def _name(master: str, slots: int) -> str:
-    """A master by which Spark starts again a task that is lost."""
-    return f"local[{slots},{ATTEMPTS}]" if _LOCAL.fullmatch(master) else master
-
-
-def _start(master: str | None, slots: int) -> Any:
+def _start(master: Master) -> Any:
     """A context of ours. What Java writes goes to a file."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     folder = private_folder(Path(tempfile.gettempdir()))
-    java = shlex.join([*JAVA, f"-Djava.io.tmpdir={folder}"])
+    java = shlex.join([*master.java, f"-Djava.io.tmpdir={folder}"])
     settings = {
-        "spark.master": _name(master or "local", slots),
+        "spark.master": master.name,
         "spark.app.name": "gradreduce",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.locality.wait": "0s",
+        # Waited for below, and for no more than are needed.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.task.maxFailures": str(ATTEMPTS),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": java,
-        "spark.executor.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": java if master.is_here else shlex.join(master.java),
+        "spark.yarn.am.extraJavaOptions": shlex.join(master.java),
         "spark.executor.memory": "512m",
         "spark.local.dir": str(folder),
-        "spark.executorEnv.TMPDIR": str(folder),
         # Else a task that is cancelled goes on for a while.
         "spark.python.task.killTimeout": "100ms",
     }
+    if master.is_here:
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        settings["spark.executorEnv.TMPDIR"] = str(folder)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     # Read when BLAS and Numba are loaded, in processes that are no forks of this one.
     pins = numeric.inherited().items()
     settings |= {f"spark.executorEnv.{name}": value for name, value in pins}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if is_main else None
     written = folder / "java.log"
     try:
-        conf = SparkConf().setAll([*settings.items()])
+        conf = SparkConf().setAll([*{**settings, **master.settings}.items()])
         with written.open("wb") as file:
             # The Java of a context that was stopped stays, and takes the next one.
             gateway = SparkContext._gateway or launch_gateway(
                 conf, {"stdout": file, "stderr": file}
             )
-        found = SparkContext(conf=conf, gateway=gateway)
+        with _bounded(gateway.proc):
+            found = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         said = [line for line in written.read_text(errors="replace").splitlines() if line.strip()]
         shutil.rmtree(folder, ignore_errors=True)
@@ -196,6 +189,32 @@ def _start(master: str | None, slots: int) -> Any:
             signal.signal(signal.SIGINT, before)
     atexit.register(_end, found, folder, os.getpid())
     return found
+
+
+@contextlib.contextmanager
+def _bounded(java: Any) -> Iterator[None]:
+    """End a Java whose application does not start in time, as in a queue that is full."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        end = time.monotonic() + _START_SECONDS
+        while not is_over.wait(0.2):
+            if signals.is_waiting() or time.monotonic() > end:
+                java.kill()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    except Exception:
+        if java.poll() is not None or signals.is_waiting():
+            from pyspark import SparkContext
+
+            # It takes no other context.
+            SparkContext._gateway = SparkContext._jvm = None
+        raise
+    finally:
+        is_over.set()
 
 
 def refuse_copies(spark: Any) -> None:
@@ -213,6 +232,7 @@ def stop() -> None:
         if context.is_ours:
             context.spark.stop()
     _known.clear()
+    _checked.clear()
 
 
 def _end(spark: Any, folder: Path, owner: int) -> None:
@@ -229,37 +249,54 @@ def _end(spark: Any, folder: Path, owner: int) -> None:
 
 
 def _check(context: Context) -> None:
-    """Refuse executors that are elsewhere, by a small task for each slot."""
-    wanted, slots = Place.here(), 2 * context.slots
+    """Refuse executors elsewhere, or with other packages, by a small task for each slot."""
+    wanted, slots = here(), 2 * context.slots
+    look = _look(wanted.package, [folder for folder, _ in wanted.files])
     try:
-        found = context.spark.parallelize(range(slots), slots).map(tasks.place).collect()
+        found = context.spark.parallelize(range(slots), slots).map(look).collect()
     except Exception as error:  # of Java, which has many
+        host = re.search(r"\(TID \d+\) \(([^ )]+)", str(error))
+        where = f" on {host[1]}" if host else ""
         raise UsageError(
-            f"-r spark: a first task failed: {cause(error)}. Executors need this process's "
-            f"packages. Name its interpreter by the variable PYSPARK_PYTHON: {sys.executable}"
+            f"-r spark: a first task failed{where}: {cause(error)}. {_PYTHON}: {sys.executable}"
         ) from error
     for one in found:
-        if one.machine != wanted.machine:
-            raise UsageError(
-                f"-r spark: an executor runs on {one.host}, and tasks open files of this machine, "
-                f"{wanted.host}. {_ADVICE}"
-            )
-        if one.pins != wanted.pins:
-            raise UsageError(
-                f"-r spark: an executor has the variables {one.pins}, expected {wanted.pins}, on "
-                f"which the bits of a result depend. Start the context with them: "
-                f"spark.executorEnv.NAME=VALUE"
-            )
-        if one[:2] != wanted[:2]:
-            raise UsageError(
-                f"-r spark: an executor has {one.python} and {one.package}, expected "
-                f"{wanted.python} and {wanted.package}, which this process has. Name the "
-                f"interpreter by the variable PYSPARK_PYTHON"
-            )
+        if not isinstance(one, Place):
+            raise UsageError(f"-r spark: {one}. {_PYTHON}: {sys.executable}")
+        if why := one.differs(wanted):
+            raise UsageError(why)
+
+
+def here() -> Place:
+    """The place of this process, with the folders that its tasks share."""
+    temporary = tempfile.gettempdir()
+    folders = str(pools.memory_place()), temporary, own.HOME, own.BEGINNING
+    return Place.here(dict.fromkeys(folders))
+
+
+def _look(package: str, folders: list[str]) -> Callable[[Any], Any]:
+    """A task that returns its :class:`Place`, or says which package its Python has not.
+
+    It is no function of a module's, so Python pickles its code, and it runs without the package.
+    """
+
+    def look(_: Any) -> Any:
+        import socket
+        import sys
+
+        try:
+            from mapreduce.runners.spark.tasks import Place
+        except ImportError as error:
+            host, python = socket.gethostname(), sys.executable
+            return f"an executor on {host} runs {python}: expected {package}, found {error}"
+        return Place.here(folders)
+
+    return look
 
 
 def cause(error: Exception) -> str:
     """What an error says of Python's, without the lines of Java."""
     said = re.findall(r"^\s*(\w+(?:Error|Exception): .*)$", str(error), re.M)
+    said = said or re.findall(r"Cannot run program .*", str(error))
     lines = [line for line in said if "org.apache" not in line]
     return (lines or str(error).splitlines())[-1][:400]

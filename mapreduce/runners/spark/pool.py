@@ -11,7 +11,7 @@ from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
 
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, describe
-from mapreduce.runners.spark.contexts import Context
+from mapreduce.runners.spark.contexts import Context, here
 from mapreduce.runners.spark.tasks import Work
 
 log = logging.getLogger("mrjob.spark")
@@ -94,7 +94,7 @@ class SparkPool:
         raise TaskError(message, first, None, "", None)
 
     def _work(self, limits: Any) -> Callable[[Any], Work]:
-        return lambda replies: Work(self._definition, self._early, limits, replies)
+        return lambda replies: Work(self._definition, self._early, limits, here(), replies)
 
 
 class _Job:

@@ -22,7 +22,7 @@ from hdfs_utils.cluster import config, java, processes
 from hdfs_utils.cluster.artifacts import exclusive
 from hdfs_utils.cluster.layout import LOOPBACK, default_folder
 from hdfs_utils.errors import ClusterError, DaemonError, PortError, RequirementError
-from mapreduce.runners.spark.contexts import JAVA
+from mapreduce.runners.spark.masters import JAVA
 
 #: Java that Spark 4 runs on; newer ones may do.
 OLDEST_JAVA = 17
