@@ -106,6 +106,15 @@ def test_several_jobs_at_once():
     assert found == [{"a": 1, "b": 2}, {"c": 3}]
 
 
+def test_a_job_leaves_no_accumulator():
+    contexts.get(None, 2)
+    from pyspark.accumulators import _accumulatorRegistry
+
+    before = {*_accumulatorRegistry}
+    mapreduce.run(Killing, lines=LINES, runner="spark", arguments=["--times", 0])
+    assert {*_accumulatorRegistry} <= before
+
+
 def test_more_workers_than_slots_are_refused_with_both_numbers(monkeypatch):
     # As a context of the user's is: it is not started anew.
     monkeypatch.setattr(contexts, "_known", [contexts.get(None, 2)._replace(is_ours=False)])

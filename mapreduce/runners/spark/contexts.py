@@ -143,6 +143,10 @@ def _start(master: Master) -> Any:
         "spark.app.name": "gradreduce",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # What nobody looks at; by default of a thousand jobs, and of 100,000 tasks.
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
         "spark.locality.wait": "0s",
         # Waited for below, and for no more than are needed.
         "spark.scheduler.minRegisteredResourcesRatio": "0",

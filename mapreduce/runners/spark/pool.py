@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark import InheritableThread
+from pyspark import InheritableThread, accumulators
 from pyspark.accumulators import AccumulatorParam
 
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, describe
@@ -103,7 +103,7 @@ class _Job:
     def __init__(self, context: Context, work: Callable[[Any], Work], tasks: list[Task]) -> None:
         self._spark, self._events = context.spark, queue.SimpleQueue[Any]()
         self._group, self.reason = f"gradreduce-{uuid.uuid4().hex}", ""
-        replies = self._spark.accumulator({}, _Replies(self._events))
+        self._replies = replies = self._spark.accumulator({}, _Replies(self._events))
         function, texts = work(replies), [json.dumps(task) for task in tasks]
 
         def run() -> None:
@@ -131,6 +131,8 @@ class _Job:
         if kind is not None and self._thread.is_alive():
             self._spark.cancelJobGroup(self._group)
         self._thread.join(_PATIENCE)
+        # PySpark would keep it for the life of the process.
+        accumulators._accumulatorRegistry.pop(self._replies.aid, None)
 
 
 def _reason(error: BaseException) -> str:
