@@ -24,7 +24,6 @@ import re
 import resource
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from hdfs_utils.folders import new_folder, remove_folder
@@ -32,16 +31,14 @@ from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent
 from hdfs_utils.publish import replace as publish
 from mapreduce.comparing import models as choice
+from mapreduce.comparing.datasets import Datasets
 from mapreduce.comparing.results import Comparison, Score
-from mapreduce.data import importer
 from mapreduce.data.columns import column_of
 from mapreduce.data.copying import made_here
 from mapreduce.data.manifest import MANIFEST
-from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.readers import opening, roles
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.readers.table import Table
-from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.splitting import folds as dealing
 from mapreduce.data.splitting.records import format_of
@@ -240,20 +237,22 @@ class Driver:
         say: Say,
         warn: Say,
     ) -> None:
-        self._path, self._config, self._recipe = path.absolute(), config, recipe
-        self._suffix, self._values, self._say, self._warn = suffix, values, say, warn
+        self._path, self._config = path.absolute(), config
+        self._values, self._say, self._warn = values, say, warn
+        self._data = Datasets(self._path, recipe, suffix, config.folds)
 
     def run(self) -> Comparison:
         """Score all models in all folds."""
         config, scores = self._config, []
         failed: set[str] = set()
-        for fold in range(1, config.folds + 1):
-            for model in config.models:
-                if model in failed:
-                    continue
-                score = self._score(model, fold)
-                scores.append(score)
-                failed |= {model} if score.error else set()
+        with self._data:
+            for fold in range(1, config.folds + 1):
+                for model in config.models:
+                    if model in failed:
+                        continue
+                    score = self._score(model, fold)
+                    scores.append(score)
+                    failed |= {model} if score.error else set()
         found = Comparison(self._path, config.task, tuple(scores))
         names = [each.name for each in fields(Score)]
         self._write("scores.csv", scores, [name for name in names if name != "seconds"])
@@ -296,7 +295,9 @@ class Driver:
         return score
 
     def _scored(self, score: Score, run: AnyPath) -> Score:
-        data = self._data(score.fold, score.model)
+        data = self._data.folder(
+            score.fold, how_to_import(plan_flags.settings({**self._values, "model": score.model}))
+        )
         if run.exists():
             remove_folder(run, FIT if is_fit(run) else "run.json")
         values = {**self._values, "model": score.model, "data": data / "train", "run": run}
@@ -335,38 +336,3 @@ class Driver:
             return flags.execution({"executor": "here"})
         names = [*(row.name for row in flags.RUNNER), "mrjob_arguments"]
         return flags.execution({n: self._values[n] for n in names if n in self._values})
-
-    def _data(self, fold: int, model: str) -> AnyPath:
-        """The folder of a fold's two datasets for a model, made if it is not there."""
-        place, recipe = self._path / "data" / f"fold-{fold}", self._recipe
-        how = how_to_import(plan_flags.settings({**self._values, "model": model}))
-        if how.get("trees"):
-            place, recipe = place / "trees", replace(recipe, trees=True, layout="dense")
-        elif (how["dtype"], recipe.dtype) == ("float64", "float32"):
-            place, recipe = place / "float64", replace(recipe, dtype="float64")
-        names = {n: f"fold-{n}{self._suffix}" for n in range(1, self._config.folds + 1)}
-        files = {n: self._path / "folds" / name for n, name in names.items()}
-        train, test = place / "train", place / "test"
-        if not (train / MANIFEST).exists():
-            self._import([file for n, file in files.items() if n != fold], train, recipe)
-        if not (test / MANIFEST).exists():
-            manifest = load_manifest(train)
-            fitted = opening.fitted_of(train, manifest)
-            assert fitted is not None
-            like = opening.recipe_of({}, [files[fold]], fitted)
-            self._import([files[fold]], test, like, fitted, manifest.classes)
-        return place
-
-    def _import(
-        self,
-        files: list[AnyPath],
-        out: AnyPath,
-        recipe: Recipe,
-        like: FittedRecipe | None = None,
-        classes: tuple[int | str, ...] | None = None,
-    ) -> None:
-        kind = "parquet" if self._suffix == ".parquet" else "csv"
-        source = opening.table(files, kind, recipe, like)
-        with made_here(out) as made:
-            made.parent.mkdir(parents=True, exist_ok=True)
-            importer.import_rows(source, Path(made), 0, classes)

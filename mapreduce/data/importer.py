@@ -11,8 +11,10 @@ appended to a file for each label, and these are cut into shards, one after anot
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,78 +137,108 @@ def import_rows(
     labels, and the rows of a label in the seed's order.
     """
     check_absent(out)
-    with new_folder(out) as partial:
-        manifest = _shuffle(source, partial, seed, like, by_label)
-        manifest.save(partial)
-    return manifest
+    with (
+        new_folder(out) as partial,
+        tempfile.TemporaryDirectory(prefix=".buckets-", dir=partial) as scratch,
+    ):
+        return Shuffle(source, Path(scratch), seed, like, by_label).save(partial)
 
 
-def _shuffle(
-    source: Source, folder: Path, seed: int, like: Sequence[int | str] | None, by_label: bool
-) -> Manifest:
-    wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
-    bits = math.ceil(math.log2(wanted))
-    while True:
-        with tempfile.TemporaryDirectory(prefix=".buckets-", dir=folder) as scratch:
-            buckets = _Buckets(Path(scratch), bits, seed, by_label)
+class Shuffle:
+    """The rows of a source in bucket files, of which a dataset is made, or several.
+
+    ``scratch``: An empty folder for the files. ``keep``: Whether the files stay, for one more
+    dataset. All else is as for :func:`import_rows`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        scratch: Path,
+        seed: int,
+        like: Sequence[int | str] | None = None,
+        by_label: bool = False,
+        *,
+        keep: bool = False,
+    ) -> None:
+        self.source, self._keep = source, keep
+        wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
+        bits = math.ceil(math.log2(wanted))
+        for again in itertools.count():
+            (folder := scratch / str(again)).mkdir()
+            self._buckets = _Buckets(folder, bits, seed, by_label, keep)
+            self._classes = Classes(like, source.classes, typed=source.typed)
             try:
-                return _shuffled(source, folder, buckets, like)
+                self._ids = self._read(folder)
+                return
             except ReadAgain:
-                (folder / ids.FILE).unlink(missing_ok=True)
+                shutil.rmtree(folder)
 
+    def _read(self, folder: Path) -> ListedIds | None:
+        """Write all rows into buckets, and their ids into a file, if they have any."""
+        source, buckets = self.source, self._buckets
 
-def _shuffled(
-    source: Source, folder: Path, buckets: "_Buckets", like: Sequence[int | str] | None
-) -> Manifest:
-    classes = Classes(like, source.classes, typed=source.typed)
+        def numbered() -> Iterator[tuple[Rows, Array]]:
+            for rows in source.chunks:
+                if not _count(rows.features):
+                    continue
+                _check_numbers(rows, buckets.read, files_of(source))
+                if buckets.by_label:
+                    _check_classes(rows.labels, source)
+                labels = rows.labels
+                if not _is_number(labels):
+                    labels = self._classes.codes(labels, rows.weights)
+                rows = replace(rows, labels=labels)
+                numbers = buckets.count(rows)
+                if rows.ids is not None:
+                    named.append(numbers, rows.ids)
+                yield rows, numbers
 
-    def numbered() -> Iterator[tuple[Rows, Array]]:
-        for rows in source.chunks:
-            if not _count(rows.features):
-                continue
-            _check_numbers(rows, buckets.read, files_of(source))
-            if buckets.by_label:
-                _check_classes(rows.labels, source)
-            labels = rows.labels
-            if not _is_number(labels):
-                labels = classes.codes(labels, rows.weights)
-            rows = replace(rows, labels=labels)
-            numbers = buckets.count(rows)
-            if rows.ids is not None:
-                named.append(numbers, rows.ids)
-            yield rows, numbers
+        with contextlib.ExitStack() as stack:
+            named = stack.enter_context(ids.Writer(folder / ids.FILE))
+            stack.callback(buckets.close)
+            for parts in ordered_map(lambda one: buckets.bucket_batches(*one), numbered()):
+                buckets.write(parts)
+        check_some(source, buckets.rows, buckets.weight)
+        return named.finish(files_of(source))
 
-    with contextlib.ExitStack() as stack:
-        named = stack.enter_context(ids.Writer(folder / ids.FILE))
-        stack.callback(buckets.close)
-        for parts in ordered_map(lambda one: buckets.bucket_batches(*one), numbered()):
-            buckets.write(parts)
-    check_some(source, buckets.rows, buckets.weight)
-    listed = named.finish(files_of(source))
-    finished, recipe = finish(source, folder)
-    names, ranks = classes.sorted()
-    if buckets.by_label and names is not None and len(names) > MOST_SPLIT_CLASSES:
-        raise DataError(
-            f"{files_of(source)}: there are {len(names):,} classes, each of which would have a "
-            f"shard of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
+    def save(self, folder: Path, source: Source | None = None) -> Manifest:
+        """Write a dataset into a folder.
+
+        ``source``: One whose rows are the same, and become other features.
+        """
+        source, buckets, classes = source or self.source, self._buckets, self._classes
+        finished, recipe = finish(source, folder)
+        names, ranks = classes.sorted()
+        if buckets.by_label and names is not None and len(names) > MOST_SPLIT_CLASSES:
+            raise DataError(
+                f"{files_of(source)}: there are {len(names):,} classes, each of which would have a "
+                f"shard of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
+            )
+        if self._ids is not None:
+            with storage_errors("write", folder):
+                (shutil.copyfile if self._keep else os.replace)(
+                    buckets.folder / ids.FILE, folder / ids.FILE
+                )
+        written = _Shards(folder, ranks, buckets, finished)
+        shards = tuple(written)
+        manifest = described(
+            source,
+            finished,
+            classes,
+            shards,
+            rows=buckets.rows,
+            dtype=written.dtype,
+            entries=written.entries if written.sparse else None,
+            target=buckets.target,
+            weighted=buckets.weight is not None,
+            seed=buckets.seed,
+            split_by="label" if buckets.by_label else None,
+            recipe=recipe,
+            ids=self._ids,
         )
-    written = _Shards(folder, ranks, buckets, finished)
-    shards = tuple(written)
-    return described(
-        source,
-        finished,
-        classes,
-        shards,
-        rows=buckets.rows,
-        dtype=written.dtype,
-        entries=written.entries if written.sparse else None,
-        target=buckets.target,
-        weighted=buckets.weight is not None,
-        seed=buckets.seed,
-        split_by="label" if buckets.by_label else None,
-        recipe=recipe,
-        ids=listed,
-    )
+        manifest.save(folder)
+        return manifest
 
 
 def check_some(source: Source, rows: int, weight: float | None) -> None:
@@ -322,7 +354,7 @@ class _Buckets:
     features: bytes of numbers, and texts.
     """
 
-    def __init__(self, folder: Path, bits: int, seed: int, by_label: bool) -> None:
+    def __init__(self, folder: Path, bits: int, seed: int, by_label: bool, keep: bool) -> None:
         self.rows = 0
         self.read = 0
         self.entries = 0
@@ -330,8 +362,8 @@ class _Buckets:
         self.target: str | None = None
         self.seed = seed
         self.by_label = by_label
-        self._bits = bits
-        self._folder = folder
+        self.folder = folder
+        self._bits, self._keep = bits, keep
         self._form: Any = None
         self._paths = [folder / f"bucket-{i:03d}" for i in range(1 << bits)]
         self._stack = contextlib.ExitStack()
@@ -373,14 +405,14 @@ class _Buckets:
 
     def close(self) -> None:
         """End the files."""
-        with storage_errors("write", self._folder):
+        with storage_errors("write", self.folder):
             self._stack.close()
 
     def sorted(self, finished: Finished | None) -> Iterator[tuple[Batch, Array]]:
         """The rows of one bucket after another, in order of their keys, and their numbers."""
 
         def read(path: Path) -> tuple[Batch, Array]:
-            table = _whole(path)
+            table = _whole(path, self._keep)
             # All keys differ.
             places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
             return self._rows(table, places, finished)
@@ -391,7 +423,7 @@ class _Buckets:
         self, finished: Finished | None, ranks: Array
     ) -> Iterator[Iterator[tuple[Batch, Array]]]:
         """For each label that has rows, in the order ``ranks`` (classes,): as :meth:`sorted`."""
-        paths = [self._folder / f"label-{rank}" for rank in range(ranks.max(initial=-1) + 1)]
+        paths = [self.folder / f"label-{rank}" for rank in range(ranks.max(initial=-1) + 1)]
         written = self._written()
         for parts in ordered_map(lambda path: self._parted_by_label(path, ranks), written):
             for rank, part in parts:
@@ -407,7 +439,7 @@ class _Buckets:
 
     def _parted_by_label(self, path: Path, ranks: Array) -> list[tuple[int, Any]]:
         """The rows of each label in a bucket, as tables in order of their keys."""
-        table = _whole(path)
+        table = _whole(path, self._keep)
         labels = ranks[stored.flat(table, "label")]
         places = np.lexsort((order.keys_of(self.seed, 0, stored.flat(table, "row")), labels))
         table = table.take(pa.array(places))
@@ -443,12 +475,13 @@ def rows_of(form: Any, table: Any, places: Array, finished: Finished | None) -> 
     return Batch(features, labels, weights=weights), numbers
 
 
-def _whole(path: Path) -> Any:
-    """The table in a file, which is deleted."""
+def _whole(path: Path, keep: bool) -> Any:
+    """The table in a file, which is then deleted, unless it is to stay."""
     with storage_errors("read", path):
         with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
             table = stream.read_all()
-        path.unlink()
+        if not keep:
+            path.unlink()
     return table
 
 

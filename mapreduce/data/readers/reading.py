@@ -514,6 +514,26 @@ class Reading:
         return Finished(content, fitted.width, row_bytes, fitted.features, features, is_for_trees)
 
 
+def source_like(source: Source, recipe: Recipe, like: FittedRecipe | None = None) -> Source | None:
+    """A source of rows that have been read, which become other features; None if they cannot.
+
+    ``recipe``: One that differs in its dtype, its layout or ``trees`` alone. ``like``: For rows
+    that were read by a fitted recipe, one whose columns have the same kinds.
+    """
+    if not isinstance(source.chunks, Reading):
+        return None
+    reading = copy.copy(source.chunks)
+    if like is not None and reading.like is not None:
+        if [*reading.like.kinds.items()] != [*like.kinds.items()]:
+            return None
+    elif like is not reading.like:
+        return None
+    changes = {name: getattr(recipe, name) for name in ("dtype", "layout", "trees")}
+    reading.like, reading.remarks = like, []
+    reading._recipe = replace(reading._recipe, **changes)
+    return reading.source
+
+
 def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
     """The recipe, with the categories that the table itself declares."""
     declared = [name for name in found.features if name in table.categories]

@@ -15,7 +15,7 @@ import pytest
 
 import mapreduce
 from hdfs_utils.paths import path_of
-from mapreduce.comparing import driver, models
+from mapreduce.comparing import datasets, driver, models
 from mapreduce.data.manifest import load
 from mapreduce.errors import DataError, Interrupted, UsageError
 from quick import cases
@@ -94,8 +94,9 @@ def test_scores_are_those_of_evaluate(done, penguins, tmp_path, answer):
     # The recipe is that of the other folds alone.
     others = [done / "folds" / f"fold-{fold}.csv" for fold in (2, 3)]
     options = "--label", "species", "--id", "id", "--task", "classification", "--layout", "dense"
-    answer(0, "data", "import", *others, tmp_path / "by-hand", *options, "--dtype", "float64")
-    assert load(done / "data/fold-1/float64/train").sha256 == load(tmp_path / "by-hand").sha256
+    for place, more in (("float64", ("--dtype", "float64")), ("trees", ("--trees",))):
+        answer(0, "data", "import", *others, tmp_path / place, *options, *more)
+        assert load(done / f"data/fold-1/{place}/train").sha256 == load(tmp_path / place).sha256
     # Each row is in one fold, and classes are shared out.
     rows = [(done / f"folds/fold-{fold}.csv").read_text().splitlines()[1:] for fold in (1, 2, 3)]
     assert sorted(chain.from_iterable(rows)) == sorted(penguins.read_text().splitlines()[1:])
@@ -260,6 +261,19 @@ def test_all_models_fail(penguins, tmp_path, answer):
         *("--models", "ridge", "--folds", 2),
     )
     assert "ridge failed, fold 1: " in found.out and "ridge: " in found.err
+
+
+def test_models_of_a_fold_read_its_rows_once(penguins, tmp_path, monkeypatch):
+    files, table = [], datasets.opening.table
+    monkeypatch.setattr(
+        datasets.opening, "table", lambda *what: files.append(what[0]) or table(*what)
+    )
+    chosen = ["softmax", "mlp:2", "boosting:trees=1,leaves=3"]
+    options = {"label": "species", "id": "id", "folds": 2, "progress": False}
+    mapreduce.compare(penguins, models=chosen, run=tmp_path / "penguins", **options)
+    assert [[path.stem for path in each] for each in files] == [
+        [f"fold-{fold}"] for fold in (2, 1, 1, 2)
+    ]
 
 
 @cases(
