@@ -252,7 +252,8 @@ def _busy(segment: Segment, rounds: Rounds, saved: Callable[..., float]) -> tupl
         asleep = np.minimum(left, whole)
         transfer, left = transfer - more * (asleep / whole)[:, None], left - asleep
     usual = np.where(_is_short(rounds)[:, None], np.median(work, -1, keepdims=True), 0)
-    part = np.clip(1 - left / np.maximum(work.sum((0, 2)), 1e-12), least, 1)[:, None]
+    part = np.clip(1 - left / np.maximum(work.sum((0, 2)), 1e-12), least, 1)
+    part = (part if is_even else free)[:, None]
     work = np.maximum(work * part, np.minimum(work, usual))
     seconds = saved(work, transfer, *senders)
     return Cause("busy processors", min(seconds, float(waited.sum())), text), free
