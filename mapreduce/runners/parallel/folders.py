@@ -1,6 +1,7 @@
 """The working folders of tasks: each has its own. And those of jobs that were killed."""
 
 import os
+import platform
 import re
 import shutil
 from contextlib import suppress
@@ -62,7 +63,7 @@ def _content(folder: str) -> tuple[int, dict[str, str]] | None:
 def own_temporary(folder: Path) -> None:
     """Have the next process remove a job's temporary folder, if this one is killed."""
     sweep(folder.parent)
-    (folder / f".{owner(os.getpid())}").touch()
+    _mark(folder, os.getpid()).touch()
 
 
 @cache
@@ -70,5 +71,10 @@ def sweep(parent: Path) -> None:
     """Remove the temporary folders of jobs whose processes were killed, once for a process."""
     for name in os.listdir(parent):  # noqa: PTH208
         key = _KEY.search(name)
-        if key and has_ended(key[1]) and (parent / name / f".{owner(key[1])}").exists():
+        if key and has_ended(key[1]) and _mark(parent / name, key[1]).exists():
             shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def _mark(folder: Path, process: int | str) -> Path:
+    """What says which process owns a folder; machines may share the disk."""
+    return folder / f".{owner(process)}@{platform.node()}"

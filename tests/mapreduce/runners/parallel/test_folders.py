@@ -65,3 +65,10 @@ def test_a_job_that_runs_keeps_its_folder(parent):
         folders.sweep.cache_clear()
         next_job(parent)
         assert folder.is_dir()
+
+
+def test_a_folder_of_another_machine_stays(parent, monkeypatch):
+    left = killed(parent)
+    monkeypatch.setattr(folders.platform, "node", lambda: "another")
+    next_job(parent)
+    assert left.is_dir()
