@@ -44,12 +44,15 @@ _DESCRIPTION = "program"
 
 def times_of(executor: object, found: object) -> Times:
     """The result of an executor's ``go_on``; a MemberError if it is something else."""
-    if not isinstance(found, Times):
-        raise MemberError(
-            f"the executor {type(executor).__module__}:{type(executor).__name__}: go_on returned "
-            f"{found!r:.60}. Return a mapreduce.parts.Times(completed=N) after N rounds"
-        )
-    return found
+    if isinstance(found, Times):
+        return found
+    advice = "Return a mapreduce.parts.Times(completed=N) after N rounds"
+    raise _refusal(executor, "go_on", found, advice)
+
+
+def _refusal(executor: object, method: str, found: object, advice: str) -> MemberError:
+    name = f"{type(executor).__module__}:{type(executor).__name__}"
+    return MemberError(f"the executor {name}: {method} returned {found!r:.60}. {advice}")
 
 
 class Resumable(ABC):
@@ -217,7 +220,11 @@ class Resumable(ABC):
         rounds of another program).
         """
         if not isinstance(program, Stateful):
-            return Progress(1, blocks_of(program, self.once(program), 1))
+            pairs: object = self.once(program)
+            if not isinstance(pairs, Iterable):
+                advice = "Return the pairs of the last phase: a key (block,) and a Message each"
+                raise _refusal(self, "once", pairs, advice)
+            return Progress(1, blocks_of(program, pairs, 1))
         if self._place is None:
             raise UsageError(f"the program {program.name} needs a folder for its rounds")
         self._place.mkdir(parents=True, exist_ok=True)

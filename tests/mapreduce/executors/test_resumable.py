@@ -25,6 +25,18 @@ class Forgetful(InProcess):
         super().go_on(*arguments, **more)
 
 
+class Blockless(InProcess):
+    def once(self, program):
+        super().once(program)
+
+
+def test_an_executor_that_returns_no_blocks():
+    said = r"Blockless: once returned None. Return the pairs of the last phase: a key \(block,\)"
+    how = Execution("inline", executor="here")
+    with pytest.raises(MemberError, match=said):
+        check_executor(lambda folder: Blockless(how, place=folder))
+
+
 def test_an_executor_that_returns_no_times(data, tmp_path, monkeypatch):
     said = r"Forgetful: go_on returned None. Return a mapreduce.parts.Times\(completed=N\)"
     how = Execution("inline", executor="here")
