@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -545,8 +545,8 @@ def check_executor(make: Callable[[Path], Executor]) -> None:
 
     It computes a sum, parts without a reduce, and rounds with a state in blocks, with arrays that
     units own, which end early or not, and with sums over the state beside them; it goes on after an
-    error, and tells of a program that breaks a law. The blocks must be those of the executor
-    ``Here``.
+    error, and tells of a program that breaks a law. Maps use the memory of their messages again.
+    The blocks must be those of the executor ``Here``.
 
     Parameters
     ----------
@@ -726,12 +726,17 @@ class Mixed(InBlocks, Owning, EndsEarly, Concluding):
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:
         return Phase("largest", layout.blocks), Phase("step", layout.blocks)
 
+    @cached_property
+    def _memory(self) -> Array:
+        """Of the messages of a map, which the next map overwrites."""
+        return np.empty((5, self.elements))
+
     def map(self, now: Round, units: range) -> Iterator[Pair]:
         x = now.vector("x")
-        for unit in units:
+        for piece, unit in zip(self._memory, units, strict=False):
             own, fixed = (now.own(unit)[name] for name in ("own", "fixed"))
             now.keep(unit, {"fixed": fixed, "own": own * 0.9})
-            piece = x / own * fixed
+            np.multiply(x / own, fixed, out=piece)
             for number, (start, stop) in enumerate(self.bounds(now.layout.blocks)):
                 # Executors may have a meaning of their own for no word.
                 yield (number, unit), Message({"key": unit}, {"piece": piece[start:stop]})

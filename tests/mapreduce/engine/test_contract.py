@@ -38,6 +38,8 @@ def test_a_description_never_changes(forgotten, tmp_path):
     before = dict(vars(program))
     Here(InMemory(3)).advance(program)
     Chain(Execution("inline", 2, blocks=2), place=tmp_path).advance(program)
+    memory = vars(program).pop("_memory")
+    assert memory.shape == (5, 11)
     assert vars(program) == before
 
 

@@ -6,6 +6,17 @@ import mapreduce
 from builders import blobs_in
 from mapreduce.errors import MemberError
 from mapreduce.executors.here import InProcess
+from mapreduce.parts import (
+    QUIET,
+    WHOLE,
+    InMemory,
+    Layout,
+    Message,
+    Times,
+    blocks_of,
+    leaf_ranges,
+    reduced,
+)
 from mapreduce.runs.execution import Execution
 from mapreduce.testing import check_executor
 
@@ -28,6 +39,44 @@ class Forgetful(InProcess):
 class Blockless(InProcess):
     def once(self, program):
         super().once(program)
+
+
+class Careless(InProcess):
+    """Maps two ranges by one task, and reads the first messages after the second call."""
+
+    def once(self, program):
+        return self.round(program.task(InMemory(1), Layout(2, 1)), 0)
+
+    def go_on(self, program, state, completed, limit=WHOLE, hooks=QUIET):
+        task = program.task(state, Layout(2, state.count))
+        blocks = blocks_of(program, self.round(task, completed), state.count)
+        for number, block in enumerate(blocks):
+            state.publish(completed + 1, number, block)
+        return Times(completed=completed + 1)
+
+    def round(self, task, completed):
+        ranges = leaf_ranges(completed, task.program.units(completed), 2)
+        pairs = [pair for part in ranges for pair in self.pairs(task, part)]
+        phases = task.program.phases(completed, task.layout)
+        return [*reduced(task, completed, phases, pairs)]
+
+    def pairs(self, task, part):
+        return task.map(part)
+
+
+class Careful(Careless):
+    def pairs(self, task, part):
+        return [
+            (key, Message(message.meta, {name: a.copy() for name, a in message.arrays.items()}))
+            for key, message in task.map(part)
+        ]
+
+
+def test_an_executor_that_reads_arrays_too_late(tmp_path):
+    how = Execution("inline", executor="here")
+    check_executor(lambda folder: Careful(how, place=folder))
+    with pytest.raises(AssertionError, match=r"Mixed.*blocks are those of one task"):
+        check_executor(lambda folder: Careless(how, place=folder))
 
 
 def test_an_executor_that_returns_no_blocks():
