@@ -1,5 +1,6 @@
 """Fits in this process beside those of Spark MLlib in two threads, whose start is not counted."""
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ def _compared(
 ) -> Result:
     """Fits to the rows named ``train``."""
     models: list[Any] = []
+    processors: list[float] = []
     with folder() as path:
         for name, (x, y) in data.items():
             pq.write_table(_table(x, y), path / f"{name}.parquet")
@@ -43,8 +45,9 @@ def _compared(
         import_rows(Source([Rows(x, y)], x.shape[1:], 1.0, x.nbytes, {}), path / "data", 0)
 
         def ours() -> float:
-            started = time.perf_counter()
+            started, before = time.perf_counter(), time.process_time()
             models[:] = [fit(path / "data")]
+            processors.append(time.process_time() - before)
             return time.perf_counter() - started
 
         # Kernels are compiled before.
@@ -54,6 +57,9 @@ def _compared(
         peers = {} if reason else {SPARK: spark}
         times, theirs = in_turn(ours, peers, 1 if quick else 3, {SPARK: 1})
     note += f" this toolkit: {judge(models[0]):.5g}; {SPARK}: {spark.loss:.5g}."
+    if spark.processor is not None:
+        own = statistics.median(processors[1:])
+        note += f" Processor time: {own:.3g} s, {SPARK}: {spark.processor:.3g} s."
     skipped = {SPARK: reason} if reason else {}
     return Result(title, "s", note, times, theirs, None if quick else (SPARK, 0.2), skipped)
 

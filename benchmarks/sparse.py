@@ -84,13 +84,15 @@ class Peer:
     def __init__(self, module: str, path: Path, task: str) -> None:
         self._command = [sys.executable, "-m", f"benchmarks.peers.{module}", str(path), task]
         self.loss = 0.0
+        #: Processor seconds, of peers that print them.
+        self.processor: float | None = None
 
     def __call__(self) -> float:
         done = subprocess.run(
             self._command, env=environment(2), check=True, capture_output=True, text=True
         )
         found = json.loads(done.stdout.splitlines()[-1])
-        self.loss = found["loss"]
+        self.loss, self.processor = found["loss"], found.get("processor")
         return float(found["seconds"])
 
 
