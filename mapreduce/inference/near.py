@@ -1,7 +1,7 @@
 """Rows in memory, predicted in this process by a model that stays loaded."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import lists, memory
 from mapreduce.errors import BadRowError, MemberError
-from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor
+from mapreduce.inference.predictor import SLICE_ROWS, Extras, Predictor, table_of
 from mapreduce.models.fitted import FittedModel
 from mapreduce.plan.fitting import check_fits
 
@@ -53,16 +53,9 @@ def predict(predictor: Predictor, data: Any, extras: Extras, wanted: str | Seque
     ``data``: See :func:`mapreduce.data.readers.memory.table`; labels are not looked at.
     ``wanted``: ``prediction``, ``probabilities``, ``features``, or columns of ``extras``.
     """
-    rows = features(data, predictor)
     classes = _names(predictor.fitted.data.classes)
     parts = []
-    for start in range(0, len(rows), SLICE_ROWS):
-        batch = Batch(rows[start : start + SLICE_ROWS], None)
-        try:
-            predicted = predictor.predict(batch, extras.layer)
-        except BadRowError as error:
-            row = start + error.row + 1
-            raise MemberError(f"{error}, for row {row} of the data") from error
+    for _, _, predicted in _batches(predictor, data, extras):
         if isinstance(wanted, str) and wanted in predicted:
             parts.append(predicted[wanted])
         elif wanted == "prediction":
@@ -72,6 +65,29 @@ def predict(predictor: Predictor, data: Any, extras: Extras, wanted: str | Seque
             columns = predicted["probabilities"][:, places]
             parts.append(columns[:, 0] if isinstance(wanted, str) else columns)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def table(predictor: Predictor, data: Any, extras: Extras) -> Any:
+    """The table of predictions of the rows of an array; see :func:`.predictor.table_of`."""
+    classes = predictor.fitted.data.classes
+    return pa.concat_tables(
+        table_of(classes, {"row": np.arange(start, start + len(batch))}, predicted, extras)
+        for start, batch, predicted in _batches(predictor, data, extras)
+    )
+
+
+def _batches(
+    predictor: Predictor, data: Any, extras: Extras
+) -> Iterator[tuple[int, Array, dict[str, Array]]]:
+    """The first row's number of each batch of an array, its rows, and what is predicted of them."""
+    rows = features(data, predictor)
+    for start in range(0, len(rows), SLICE_ROWS):
+        batch = rows[start : start + SLICE_ROWS]
+        try:
+            yield start, batch, predictor.predict(Batch(batch, None), extras.layer)
+        except BadRowError as error:
+            row = start + error.row + 1
+            raise MemberError(f"{error}, for row {row} of the data") from error
 
 
 @lru_cache(maxsize=8)

@@ -245,11 +245,14 @@ class TrainedModel:
         # What was used in this process may not be forked after it.
         is_near = is_near and fitted.about.forks_after_use
         keep = texts(named["keep"])
-        if is_near and is_array and id is None and not (keep or reading) and fitted.recipe is None:
+        is_rows = not (isinstance(data, PATHS) or memory.is_table(data))
+        if is_near and is_rows and id is None and not (keep or reading) and fitted.recipe is None:
             # Nothing is written, not even a temporary folder.
             with pinned(fitted.numeric_profile), _interrupting(data):
                 predictor = self._near.predictor(fitted, _device(execution))
-                return near.predict(predictor, data, wanted, array)
+                if is_array:
+                    return near.predict(predictor, data, wanted, array)
+                return _result(near.table(predictor, data, wanted), array)
         if is_near and memory.is_table(data):
             with pinned(fitted.numeric_profile), _interrupting(data):
                 given = {"id": id, "keep": keep, **reading}

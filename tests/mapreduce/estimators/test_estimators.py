@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import sklearn.cluster
 import sklearn.decomposition
@@ -314,6 +315,28 @@ def test_predictions_of_the_file_of_trees(tmp_path):
     x[0, 0] = np.inf
     with pytest.raises(DataError, match=r"X\[0, 0\] is inf: expected finite numbers"):
         loaded.predict(x)
+
+
+@cases("rows", 60, 1200)
+def test_a_file_of_trees_predicts_a_table_with_missing_numbers(rows, tmp_path):
+    x, y, _ = sample(rows)
+    x[::5, 2] = np.nan
+    table = pa.table({f"x{number}": column for number, column in enumerate(x.T)})
+    model = HistGradientBoostingClassifier(max_iter=3).fit(table, np.where(y > 5, "high", "low"))
+    model.save(tmp_path / "model.safetensors")
+    loaded = mapreduce.load(tmp_path / "model.safetensors")
+    probabilities = model.predict_proba(table)
+    np.testing.assert_array_equal(loaded.predict(table, probabilities=True), probabilities)
+    found = loaded.predict(table)
+    assert found["row"].to_pylist() == [*range(rows)]
+    assert found["prediction"].to_pylist() == model.predict(table).tolist()
+    assert found["probability"].to_pylist() == probabilities.max(axis=1).tolist()
+    # As a job writes it.
+    whole = pa.table(
+        {name: pc.if_else(pc.is_nan(table[name]), 0, table[name]) for name in table.column_names}
+    )
+    by_job = loaded.predict(whole, workers=1)
+    assert loaded.predict(whole, here=True).equals(by_job, check_metadata=True)
 
 
 @cases(
