@@ -344,9 +344,11 @@ class Shard:
 def _check_size(path: AnyPath, entry: ShardEntry) -> None:
     with storage_errors("read", path):
         if not path.exists():
+            advice = "Import the data again"
+            if isinstance(path, Path) and not path.is_absolute():
+                advice += f". If they are not in {Path.cwd()}, name them by an absolute path"
             raise MissingInputError(
-                f"{path} does not exist, though the dataset's manifest names it. Import the data "
-                f"again"
+                f"{path} does not exist, though the dataset's manifest names it. {advice}"
             )
         size = size_of(path)
     if size != entry.bytes:

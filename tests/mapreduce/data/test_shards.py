@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -144,6 +145,16 @@ def test_a_missing_shard_and_a_folder_in_its_place(copy):
     path.mkdir()
     with pytest.raises(DataError, match="was truncated or replaced"):
         Dataset(copy).shard(2)
+
+
+def test_a_relative_folder_in_another_working_directory(copy, monkeypatch):
+    monkeypatch.chdir(copy.parent)
+    data = Dataset(Path(copy.name))
+    assert data.manifest.shards
+    monkeypatch.chdir(copy)
+    expected = f"If they are not in {re.escape(str(copy))}, name them by an absolute path$"
+    with pytest.raises(MissingInputError, match=expected):
+        data.shard(0)
 
 
 @cases(
