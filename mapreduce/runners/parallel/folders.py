@@ -1,7 +1,6 @@
 """The working folders of tasks: each has its own. And those of jobs that were killed."""
 
 import os
-import platform
 import re
 import shutil
 from contextlib import suppress
@@ -76,5 +75,5 @@ def sweep(parent: Path) -> None:
 
 
 def _mark(folder: Path, process: int | str) -> Path:
-    """What says which process owns a folder; machines may share the disk."""
-    return folder / f".{owner(process)}@{platform.node()}"
+    """What says which process owns a folder."""
+    return folder / f".{owner(process)}"

@@ -8,12 +8,14 @@ import contextlib
 import json
 import logging
 import os
+import platform
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -375,10 +377,11 @@ def private_folder(parent: Path) -> Path:
 
 
 def owner(process: int | str) -> str:
-    """A name that holds a process."""
-    # Containers may share memory, and process numbers mean something within one namespace.
+    """A name that holds a process, its namespace and its machine."""
+    # Machines may share a disk, and containers memory.
     space = Path("/proc/self/ns/pid")
-    return f"gradreduce-{space.stat().st_ino if space.exists() else 0}-{process}"
+    machine = zlib.crc32(platform.node().encode())
+    return f"gradreduce-{machine:08x}-{space.stat().st_ino if space.exists() else 0}-{process}"
 
 
 _shared: list[WorkerPool] = []

@@ -10,7 +10,7 @@ import pytest
 import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
-from mapreduce.runners.parallel import folders
+from mapreduce.runners.parallel import folders, pool
 
 #: Makes the temporary folder of a job, says where, and is killed.
 DRIVER = """
@@ -69,6 +69,18 @@ def test_a_job_that_runs_keeps_its_folder(parent):
 
 def test_a_folder_of_another_machine_stays(parent, monkeypatch):
     left = killed(parent)
-    monkeypatch.setattr(folders.platform, "node", lambda: "another")
+    monkeypatch.setattr(pool.platform, "node", lambda: "another")
     next_job(parent)
     assert left.is_dir()
+
+
+def test_private_folders_go_with_their_process_on_its_machine(tmp_path, monkeypatch):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (left := tmp_path / f"{pool.owner(ended.pid)}-left").mkdir()
+    monkeypatch.setattr(pool.platform, "node", lambda: "another")
+    own = pool.private_folder(tmp_path)
+    assert left.is_dir()
+    monkeypatch.undo()
+    other = pool.private_folder(tmp_path)
+    assert {*tmp_path.iterdir()} == {own, other}
