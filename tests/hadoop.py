@@ -1,11 +1,10 @@
 """One real Hadoop for all tests of a session that ask for it, and never the user's own.
 
 The first test with the fixture ``cluster`` starts it, whichever worker of pytest-xdist that is; it
-is stopped after the last one of a worker, since nine idle processes take a fourteenth of a
-processor, and is gone when the session ends, also by Ctrl-C. Such tests run one at a time, and find
-all processes of the cluster alive, whatever the test before has killed, or who has stopped it. They
-are marked ``cluster``: by themselves, if they name the fixture. ``secure`` is another cluster, with
-Kerberos, for those that are commands of their own.
+is stopped when the session ends, also by Ctrl-C. Such tests run one at a time, and find all
+processes of the cluster alive, whatever the test before has killed. They are marked ``cluster``:
+by themselves, if they name the fixture. ``secure`` is another cluster, with Kerberos, for those
+that are commands of their own.
 
 Without Java or Maven they are skipped, and fail if ``GRADREDUCE_REQUIRE_CLUSTER`` is set.
 """
@@ -53,18 +52,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item, nextitem):
-    """Tests on the cluster run one at a time; nothing of it stays idle after them."""
+def pytest_runtest_protocol(item):
+    """Tests on the cluster run one at a time."""
     if not item.get_closest_marker("cluster"):
         return (yield)
     with _lock("test"):
-        done = yield
-        if nextitem is None or not nextitem.get_closest_marker("cluster"):
-            hadoop.down()
-        if "secure" in item.fixturenames and "secure" not in getattr(nextitem, "fixturenames", ()):
-            with _in(_other("secure")):
-                hadoop.down()
-        return done
+        return (yield)
 
 
 def _missing(reason):
@@ -111,12 +104,8 @@ def own_cluster(_hadoop):
 @pytest.fixture(autouse=True)
 def _all_alive(request):
     """What an earlier test has killed runs again."""
-    if "secure" in request.fixturenames:
-        request.getfixturevalue("secure")
-        with _in(_other("secure")):
-            if hadoop.running() is None:
-                hadoop.up(1, secure=True)
-    elif request.node.get_closest_marker("cluster"):
+    is_ours = "secure" not in request.fixturenames
+    if is_ours and request.node.get_closest_marker("cluster"):
         request.getfixturevalue("cluster")
         hadoop.up()
 
