@@ -128,6 +128,8 @@ class Traits:
         The runner, as ``module:Class``, for jobs that are ``WARM``; "" if it is the same.
     joins_rounds : bool
         Whether a task takes long to start, so that a round of one map task has no reducer.
+    notes_tasks : bool
+        Whether the driver notes tasks of jobs in a trace: when each ran, what it read and wrote.
     costs : Costs or None
         Expected costs, from which an execution is chosen; None if ``--executor auto`` means a chain
         on this runner.
@@ -147,6 +149,7 @@ class Traits:
     most_workers: int = MOST_FILES
     warm_runner: str = ""
     joins_rounds: bool = False
+    notes_tasks: bool = False
     costs: Costs | None = None
 
     def default_workers(self) -> int:

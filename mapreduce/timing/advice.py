@@ -9,6 +9,7 @@ from mapreduce.errors import DataError
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
+from mapreduce.support import traits
 from mapreduce.support.commands import command
 from mapreduce.timing.cause import Cause
 
@@ -109,8 +110,12 @@ def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     elif "workers" in changes:
         # There may be too few for the stages.
         before.pop("stages", None)
-    elif "trace" in changes and not kind.meets and before.get("runner") != "hadoop":
-        # Ranks note their phases themselves; of tasks only some runners tell.
+    elif (
+        "trace" in changes
+        and not kind.meets
+        and not traits.of(before.get("runner", "")).notes_tasks
+    ):
+        # Ranks note their phases themselves.
         before.pop("runner", None)
     usual = {row.name: row.default for row in (*flags.EXECUTION, *flags.RUNNER)}
     usual["runner"] = kind.usual_runner

@@ -41,5 +41,6 @@ HADOOP = _Hadoop(
     names_applications="application_",
     can_adopt=True,
     joins_rounds=True,
+    notes_tasks=True,
     costs=Costs(job=6.0, worker=1.0, step=3.5, task=3.0),
 )

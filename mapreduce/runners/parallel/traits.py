@@ -42,5 +42,6 @@ PARALLEL = _Parallel(
     forks=True,
     why_no_gangs=NO_GANGS_HERE,
     most_workers=MOST_HERE,
+    notes_tasks=True,
     costs=Costs(job=0.05, worker=0.03, step=0.004, task=0.001),
 )
