@@ -65,6 +65,7 @@ def test_killed_at_any_boundary(sampler, is_evaluated, folds, data, tmp_path):
         assert not list((tmp_path / name).rglob("*.tmp")), number
 
 
+@pytest.mark.slow
 @cases("sampler", "tpe", "random")
 def test_killed_five_times_with_eight_workers(sampler, data, tmp_path):
     workers = {"runner": "parallel", "workers": 8, "start_method": "fork"}
