@@ -23,9 +23,10 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 
-#: Of two steps, the second of which takes a moment.
+#: Of two steps, the second of which takes a moment, and waits for a file's end.
 CHAIN = """\
 import time
+from pathlib import Path
 
 from mrjob.job import MRJob
 from mrjob.step import MRStep
@@ -44,6 +45,8 @@ class Chain(MRJob):
 
     def slowly(self, key, values):
         time.sleep(1)
+        while Path("HELD").exists():
+            time.sleep(0.05)
         yield key, sum(values)
 
 
@@ -68,7 +71,9 @@ class Case:
         self.input = self.place / "lines.txt"
         self.place.mkdir(parents=True, exist_ok=True)
         self.input.write_bytes(b"b\na\nb\n")
-        (folder / "chain.py").write_text(CHAIN)
+        #: The job does not end while this file is there.
+        self.held = folder / "held"
+        (folder / "chain.py").write_text(CHAIN.replace("HELD", str(self.held)))
         self.arguments = ["run", "--json", folder / "chain.py", "-r", "hadoop", "--no-conf"]
         self.arguments += ["--label", self.label, "-o", self.output.uri, self.input.uri]
 
@@ -136,11 +141,15 @@ def test_the_same_command_adopts_what_a_killed_driver_has_left(case, number, cha
 
 
 def test_of_two_that_adopt_at_once_one_does(case):
+    # The job goes on until one of them was refused: it cannot find the other's output.
+    case.held.touch()
     case.killed("submitted", 2)
     both = [
         subprocess.Popen([*GRADREDUCE, *map(str, case.arguments)], stderr=-1, stdout=-1, text=True)
         for _ in range(2)
     ]
+    programs.wait_until(lambda: any(one.poll() is not None for one in both))
+    case.held.unlink()
     said = [one.communicate(timeout=programs.PATIENCE)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 75], said
     refused = said[[one.returncode for one in both].index(75)]
