@@ -35,6 +35,9 @@ NO_GANGS_HERE = (
 #: the address of an interface of its machine.
 BY_INTERFACE = "interface"
 
+#: How tasks reach each other, where only the job's runner knows it: by a variable that it sets.
+BY_RUNNER, REACH = "runner", "GRADREDUCE_REACH"
+
 Kept = AbstractContextManager[Any]
 
 
@@ -166,8 +169,9 @@ class Traits:
     def reach(self, home: str) -> str:
         """How the tasks of a gang reach each other, which meet in a folder.
 
-        "" on this machine alone; :data:`BY_INTERFACE`, if they share the folder as a disk; or
-        ``HOST:PORT`` of the name node that serves the folder.
+        "" on this machine alone; :data:`BY_INTERFACE`, if they share the folder as a disk;
+        ``HOST:PORT`` of a server that all know, as the name node that serves the folder; or
+        :data:`BY_RUNNER`, if the variable :data:`REACH` of each task says one of these.
 
         Raises UsageError (none of these).
         """

@@ -88,9 +88,9 @@ def test_a_python_that_is_not_there_is_named():
 def test_an_executor_that_comes_late_refuses_tasks(monkeypatch):
     """Under dynamic allocation, say: nobody has looked at it before."""
     contexts.get(None, 2)
-    real = contexts.here()
-    monkeypatch.setattr("mapreduce.runners.spark.pool.here", lambda: real._replace(machine="other"))
-    with pytest.raises(TaskFailedException, match="found another machine") as caught:
+    real = contexts.here(True)._replace(folders=(("/no/folder", True),))
+    monkeypatch.setattr("mapreduce.runners.spark.pool.here", lambda is_near: real)
+    with pytest.raises(TaskFailedException, match="does not see /no/folder, a folder") as caught:
         mapreduce.run(Killing, lines=LINES, runner="spark", arguments=["--times", 0])
     assert caught.value.exit_code == UsageError.exit_code
 
@@ -142,8 +142,32 @@ def test_executors_that_see_other_folders_are_refused(monkeypatch, tmp_path):
     with pytest.raises(UsageError) as caught:
         contexts._check(context)
     said = str(caught.value)
-    assert f"an executor runs on {socket.gethostname()}, and tasks open files of" in said
-    assert f"expected its {hidden}, found a folder of its own" in said
+    host = socket.gethostname()
+    assert f"an executor on {host} does not see {tmp_path}/other/gradreduce-" in said
+    assert f"that the driver on {host} has made. Tasks on several machines need a disk" in said
+
+
+def test_executors_with_another_toolkit_are_refused(monkeypatch):
+    context = contexts.get(None, 2)
+    monkeypatch.setattr("mapreduce.support.own.digest", lambda: "0123")
+    with pytest.raises(UsageError, match=r"of other content, expected .* install the same"):
+        contexts._check(context)
+
+
+def test_files_that_a_task_finds_changed_are_named(monkeypatch, tmp_path):
+    """As on another machine that has a file of this name, too."""
+    context = contexts.get(None, 2)
+    (tmp_path / "lines").write_text("one\n")
+    far = [context._replace(is_near=False)]
+    monkeypatch.setattr(contexts, "_known", far)
+    monkeypatch.setattr(type(context), "reach", "")
+    monkeypatch.setattr(contexts, "get", lambda *given: far[0])
+    arguments = ["--times", 0]
+    found = mapreduce.run(Killing, tmp_path / "lines", runner="spark", arguments=arguments)
+    assert dict(found.pairs) == {"one": 1}
+    monkeypatch.setattr("mapreduce.runners.spark.pool.look", lambda path: [4, 1])
+    with pytest.raises(TaskFailedException, match=r"finds another file, or none, at /.* than the"):
+        mapreduce.run(Killing, tmp_path / "lines", runner="spark", arguments=arguments)
 
 
 def test_executors_without_the_packages_are_named(monkeypatch):

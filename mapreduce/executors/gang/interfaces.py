@@ -3,12 +3,13 @@
 import contextlib
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 from urllib.parse import urlsplit
 
 from mapreduce.errors import UsageError
-from mapreduce.support.traits import BY_INTERFACE
+from mapreduce.support.traits import BY_INTERFACE, BY_RUNNER, REACH
 
 #: A port to ask the route to. Nothing is sent there.
 _ANY_PORT = 9
@@ -18,6 +19,11 @@ _NOBODY = "192.0.2.1"
 
 #: Linux's call for the address of an interface, and the size of its argument.
 _SIOCGIFADDR, _IFREQ = 0x8915, 40
+
+
+def settled(reach: str) -> str:
+    """A reach, or the one that the runner has given this task."""
+    return os.environ.get(REACH, "") if reach == BY_RUNNER else reach
 
 
 def own_address(reach: str, interface: str = "") -> str:

@@ -15,7 +15,7 @@ from mapreduce.engine.rounds import RoundFiles
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.interfaces import own_address
+from mapreduce.executors.gang.interfaces import own_address, settled
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.rounds import Rounds, once
 from mapreduce.executors.gang.transport import Mesh
@@ -101,8 +101,9 @@ class Rank:
 
     def _generations(self) -> None:
         role = self._role
-        address = own_address(role.reach, role.interface)
-        server = Server(address, self._meeting.secret, is_local=not role.reach)
+        reach = settled(role.reach)
+        address = own_address(reach, role.interface)
+        server = Server(address, self._meeting.secret, is_local=not reach)
         generation = fruitless = 0
         lost = None
         try:

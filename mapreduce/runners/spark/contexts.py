@@ -27,7 +27,7 @@ from mapreduce.runners.parallel.pool import private_folder
 from mapreduce.runners.spark import masters
 from mapreduce.runners.spark.masters import ATTEMPTS, LOCAL, Master
 from mapreduce.runners.spark.tasks import Place
-from mapreduce.support import numeric, own, signals
+from mapreduce.support import numeric, signals
 
 _PYTHON = (
     "Executors need this process's packages. Name its interpreter by the variable PYSPARK_PYTHON"
@@ -37,16 +37,31 @@ _PATIENCE, _NEXT_SECONDS, _START_SECONDS = 10.0, 60.0, 300.0
 
 
 class Context(NamedTuple):
-    """A context of Spark. ``slots``: How many tasks run at once. ``is_ours``: Who has made it."""
+    """A context of Spark.
+
+    ``slots``: How many tasks run at once. ``is_ours``: Whether this module has made the context.
+    ``is_near``: Whether its executors can only be on this machine.
+    """
 
     spark: Any
     slots: int
     is_ours: bool
+    is_near: bool
+
+    @property
+    def reach(self) -> str:
+        """How executors reach each other: see :meth:`mapreduce.support.traits.Traits.reach`."""
+        if self.is_near:
+            return ""
+        conf = self.spark.getConf()
+        return f"{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}"
 
 
 _known: list[Context] = []
 #: Those whose executors have been looked at.
 _checked: list[Any] = []
+#: Folders of this process, by those in which they are: who sees one shares the disk.
+_made: dict[Path, str] = {}
 
 
 def get(master: str | None, workers: int | None) -> Context:
@@ -74,7 +89,9 @@ def get(master: str | None, workers: int | None) -> Context:
             active = known = None
         is_ours = known.is_ours if known else active is None
         spark = active or _start(masters.parse(master, workers))
-        context = Context(spark, _slots(spark, workers), is_ours)
+        host = spark.getConf().get("spark.driver.host")
+        is_near = bool(LOCAL.match(spark.master)) or host in ("localhost", LOOPBACK)
+        context = Context(spark, _slots(spark, workers), is_ours, is_near)
         if known is None:
             _known.append(context)
         if workers is not None and workers > context.slots:
@@ -253,9 +270,9 @@ def _end(spark: Any, folder: Path, owner: int) -> None:
 
 
 def _check(context: Context) -> None:
-    """Refuse executors elsewhere, or with other packages, by a small task for each slot."""
-    wanted, slots = here(), 2 * context.slots
-    look = _look(wanted.package, [folder for folder, _ in wanted.files])
+    """Refuse executors without the driver's folders or packages, by a small task for each slot."""
+    wanted, slots = here(context.is_near), 2 * context.slots
+    look = _look(wanted.package, _folders(context.is_near))
     try:
         found = context.spark.parallelize(range(slots), slots).map(look).collect()
     except Exception as error:  # of Java, which has many
@@ -271,11 +288,25 @@ def _check(context: Context) -> None:
             raise UsageError(why)
 
 
-def here() -> Place:
-    """The place of this process, with the folders that its tasks share."""
-    temporary = tempfile.gettempdir()
-    folders = str(pools.memory_place()), temporary, own.HOME, own.BEGINNING
-    return Place.here(dict.fromkeys(folders))
+def here(is_near: bool) -> Place:
+    """The place of this process, with folders that its tasks must see."""
+    return Place.here(_folders(is_near))
+
+
+def _folders(is_near: bool) -> list[str]:
+    """Folders of this process, where tasks write what others read."""
+    temporary = Path(tempfile.gettempdir())
+    parents = dict.fromkeys([pools.memory_place(), temporary] if is_near else [temporary])
+    for parent in parents:
+        if not Path(_made.get(parent, "")).is_dir() or parent not in _made:
+            _made[parent] = str(private_folder(parent))
+            atexit.register(_remove, _made[parent], os.getpid())
+    return [_made[parent] for parent in parents]
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _look(package: str, folders: list[str]) -> Callable[[Any], Any]:

@@ -10,9 +10,11 @@ from typing import Any
 from pyspark import InheritableThread, accumulators
 from pyspark.accumulators import AccumulatorParam
 
+from hdfs_utils.errors import StorageError
+from hdfs_utils.filesystem import is_remote
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, describe
 from mapreduce.runners.spark.contexts import Context, here
-from mapreduce.runners.spark.tasks import Work
+from mapreduce.runners.spark.tasks import SHARED, Work, look
 
 log = logging.getLogger("mrjob.spark")
 
@@ -70,6 +72,8 @@ class SparkPool:
         left = {task["number"]: {**task, "attempt": 0} for task in tasks}
         for task in left.values():
             before(task)
+            if not self._context.is_near:
+                task["seen"] = self._seen(task)
         found: dict[int, Reply] = {}
         limits = attempts, timeout
         for attempt in range(1, attempts + 1):
@@ -81,6 +85,8 @@ class SparkPool:
                     if "error" in reply:
                         message, traceback, written, code = reply["error"]
                         raise TaskError(message, task, traceback, written, code)
+                    if not self._context.is_near:
+                        _check_files(task, reply)
                     replied(task, reply)
                     after(task)
                     found[number] = reply
@@ -94,7 +100,15 @@ class SparkPool:
         raise TaskError(message, first, None, "", None)
 
     def _work(self, limits: Any) -> Callable[[Any], Work]:
-        return lambda replies: Work(self._definition, self._early, limits, here(), replies)
+        driver = here(self._context.is_near)
+        return lambda replies: Work(self._definition, self._early, limits, driver, replies)
+
+    def _seen(self, task: Task) -> dict[str, list[int] | None]:
+        """What files that a task opens look like here."""
+        definition = json.loads(self._definition)
+        code = [definition["script"], *definition["paths"]]
+        inputs = [path for path, _, _ in task.get("splits") or () if not is_remote(path)]
+        return {path: look(path) for path in [*filter(None, code), *inputs]}
 
 
 class _Job:
@@ -133,6 +147,17 @@ class _Job:
         self._thread.join(_PATIENCE)
         # PySpark would keep it for the life of the process.
         accumulators._accumulatorRegistry.pop(self._replies.aid, None)
+
+
+def _check_files(task: Task, reply: Reply) -> None:
+    """Raise StorageError if what a task has written on its machine is not here."""
+    for path, size in reply["result"]["files"]:
+        found = look(path)
+        if found is None or found[0] != size:
+            raise StorageError(
+                f"-r spark: {describe(task)} has written {size} bytes to {path} on its machine, "
+                f"found {f'{found[0]} bytes' if found else 'no such file'} on this one. {SHARED}"
+            )
 
 
 def _reason(error: BaseException) -> str:

@@ -1,21 +1,24 @@
 """The runner ``-r spark``: it plans as ``-r parallel`` does, and Spark runs the tasks."""
 
 import os
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.planning import StepPlan
-from mapreduce.runners.parallel.pool import Reply, Task
+from mapreduce.runners.parallel.pool import Reply, Task, private_folder
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.runners.spark import contexts
 from mapreduce.runners.spark.contexts import Context
 from mapreduce.runners.spark.tasks import ATTEMPT
+from mapreduce.support import signals
+from mapreduce.support.traits import REACH
 
 
 class SparkRunner(ParallelMRJobRunner):
-    """Runs a job on executors of Spark on this machine."""
+    """Runs a job on executors of Spark, on this machine or on several ones that share a disk."""
 
     alias = "spark"
     OPT_NAMES = (ParallelMRJobRunner.OPT_NAMES - {"start_method"}) | {"spark_master"}
@@ -46,6 +49,14 @@ class SparkRunner(ParallelMRJobRunner):
     def _workers(self) -> int:
         return self._opts["workers"] or self._context.slots
 
+    @property
+    def _memory(self) -> Path:
+        if self._own_memory is None and not self._context.is_near:
+            # Other machines do not see this one's memory.
+            with signals.deferred():
+                self._own_memory = private_folder(Path(tempfile.gettempdir()))
+        return super()._memory
+
     @cached_property
     def _pool(self) -> Any:
         from mapreduce.runners.spark.pool import SparkPool
@@ -59,7 +70,7 @@ class SparkRunner(ParallelMRJobRunner):
         # their own for temporary files.
         found = super()._definition()
         here = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        return found | {"env": here | found["env"]}
+        return found | {"env": here | {REACH: self._context.reach} | found["env"]}
 
     def _run_tasks(self, tasks: list[Task], plan: StepPlan) -> list[Reply]:
         try:

@@ -25,8 +25,12 @@ from mapreduce.support.traits import DEFAULT_START_METHOD  # noqa: E402
 
 #: Between the name of a file and what makes it one attempt's.
 ATTEMPT = ".attempt-"
+SHARED = (
+    "Tasks on several machines need a disk that all of them mount at the same place, with input, "
+    "output, code and the folder for temporary files, which the variable TMPDIR names. Without "
+    "such a disk, take -r hadoop, or leave out --spark-master"
+)
 ADVICE = "Leave out --spark-master, or name local[N], yarn, or the spark:// of a master"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _pools: dict[str, WorkerPool] = {}
 
@@ -34,38 +38,33 @@ _pools: dict[str, WorkerPool] = {}
 class Place(NamedTuple):
     """Where a task runs.
 
-    ``pins``: Variables of a numeric profile, with which a Python starts. ``files``: Folders that
-    tasks share with their driver, each with what tells it from another one of its path.
+    ``code``: A digest of the toolkit's. ``pins``: Variables of a numeric profile, with which a
+    Python starts. ``folders``: Folders that the driver has made, each with whether it is seen here.
     """
 
     python: str
     package: str
+    code: str
     pins: str
     host: str
-    machine: str
-    files: tuple[tuple[str, str], ...]
+    folders: tuple[tuple[str, bool], ...]
 
     @classmethod
     def here(cls, folders: Iterable[str]) -> "Place":
         """Where this process runs."""
-        host = socket.gethostname()
-        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
         package = f"gradreduce in {own.HOME}"
         given = {**numeric.pinned(), **numeric.environment("native")}
         pins = " ".join(f"{name}={value}" for name, value in sorted(given.items()))
-        files = tuple((folder, _identity(Path(folder))) for folder in folders)
+        seen = tuple((folder, Path(folder).is_dir()) for folder in folders)
         version = f"Python {platform.python_version()}"
-        return cls(version, package, pins, host, boot or host, files)
+        return cls(version, package, own.digest(), pins, socket.gethostname(), seen)
 
     def differs(self, driver: "Place") -> str:
         """Why an executor cannot run tasks here for a driver, in words; "" if it can."""
-        others = [path for path, _ in {*driver.files} - {*self.files}]
-        if self.machine != driver.machine or others:
-            what = "a folder of its own" if self.machine == driver.machine else "another machine"
+        if hidden := [folder for folder, is_seen in self.folders if not is_seen]:
             return (
-                f"-r spark: an executor runs on {self.host}, and tasks open files of the driver's "
-                f"machine, {driver.host}: expected its {min(others, default='files')}, found "
-                f"{what}. {ADVICE} whose executors are there; on a cluster, take -r hadoop"
+                f"-r spark: an executor on {self.host} does not see {hidden[0]}, a folder that the "
+                f"driver on {driver.host} has made. {SHARED}"
             )
         if self.pins != driver.pins:
             return (
@@ -73,27 +72,40 @@ class Place(NamedTuple):
                 f"which the bits of a result depend. Start the context with them: "
                 f"spark.executorEnv.NAME=VALUE"
             )
-        if self[:2] != driver[:2]:
+        if (self.python, self.code) != (driver.python, driver.code):
+            is_other = self.code != driver.code
             return (
-                f"-r spark: an executor on {self.host} has {self.python} and {self.package}, "
-                f"expected {driver.python} and {driver.package}, which the driver has. Name the "
-                f"interpreter by the variable PYSPARK_PYTHON"
+                f"-r spark: an executor on {self.host} has {self.python} and {self.package}"
+                f"{' of other content' * is_other}, expected {driver.python} and {driver.package}, "
+                f"which the driver has. Name the interpreter by the variable PYSPARK_PYTHON, and "
+                f"install the same gradreduce there"
             )
         return ""
 
 
-def _identity(path: Path) -> str:
-    """The file system and the number of a folder; a container may have another one there."""
+def look(path: str) -> list[int] | None:
+    """Bytes and time of a file, which all machines see that share it; None if there is none."""
     try:
-        status = path.stat()
-    except OSError as error:
-        return type(error).__name__
-    return f"{status.st_dev}-{status.st_ino}"
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _other_file(seen: dict[str, list[int] | None], driver: Place) -> str:
+    """Why a task cannot open the files that its driver has seen; "" if it can."""
+    for path, expected in seen.items():
+        if look(path) != expected:
+            return (
+                f"-r spark: an executor on {socket.gethostname()} finds another file, or none, at "
+                f"{path} than the driver on {driver.host}. {SHARED}"
+            )
+    return ""
 
 
 @cache
 def _differs(driver: Place) -> str:
-    return Place.here(folder for folder, _ in driver.files).differs(driver)
+    return Place.here(folder for folder, _ in driver.folders).differs(driver)
 
 
 class Work:
@@ -116,14 +128,18 @@ class Work:
         return iter(())
 
     def _run(self, task: Task) -> Reply:
-        if why := _differs(self._driver):
-            # Of an executor that came after the others were looked at.
+        # Of an executor that came after the others were looked at; and of some folder of its own.
+        if why := _differs(self._driver) or _other_file(task.get("seen") or {}, self._driver):
             return {"error": [why, None, "", UsageError.exit_code]}
         pool = self._pool()
         # Another attempt may still write, on an executor that is lost and has not ended.
         mark = f"{ATTEMPT}{uuid.uuid4().hex}"
         path, quota, overflow = task["target"]
         part, is_part = Path(path), quota is None
+        if is_part and not part.parent.is_dir():
+            where = socket.gethostname()
+            why = f"-r spark: an executor on {where} does not see {part.parent}. {SHARED}"
+            return {"error": [why, None, "", UsageError.exit_code]}
         hidden = part.with_name(f"{'.' * is_part}{part.name}{mark}")
         target = [str(hidden), quota, overflow and overflow + mark]
         try:

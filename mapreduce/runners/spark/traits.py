@@ -1,8 +1,15 @@
 """What ``-r spark`` can do."""
 
-from mapreduce.support.traits import MOST_HERE, NO_GANGS_HERE, Costs, Traits
+from mapreduce.support.traits import BY_RUNNER, MOST_HERE, NO_GANGS_HERE, Costs, Traits
 
-SPARK = Traits(
+
+class _Spark(Traits):
+    def reach(self, home: str) -> str:
+        # The master is known after its application has started.
+        return BY_RUNNER
+
+
+SPARK = _Spark(
     "mapreduce.runners.spark.runner:SparkRunner",
     is_here=True,
     shares_files=True,

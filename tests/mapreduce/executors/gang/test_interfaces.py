@@ -1,6 +1,5 @@
 """How ranks reach each other: on one machine, by a name node, or by a disk that machines share."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support.traits import BY_INTERFACE, INLINE, RUNNERS, Traits
 from mapreduce.training import driver
+from namespaces import connected
 from quick import cases
 
 ROOT = Path(job.__file__).parents[3]
@@ -92,45 +92,10 @@ def test_a_secret_that_others_could_read_is_refused(tmp_path, monkeypatch):
 # Two machines, each a network namespace, that share a disk
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def namespaces():
-    """Two network namespaces with a cable between them, and without any other way out."""
-    names = [f"gradreduce-{os.getpid()}-{at}" for at in (1, 2)]
-    ends = [f"gr{os.getpid() % 10**7}-{at}" for at in (1, 2)]
-    made = []
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            made.append(name)
-        ip(
-            "link",
-            "add",
-            ends[0],
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            ends[1],
-            "netns",
-            names[1],
-        )
-        for at, (name, end) in enumerate(zip(names, ends, strict=True), 1):
-            ip("-n", name, "addr", "add", f"10.97.0.{at}/24", "dev", end)
-            ip("-n", name, "link", "set", end, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-    except (OSError, subprocess.CalledProcessError) as error:
-        why = getattr(error, "stderr", b"").decode().strip() or error
-        pytest.skip(f"network namespaces cannot be made here: {why}")
-    else:
+    with connected() as names:
         yield names
-    finally:
-        for name in made:
-            ip("netns", "del", name)
 
 
 #: A task that is killed in the fifth round.
