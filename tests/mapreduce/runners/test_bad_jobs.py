@@ -276,12 +276,43 @@ def test_a_task_that_never_ends_is_killed_and_named(bad, text):
     assert "it gave no sign of life for 1 s" in said
 
 
+#: The driver's clock, which goes on while a task sleeps, and which the driver has seen then.
+SLEEPS = """
+from types import SimpleNamespace
+from mapreduce.runners.parallel import pool
+
+
+def slept(name):
+    return os.stat(name).st_size
+
+
+def monotonic():
+    now = slept({0})
+    os.truncate({1}, now)
+    return 3.0 * now
+
+
+def sleep():
+    with open({0}, "ab") as file:
+        file.write(b".")
+    while slept({1}) < slept({0}):
+        time.sleep(0.01)
+
+
+pool.time = SimpleNamespace(monotonic=monotonic, monotonic_ns=time.monotonic_ns)
+pool._LOOK = 0.01
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", first_of("mapper", "one line", "reducer", "values"))
 def test_a_slow_task_that_gets_on_is_not_killed(bad, tmp_path, slow):
     lines = 16 if slow == "mapper" else 1
     (tmp_path / "few.txt").write_text("a b c d e f g h i j k l m n o p\n" * lines)
-    sleep = "time.sleep(0.3)\n"
+    for name in ("slept", "seen"):
+        (tmp_path / name).touch()
+    end = SLEEPS.format(*(repr(str(tmp_path / name)) for name in ("slept", "seen")))
+    sleep = "sleep()\n"
     mapper, reducer = MAPPER, REDUCER
     if slow == "mapper":
         mapper = mapper.replace("for word", f"{sleep}        for word")
@@ -291,12 +322,13 @@ def test_a_slow_task_that_gets_on_is_not_killed(bad, tmp_path, slow):
         reducer = reducer.replace("yield", f"{sleep}        yield")
     else:
         mapper = mapper.replace("word, 1", "'a', 1")
-        reducer = reducer.replace("sum(counts)", "sum([n for n in counts if not time.sleep(0.3)])")
+        reducer = reducer.replace("sum(counts)", "sum([n for n in counts if not sleep()])")
     options = ["-D", "mapreduce.task.timeout=4000", "-D", "mapreduce.map.maxattempts=1"]
     options += ["-D", "mapreduce.reduce.maxattempts=1", "-D", "mapreduce.job.maps=1"]
     options += ["-D", "mapreduce.job.reduces=1"]
-    out = bad(mapper + reducer, *options, tmp_path / "few.txt", code=0).stdout
+    out = bad(mapper + reducer, *options, tmp_path / "few.txt", code=0, end=end).stdout
     assert sum(int(count) for count in counts(out).values()) == 16 * lines
+    assert (tmp_path / "slept").stat().st_size == 16
 
 
 FORKS = """
