@@ -1,5 +1,6 @@
 """Workers that come, go and are killed: the predictions are those of one command, to the byte."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -7,7 +8,9 @@ import random
 import secrets
 import shutil
 import signal
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,6 +18,7 @@ import pytest
 
 import mapreduce
 import programs
+from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import path_of
 from mapreduce.data import shards
 from mapreduce.data.readers import csv
@@ -38,8 +42,10 @@ from wide_tables import table_of
 
 FORK = multiprocessing.get_context("fork")
 INLINE = Execution("inline")
-#: Seconds; others take over from a worker that was killed, and not from one that lacks a core.
-PATIENCE = 6.0
+#: Seconds, for workers of which none is killed: others take over from none that stands still.
+PATIENCE = programs.PATIENCE
+#: Seconds of a :class:`Herd`, whose clock is its own.
+PACE = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +158,17 @@ class OfDataset:
 
 
 class Herd:
-    """Workers in processes of their own, and a log of the units that they begin."""
+    """Workers in processes of their own, and a log of the units that they begin.
+
+    Their clock goes on only where whoever has a lease was killed: nobody takes over from a worker
+    that lacks a core, however long.
+    """
 
     def __init__(self, program, unit, folder, patience, monkeypatch):
         self.program, self.log, self.patience = program, folder / "log", patience
-        self.processes = []
+        self.processes, self.names = [], []
+        self._clock = clock = FORK.RawValue("d")
+        monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: clock.value))
         make = getattr(*unit)
 
         def logged(program, number, *more):
@@ -168,7 +180,8 @@ class Herd:
 
     def start(self, count):
         for _ in range(count):
-            given = self.program, secrets.token_hex(4), self.patience, Done()
+            self.names.append(secrets.token_hex(4))
+            given = self.program, self.names[-1], self.patience, Done()
             self.processes.append(FORK.Process(target=work, args=given))
             self.processes[-1].start()
 
@@ -177,9 +190,37 @@ class Herd:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [tuple(map(int, line.split())) for line in lines]
 
+    def holders(self):
+        """Who has a lease of a part that is missing; None if that cannot be read just now."""
+        latest = {}
+        for lease in sorted(leases.find_leases(self.program.place)):
+            latest[lease.part] = lease
+        try:
+            wanted = [latest[part] for part in self.program.missing() if part in latest]
+            texts = [(self.program.place / lease.name).read_bytes() for lease in wanted]
+        except (OSError, StorageError):
+            return None
+        return {text.decode().partition(" ")[0] for text in texts}
+
+    def pass_time(self):
+        """Have time pass if all parts that are left are those of killed workers.
+
+        It is half of the patience: who takes over meanwhile is seen before the other half.
+        """
+        held = self.holders()
+        pairs = zip(self.names, self.processes, strict=True)
+        if held and held <= {name for name, process in pairs if process.exitcode}:
+            self._clock.value += self.patience / 2
+
     def end(self):
+        def ended():
+            self.pass_time()
+            time.sleep(0.02)
+            return not any(process.is_alive() for process in self.processes)
+
+        programs.wait_until(ended)
         for process in self.processes:
-            process.join(programs.PATIENCE)
+            process.join()
         assert {process.exitcode for process in self.processes} <= {0, -signal.SIGKILL}
 
 
@@ -190,7 +231,7 @@ def program_of(trained, file, out):
     return PredictFile.of(request_in(trained, out=out), file, content)
 
 
-def kills(seed, trained, work, out, folder, monkeypatch, patience=PATIENCE):
+def kills(seed, trained, work, out, folder, monkeypatch, patience=PACE):
     """Workers of which some are killed at their parts; more come late, and clocks are wrong."""
     chance = random.Random(seed)
     program, victims = work.program(out), chance.randint(1, 3)
@@ -241,7 +282,7 @@ def test_killed_workers(seed, kind, trained, works, tmp_path, monkeypatch):
 def test_workers_that_are_killed_at_random(draw, trained, works, root, tmp_path, monkeypatch):
     seed, out = secrets.randbits(32), (tmp_path if draw % 3 else root) / "out"
     work = works["file" if draw % 4 < 2 else "dataset"]
-    kills(seed, trained, work, out, tmp_path, monkeypatch, PATIENCE if draw % 2 else 0)
+    kills(seed, trained, work, out, tmp_path, monkeypatch, PACE if draw % 2 else 0)
 
 
 def test_a_swarm_on_a_dataset(trained, works, tmp_path, monkeypatch):
@@ -475,21 +516,37 @@ def several_parts(trained):
     return path, content(trained / "expected-of-several")
 
 
+@contextlib.contextmanager
+def another_at_work(request):
+    """A worker of the same swarm has the first part, and lives: nobody comes to an end."""
+    file = cutting.cut(request)
+    made_from = outputs.made_from(request, file.sha256)
+    assert len(file.parts) > 2
+    outputs.make_folder(request.out)
+    driver._join(request.fitted, request.out, outputs.digest_of(made_from), print)
+    outputs.claim(request.out, made_from, for_swarm=True)
+    other = Leases(request.out, "other", PATIENCE)
+    with other.hold(other.take([0])):
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_leaves_what_it_has_done(
     trained, several_parts, tmp_path, number
 ):
     (path, expected), out = several_parts, tmp_path / "out"
-    command = ["swarm", trained / "run", path, out, "--workers", 1]
-    process = programs.start(*command)
-    programs.wait_until(lambda: any(out.glob("part-*")) or process.poll() is not None)
-    process.send_signal(number)
-    _, err = process.communicate()
+    command = ["swarm", trained / "run", path, out, "--workers", 1, "--patience", PATIENCE]
+    with another_at_work(Request(model_in(trained), path, INLINE, out)):
+        process = programs.start(*command)
+        programs.wait_until(lambda: any(out.glob("part-*")) or process.poll() is not None)
+        process.send_signal(number)
+        _, err = process.communicate()
     assert process.returncode in (-number, 128 + number), err
     programs.wait_until(lambda: not programs.processes_of(str(path)))
     if number == signal.SIGINT:
         assert "the same command goes on with the others" in err
         assert leases.find_leases(path_of(str(out))) == []
-    succeed(*command)
+    # Nobody else is there: a lease is of the worker that was killed.
+    succeed(*command[:-1], 1)
     assert content(out) == expected
