@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import signal
 import sys
@@ -18,6 +19,12 @@ from mapreduce.support import signals
 from quick import cases
 
 NUMBERS = pytest.mark.parametrize("number", signals.NUMBERS)
+
+
+@pytest.fixture(autouse=True)
+def _no_second_signal(monkeypatch):
+    """However late another signal comes, it is an echo of the first: else it ends this process."""
+    monkeypatch.setattr(signals, "_ECHO_SECONDS", math.inf)
 
 
 def work(seconds):
