@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import pytest
 
 import datasets
+import gangs
 from builders import HERE
 from hdfs_utils.publish import replace
 from mapreduce.errors import LeaseError
@@ -21,7 +23,7 @@ from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import creating, driver
-from programs import fails
+from programs import PATIENCE, fails
 
 #: Holds a lease until it is killed; a new process namespace gives it numbers of its own.
 HOLDER = """
@@ -78,6 +80,16 @@ def contained(run):
     process.stdout.close()
 
 
+def end(contained):
+    """Kill a driver in a container; it has ended a moment after who has started it."""
+    (child,) = gangs.children(contained.pid)
+    ended = os.pidfd_open(child)
+    contained.kill()
+    contained.wait()
+    assert select.select([ended], [], [], PATIENCE)[0]
+    os.close(ended)
+
+
 def test_a_process_is_known_by_its_start_and_dead_when_it_has_ended():
     me = lease.myself()
     assert lease.is_alive(me)
@@ -103,8 +115,7 @@ def test_a_driver_in_another_container_is_not_disturbed(run, contained):
         assert "Wait for it to end, or stop it where it runs" in said
     assert lease.holder(run.path) == theirs
     assert run.summary()["state"] == "running"
-    contained.kill()
-    contained.wait()
+    end(contained)
     # It would hold the lock if it lived.
     ended = []
     train(run, ended.append)
