@@ -77,7 +77,8 @@ def test_strangers_who_send_hundreds_of_mebibytes_cost_a_rank_nothing():
 
 def test_a_guess_is_not_let_in(server):
     for secret in ("", "guess", "secre"):
-        with pytest.raises(OSError, match=r"closed|timed out"):
+        # It may come so late that the server hangs up on it as on anybody who is silent.
+        with pytest.raises(OSError, match=r"closed|timed out|reset|Broken pipe"):
             enters(server.address, 0.2, secret)
     assert not server._streams
     enters(server.address)
@@ -89,8 +90,9 @@ def test_what_was_heard_is_no_proof_on_another_connection(server):
         taker = threading.Thread(target=overhear, args=(listener, server, said))
         taker.start()
         # The server's challenge is passed on, and the answer back: to another address.
-        with pytest.raises(OSError, match=r"closed|timed out"):
-            connect(address_of(listener), "secret", 1, 0, 0.2)
+        end = time.monotonic() + programs.PATIENCE
+        with pytest.raises(OSError, match=r"closed|reset"):
+            handshake._connect(address_of(listener), "secret", 1, 0, end)
         taker.join()
     assert said
     assert not server._streams
