@@ -70,9 +70,9 @@ for _ in range(4):
     if not os.fork():
         held = b"x" * (80 << 20)
         {}
-        time.sleep(20)
+        time.sleep(600)
         os._exit(0)
-time.sleep(20)
+time.sleep(600)
 """
 
 
@@ -101,7 +101,7 @@ def test_the_filter_leaves_what_jobs_use(tmp_path):
 
 
 END_FIRST_THREAD = (
-    "threading.Thread(target=time.sleep, args=[20]).start(); "
+    "threading.Thread(target=time.sleep, args=[600]).start(); "
     "ctypes.CDLL(None).syscall(93 if os.uname().machine == 'aarch64' else 60, 0)"
 )
 
@@ -113,7 +113,7 @@ def test_memory_of_many_processes_is_added_up(tmp_path, then):
 
 
 def test_files_count_as_memory(tmp_path):
-    program = "import time; open('x', 'wb').writelines([b'x' * (1 << 20)] * 60); time.sleep(20)"
+    program = "import time; open('x', 'wb').writelines([b'x' * (1 << 20)] * 60); time.sleep(600)"
     code, _ = in_jail(tmp_path / "jail", program, memory=50 << 20)
     assert jail.TOO_MANY[code] == "memory"
 

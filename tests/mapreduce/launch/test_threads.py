@@ -125,7 +125,7 @@ def test_a_pool_closes_before_a_younger_one():
     older, younger = Nursery("fork"), Nursery("fork")
     thread = threading.Thread(target=older.close)
     thread.start()
-    thread.join(5)
+    thread.join(programs.PATIENCE)
     is_closed = not thread.is_alive()
     younger.close()
     thread.join()
@@ -152,7 +152,7 @@ def test_a_fork_waits_for_no_property_of_another_thread():
     begun.wait()
     pid = os.fork()
     if not pid:
-        signal.alarm(5)
+        signal.alarm(programs.PATIENCE)
         os._exit(Slow().value)
     end.set()
     thread.join()

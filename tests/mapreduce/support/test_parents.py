@@ -35,7 +35,7 @@ def test_a_group_ends_also_while_its_leader_waits_for_a_lock(number):
         try:
             assert not blocked, "what the leader starts hears of signals as usual"
             leader.send_signal(number)
-            assert leader.wait(60) == -signal.SIGKILL
+            assert leader.wait(PATIENCE) == -signal.SIGKILL
         finally:
             leader.kill()
         assert select.select([ended], [], [], PATIENCE)[0]
