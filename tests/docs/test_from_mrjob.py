@@ -54,7 +54,7 @@ def test_what_stands_around_run(folder):
     script.write_text(SCRIPT.partition("if __name__")[0] + AROUND)
     text.write_text("to be\nor not\nto be\n")
     done = programs.gradreduce("run", script, "-q", "-o", folder / "out", text)
-    assert re.fullmatch(r"\d\.\d seconds\n", done.stderr)
+    assert re.fullmatch(r"\d+\.\d seconds\n", done.stderr)
     assert len([*(folder / "out").glob("part-*")]) == 1
 
 
