@@ -257,8 +257,12 @@ class Service:
             last = math.inf
             while application.is_ready or (connections and time.monotonic() < last):
                 await asyncio.sleep(_TICK_SECONDS)
+                now = time.monotonic()
+                # What had come by then is read first: this process may have stood still.
+                for _ in range(2):
+                    await asyncio.sleep(0)
                 for connection in [*connections]:
-                    connection.check(time.monotonic())
+                    connection.check(now)
                 if application.is_ready and os.getppid() != parent:
                     end()
                 if last == math.inf and not application.is_ready:
