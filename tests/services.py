@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+import time
 from dataclasses import asdict
 from datetime import date, timedelta
 
@@ -133,15 +134,37 @@ class Client:
 
     def __init__(self, host, port):
         self._connection = http.client.HTTPConnection(host, port, timeout=programs.PATIENCE)
+        #: When the last answer was there, and for how long nothing was asked then.
+        self._heard, self.silence = 0.0, 0.0
 
     def ask(self, path, body=None, *, method=None, **headers):
         """Status, headers and body of an answer; a body that is no bytes is sent as JSON."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         headers = {name.replace("_", "-"): str(value) for name, value in headers.items()}
-        self._connection.request(method or ("GET" if body is None else "POST"), path, body, headers)
+        method = method or ("GET" if body is None else "POST")
+        before = self._heard if self._connection.sock else time.monotonic()
+        try:
+            self._connection.request(method, path, body, headers)
+        finally:
+            self.silence = time.monotonic() - before
         answer = self._connection.getresponse()
-        return answer.status, answer.headers, answer.read()
+        found = answer.status, answer.headers, answer.read()
+        self._heard = time.monotonic()
+        return found
+
+    def ask_in_time(self, seconds, *arguments, **options):
+        """Ask, and once more if this process was so slow that a service may hang up on it.
+
+        ``seconds``: Those for which a service waits.
+        """
+        while True:
+            try:
+                return self.ask(*arguments, **options)
+            except (http.client.HTTPException, OSError):
+                self.close()
+                if self.silence < seconds:
+                    raise
 
     def close(self):
         """Close it."""

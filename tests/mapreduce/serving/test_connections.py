@@ -7,6 +7,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +27,8 @@ POST = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\n"
 GOOD = {"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
 #: Between the bytes of who is slow.
 PAUSE = 0.2
+#: Seconds that who asks has, of a service without patience.
+ROUGH_SECONDS = 1.0
 
 
 def closed(client):
@@ -75,9 +78,11 @@ def long_answer(client, read):
 
 def is_open(client):
     """Whether the other end has not been closed; what it had sent may still wait in the kernel."""
-    port = f":{client.getsockname()[1]:04X}"
+    theirs, ours = (f":{end()[1]:04X}" for end in (client.getpeername, client.getsockname))
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    return any(line[2].endswith(port) and line[3] == "01" for line in lines)
+    return any(
+        line[1].endswith(theirs) and line[2].endswith(ours) and line[3] == "01" for line in lines
+    )
 
 
 def by_drops(client):
@@ -118,6 +123,7 @@ def sends(content):
     def harm(client):
         with contextlib.suppress(ConnectionError):
             client.sendall(content)
+        client.sent = time.monotonic()
         return closed(client)
 
     return harm
@@ -154,6 +160,12 @@ HARMS = {
 }
 
 
+class Client(socket.socket):
+    """A client, and when all was sent that it sends at once."""
+
+    sent = 0.0
+
+
 def memory(service):
     """Bytes that the processes of a service have, each shared one once."""
     rollups = [Path(f"/proc/{pid}/smaps_rollup") for pid in [service.process.pid, *service.workers]]
@@ -165,20 +177,26 @@ def suffer(service):
     """Have all do their harm at once, and a good client ask meanwhile."""
 
     def harm(name):
-        # Little waits in the kernel.
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect((service.host, service.port))
-            do, fits = HARMS[name]
-            found = do(client)
-            assert fits(found), (name, found[:200])
+        do, fits = HARMS[name]
+        is_slow, found = True, b""
+        # Who stood still before all was sent is hung up on, and does it again.
+        while is_slow and not found:
+            begin = time.monotonic()
+            with Client() as client:
+                # Little waits in the kernel.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.connect((service.host, service.port))
+                found = do(client)
+            is_slow = not fits(found) and client.sent - begin >= ROUGH_SECONDS
+        assert fits(found), (name, found[:200])
 
-    expected = json.loads(service.ask(PATH, GOOD)[2])
+    with contextlib.closing(service.client()) as client:
+        expected = json.loads(client.ask_in_time(ROUGH_SECONDS, PATH, GOOD)[2])
     with ThreadPoolExecutor(len(HARMS)) as pool, contextlib.closing(service.client()) as client:
         ends = [pool.submit(harm, name) for name in HARMS]
         answers = 0
         while answers < 20 or not all(end.done() for end in ends):
-            status, _, body = client.ask(PATH, GOOD)
+            status, _, body = client.ask_in_time(ROUGH_SECONDS, PATH, GOOD)
             assert (status, json.loads(body)) == (200, expected)
             answers += 1
         for end in ends:
@@ -200,10 +218,10 @@ def test_harm_takes_no_memory(rough):
     assert memory(rough) <= 1.05 * before
 
 
-def test_a_body_in_pieces_is_not_taken_for_a_header(rough):
+def test_a_body_in_pieces_is_not_taken_for_a_header(changing):
     """One of more bytes than a header may have, of which the last part comes alone."""
     content = json.dumps(GOOD | {"id": "x" * 3 * MOST_HEADER}).encode()
-    with socket.create_connection((rough.host, rough.port)) as client:
+    with socket.create_connection((changing.host, changing.port)) as client:
         whole = body_of(content, "Connection: close")
         client.sendall(whole[: -MOST_HEADER - 9])
         client.sendall(whole[-MOST_HEADER - 9 :])
@@ -292,7 +310,7 @@ def test_who_reads_may_stay(ended_after):
 
 
 @pytest.mark.parametrize("asked", ["an upgrade", "HTTP/1.0", "twice", "HEAD", "100-continue"])
-def test_the_last_answer_of_a_connection(rough, asked):
+def test_the_last_answer_of_a_connection(changing, asked):
     """What is asked for once more, or in another way, is answered in HTTP/1.1."""
     first, host = b"GET /v2/health/live HTTP/1.1\r\n", b"Host: localhost\r\n"
     content = json.dumps(GOOD).encode()
@@ -303,7 +321,7 @@ def test_the_last_answer_of_a_connection(rough, asked):
         "HEAD": first.replace(b"GET", b"HEAD") + host + b"Connection: close\r\n\r\n",
         "100-continue": body_of(content, "Expect: 100-continue", "Connection: close"),
     }[asked]
-    with socket.create_connection((rough.host, rough.port)) as client:
+    with socket.create_connection((changing.host, changing.port)) as client:
         client.sendall(whole)
         found = closed(client)
     head, _, body = found.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n").partition(b"\r\n\r\n")
@@ -322,44 +340,46 @@ def test_the_last_answer_of_a_connection(rough, asked):
     (["Host: evil.example", "Host: localhost"], 400),
     (["Host: localhost", f"Content-Length: {'0' * 5_000}"], 413),
 )
-def test_a_header_that_says_too_much_is_refused(rough, lines, status):
-    with socket.create_connection((rough.host, rough.port)) as client:
+def test_a_header_that_says_too_much_is_refused(changing, lines, status):
+    with socket.create_connection((changing.host, changing.port)) as client:
         head = [f"POST {PATH} HTTP/1.1", *lines, "Connection: close", "", ""]
         client.sendall("\r\n".join(head).encode())
         assert refused(status)(closed(client))
 
 
-def test_a_body_that_is_refused_is_not_waited_for(rough):
+def test_a_body_that_is_refused_is_not_waited_for(changing):
     """Its client asks first whether it may send the body."""
-    with socket.create_connection((rough.host, rough.port)) as client:
+    with socket.create_connection((changing.host, changing.port)) as client:
         head = f"{POST}Expect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
         client.sendall(head.encode())
         assert refused(413)(closed(client))
 
 
-def test_endless_trailers_are_refused(rough):
+def test_endless_trailers_are_refused(changing):
     """They come behind the chunks of a body."""
     first = f"{POST}Transfer-Encoding: chunked\r\n\r\n0\r\nX: ".encode()
-    with socket.create_connection((rough.host, rough.port)) as client:
+    with socket.create_connection((changing.host, changing.port)) as client:
         found = endlessly(client, first, b"y" * MOST_HEADER)
     assert is_empty(found) or refused(431)(found)
 
 
-def test_a_pipeline_is_answered(rough):
+def test_a_pipeline_is_answered(changing):
     count = 100
-    with socket.create_connection((rough.host, rough.port)) as client:
+    with socket.create_connection((changing.host, changing.port)) as client:
         asked = PIPELINE[: count * len(PIPELINE) // 20_000]
         sender = threading.Thread(target=client.sendall, args=[asked])
         sender.start()
         found = b""
         while found.count(b'{"live":true}') < count:
-            found += client.recv(1 << 16)
+            part = client.recv(1 << 16)
+            assert part, "the service has hung up"
+            found += part
         sender.join()
 
 
 @pytest.mark.parametrize("way", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
-def test_who_is_refused_sees_why(rough, way):
-    with socket.create_connection((rough.host, rough.port)) as client:
+def test_who_is_refused_sees_why(changing, way):
+    with socket.create_connection((changing.host, changing.port)) as client:
         client.sendall(f"{POST}{way}\r\n\r\n".encode())
         with contextlib.suppress(ConnectionError):
             for _ in range(40):
@@ -367,14 +387,14 @@ def test_who_is_refused_sees_why(rough, way):
         assert refused(413)(closed(client))
 
 
-def test_rows_of_others_do_not_come(rough):
+def test_rows_of_others_do_not_come(changing):
     """A wrong caller among others, on connections that stay."""
     rows = np.random.default_rng(0).normal(size=(16, 4)).round(3)
 
     def ask(number):
         body = json.loads(json.dumps(GOOD))
         body["inputs"][0]["data"] = rows[number].tolist() if number % 4 else [1, 2, 3]
-        with contextlib.closing(rough.client()) as client:
+        with contextlib.closing(changing.client()) as client:
             return [client.ask(PATH, body)[::2] for _ in range(20)]
 
     with ThreadPoolExecutor(16) as pool:

@@ -19,6 +19,7 @@ import mapreduce
 from mapreduce.cli.main import main
 from mapreduce.models.fitted import FittedModel
 from mapreduce.runs.directory import RunDir
+from mapreduce.serving import connections
 from mapreduce.serving.metrics import Metrics
 from programs import lives, wait_until
 from services import Service, drawn, trained
@@ -50,23 +51,38 @@ def answers_of(service):
     return found
 
 
+def turns_of(pid):
+    """How often a process has waited, as each worker does ten times a second."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def clients_of(service, count, stack):
+    """Clients whose connections are open; before each of them no worker has stood still."""
+    for _ in range(count):
+        for pid in service.workers:
+            before = turns_of(pid)
+            wait_until(lambda pid=pid, before=before: turns_of(pid) > before)
+        client = stack.enter_context(contextlib.closing(service.client()))
+        assert client.ask("/v2/health/live")[0] == 200
+        yield client
+
+
 @pytest.mark.parametrize("count", [8, 32])
-def test_each_worker_takes_connections(rough, count):
+def test_each_worker_takes_connections(changing, count):
     # Those that others have closed are gone in a moment.
-    wait_until(lambda: len({sockets_of(pid) for pid in rough.workers}) == 1)
-    before = sockets_of(rough.workers[0])
+    wait_until(lambda: len({sockets_of(pid) for pid in changing.workers}) == 1)
+    before = sockets_of(changing.workers[0])
     with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            client = stack.enter_context(contextlib.closing(rough.client()))
-            assert client.ask("/v2/health/live")[0] == 200
-        assert min(sockets_of(pid) for pid in rough.workers) - before >= count // 4
+        assert len([*clients_of(changing, count, stack)]) == count
+        assert min(sockets_of(pid) for pid in changing.workers) - before >= count // 4
 
 
 def test_a_worker_knows_whether_it_is_ahead():
     counts = Metrics(["changing"], 4)
-    for row, connections in enumerate([5, 0, 3, 2]):
+    for row, count in enumerate([5, 0, 3, 2]):
         counts.take(row)
-        counts.connect(connections)
+        counts.connect(count)
     ahead = []
     for row in range(4):
         # As the process that counts there.
@@ -80,73 +96,83 @@ def sha256_of(answer):
     return json.loads(answer[2])["parameters"]["model_sha256"]
 
 
-def asking(service, is_over, expected):
-    """Ask on a connection that stays; returns the digests of the models that have answered."""
-    seen = []
+def asking(service, is_over, expected, seen):
+    """Ask on a connection that stays; notes the digests of the models that have answered."""
     with contextlib.closing(service.client()) as client:
         while not is_over():
-            status, _, body = client.ask(PATH, ASKED)
+            # A worker that ends waits for a second.
+            status, _, body = client.ask_in_time(connections._LAST_SECONDS, PATH, ASKED)
             found = json.loads(body)
             assert status == 200, found
             sha256 = found["parameters"]["model_sha256"]
             values = [float(np.float32(value)) for value in found["outputs"][1]["data"]]
             assert values == expected[sha256]
             seen.append(sha256)
-    return seen
 
 
 @pytest.mark.parametrize(
     ("reloads", "count"), [(2, 4), pytest.param(10, 16, marks=pytest.mark.long)]
 )
-def test_reloads_lose_no_request(rough, reloads, count):
-    expected, over = answers_of(rough), threading.Event()
+def test_reloads_lose_no_request(changing, reloads, count):
+    expected, over = answers_of(changing), threading.Event()
+    digests, old = [*expected], set()
+    seen = [[] for _ in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        clients = [pool.submit(asking, rough, over.is_set, expected) for _ in range(count)]
+        clients = [pool.submit(asking, changing, over.is_set, expected, one) for one in seen]
         try:
-            for number in range(1, reloads + 1):
-                change(rough, number % 2)
-                rough.reload()
+            for number in range(reloads + 1):
+                if number:
+                    change(changing, number % 2)
+                    old |= {*changing.workers}
+                    changing.reload()
+                begun = [len(one) for one in seen]
+                # Each of them goes on, and has an answer of this model.
+                wait_until(
+                    lambda begun=begun, digest=digests[number % 2]: (
+                        any(client.done() for client in clients)
+                        or all(digest in one[at:] for at, one in zip(begun, seen, strict=True))
+                    )
+                )
         finally:
             over.set()
-        seen = [client.result() for client in clients]
+        for client in clients:
+            client.result()
     assert all({*one} == expected.keys() for one in seen)
-    # Old workers have stopped to accept.
-    wait_until(lambda: sha256_of(rough.ask(PATH, ASKED)) == next(iter(expected)))
+    wait_until(lambda: not any(map(lives, old)))
     for _ in range(20):
-        assert sha256_of(rough.ask(PATH, ASKED)) == next(iter(expected))
+        assert sha256_of(changing.ask(PATH, ASKED)) == digests[reloads % 2]
 
 
-def test_a_worker_that_is_killed_is_replaced(rough):
-    dead, _ = rough.workers
-    clients = [rough.client() for _ in range(8)]
-    for client in clients:
-        client.ask("/v2/health/live")
-    first = len(rough.said)
+def test_a_worker_that_is_killed_is_replaced(changing):
+    dead, _ = changing.workers
+    stack = contextlib.ExitStack()
+    clients = [*clients_of(changing, 8, stack)]
+    first = len(changing.said)
     os.kill(dead, signal.SIGKILL)
-    rough.wait(f"worker {dead} ended with -9. Another one takes its place", first)
+    changing.wait(f"worker {dead} ended with -9. Another one takes its place", first)
     lost = 0
     for client in clients:
         try:
             assert client.ask("/v2/health/live")[0] == 200
         except (HTTPException, OSError):
             lost += 1
-        client.close()
+    stack.close()
     assert lost < 8
-    assert rough.ask(PATH, ASKED)[0] == 200
-    rough.reload()
-    assert dead not in rough.workers
+    assert changing.ask(PATH, ASKED)[0] == 200
+    changing.reload()
+    assert dead not in changing.workers
 
 
-def test_the_old_models_stay_if_the_new_ones_are_damaged(rough):
-    path, first = rough.folder / "changing.safetensors", len(rough.said)
-    before = json.loads(rough.ask(PATH, ASKED)[2])
+def test_the_old_models_stay_if_the_new_ones_are_damaged(changing):
+    path, first = changing.folder / "changing.safetensors", len(changing.said)
+    before = json.loads(changing.ask(PATH, ASKED)[2])
     path.write_bytes(path.read_bytes()[:-9])
-    rough.process.send_signal(signal.SIGHUP)
-    line = rough.wait("warning: the models are not loaded anew.*", first)[0]
+    changing.process.send_signal(signal.SIGHUP)
+    line = changing.wait("warning: the models are not loaded anew.*", first)[0]
     assert "changing.safetensors is damaged" in line
-    assert json.loads(rough.ask(PATH, ASKED)[2]) == before
-    change(rough, 0)
-    rough.reload()
+    assert json.loads(changing.ask(PATH, ASKED)[2]) == before
+    change(changing, 0)
+    changing.reload()
 
 
 def test_a_service_ends_when_it_is_asked_to(tmp_path):
@@ -163,9 +189,12 @@ def test_a_service_ends_when_it_is_asked_to(tmp_path):
     assert client.ask(PATH, ASKED, **secret)[0] == 200
     service.process.send_signal(signal.SIGTERM)
     service.wait("ending")
-    # Each connection has one more answer.
-    while client.ask(PATH, ASKED, **secret)[1]["connection"] != "close":
-        pass
+    # Each connection has one more answer, if it asks in time.
+    try:
+        while client.ask(PATH, ASKED, **secret)[1]["connection"] != "close":
+            pass
+    except (HTTPException, OSError):
+        assert client.silence >= connections._LAST_SECONDS
     client.close()
     assert service.stop() == 0
     assert not any(map(lives, service.workers))
