@@ -584,7 +584,7 @@ class TestFailures:
         assert "mr_boom.py" in frames[0]
 
 
-SLOW = COUNT.replace("yield word, 1", "__import__('time').sleep(60)")
+SLOW = COUNT.replace("yield word, 1", "__import__('time').sleep(600)")
 
 
 @pytest.mark.fault

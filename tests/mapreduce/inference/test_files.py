@@ -1,13 +1,12 @@
 """Files of tables that are predicted in parts, and what is left where that was stopped."""
 
-import contextlib
 import hashlib
 import json
 import os
-import re
 import shlex
+import signal
 import subprocess
-import time
+import sys
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -36,7 +35,7 @@ from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.tables import tables
-from programs import gradreduce, succeed
+from programs import GRADREDUCE, gradreduce, succeed
 from quick import cases, first_of
 
 INLINE = Execution("inline")
@@ -563,6 +562,14 @@ def write_wide(path, megabytes):
     return rows
 
 
+#: Runs a command; its last line is the KiB of the largest of its processes.
+MEASURED = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
 @pytest.mark.fault
 @cases(
     "megabytes",
@@ -574,13 +581,19 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     source, out = tmp_path / "new.csv", tmp_path / "out.parquet"
     rows = write_wide(source, megabytes)
     command = ["predict", trained / "run", source, out, "--drop", "note", "--workers", 1]
-    process = programs.start(*command)
     parts = ".out.parquet.*.parts/part-*.parquet"
-    programs.wait_until(lambda: any(tmp_path.glob(parts)) or process.poll() is not None)
-    programs.kill(process)
-    # Its workers end, too.
-    programs.wait_until(lambda: not programs.processes_of(str(source)))
-    part = min(tmp_path.glob(parts))
+    while not (left := sorted(tmp_path.glob(parts))):
+        # It may have ended before it could be killed.
+        out.unlink(missing_ok=True)
+        process = programs.start(*command)
+        programs.wait_until(
+            lambda process=process: any(tmp_path.glob(parts)) or process.poll() is not None
+        )
+        programs.kill(process)
+        assert process.returncode in (-signal.SIGKILL, 0)
+        # Its workers end, too.
+        programs.wait_until(lambda: not programs.processes_of(str(source)))
+    part = left[0]
     kept = pq.read_table(part).replace_schema_metadata(pq.read_metadata(part).metadata)
     place = kept.schema.get_field_index("prediction")
     mark = kept.schema.metadata[b"gradreduce.made_from"].split()[0].decode()
@@ -590,16 +603,10 @@ def test_killed_in_the_middle(trained, tmp_path, megabytes):
     )
     with part.open("r+b") as file:
         outputs.seal(file)
-    process, most = programs.start(*command[:-1], 2), 0
-    while process.poll() is None:
-        for pid in [process.pid, *programs.processes_of(str(source))]:
-            with contextlib.suppress(OSError):
-                found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())
-                most = max(most, int(found[1]) if found else 0)
-        time.sleep(0.05)
-    said, err = process.communicate()
-    assert (process.returncode, f"{rows:,} predictions" in said) == (0, True), err
-    assert 0 < most < 600 << 10
+    done = programs.ran(sys.executable, "-c", MEASURED, *GRADREDUCE, *command[:-1], 2)
+    said, _, most = done.stdout.strip().rpartition("\n")
+    assert f"{rows:,} predictions" in said
+    assert 0 < int(most) < 600 << 10
     assert not part.parent.exists()
     succeed(*command[:3], tmp_path / "other.parquet", *command[4:6])
     with pq.ParquetFile(out) as file, pq.ParquetFile(tmp_path / "other.parquet") as other:
