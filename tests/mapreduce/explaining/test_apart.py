@@ -3,10 +3,12 @@
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
-from mapreduce.explaining.apart import ProcessLost, run_apart, time_limit
+from mapreduce.explaining import apart
+from mapreduce.explaining.apart import ProcessLost, TimeLimitReached, run_apart, time_limit
 from programs import PATIENCE, processes_of, wait_until
 
 PROGRAM = """
@@ -29,6 +31,33 @@ def test_a_task_ends_with_its_parent(tmp_path):
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_until(lambda: not processes_of(mark))
+
+
+def test_a_second_alarm_on_the_way_out_is_none(monkeypatch):
+    """As one comes to a process that stood still."""
+    before, took_back = signal.getsignal(signal.SIGALRM), signal.setitimer
+
+    def late(which, seconds, *more):
+        if not seconds:
+            signal.raise_signal(signal.SIGALRM)
+        took_back(which, seconds, *more)
+
+    # Called from the frame that takes the limit back, as the system's own is.
+    monkeypatch.setattr(
+        signal,
+        "setitimer",
+        types.FunctionType(
+            late.__code__.replace(co_filename=apart.__file__),
+            globals(),
+            "late",
+            None,
+            late.__closure__,
+        ),
+    )
+    with pytest.raises(TimeLimitReached), time_limit(PATIENCE):
+        signal.raise_signal(signal.SIGALRM)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_its_time_is_over():
