@@ -221,6 +221,8 @@ def test_the_driver_is_killed(tmp_path, forgotten, executor):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = programs.ran(sys.executable, "-c", text, "kill", check=False, cwd=tmp_path, env=env)
     assert process.returncode == -signal.SIGKILL
+    # What it has started ends a moment later, and holds its lock until then.
+    programs.wait_until(lambda: not programs.processes_of(str(mark)))
     # Others publish only now and then what is not due.
     assert RoundFiles(tmp_path / "rounds").latest_whole(3) == {"chain": 3}.get(executor, 0)
     found = programs.ran(sys.executable, "-c", text, cwd=tmp_path, env=env).stdout

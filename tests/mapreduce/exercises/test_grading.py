@@ -33,8 +33,10 @@ KINDS = {
 }
 SOURCES = strangers.RIGHT | strangers.WRONG | strangers.LAWLESS | strangers.HOSTILE
 
-#: Seconds of a task and of a submission, where the machine may be busy.
-LIMITS = ["--time-limit", "20", "--total-limit", "90"]
+#: Seconds of a task and of a submission that comes to an end, where the machine may stand still.
+LIMITS = ["--time-limit", str(PATIENCE), "--total-limit", str(PATIENCE)]
+#: And where others never end, beside other tests.
+BUSY = ["--time-limit", "20", "--total-limit", "90"]
 QUIET = ["--time-limit", "5", "--total-limit", "20"]
 
 
@@ -164,7 +166,7 @@ def test_two_hundred_submissions_twice(grade):
     order = [*KINDS] * (200 // len(KINDS) + 1)
     kinds = {f"{number:03}": kind for number, kind in enumerate(order[:200])}
     # Without others beside it, as a teacher grades: in eight minutes a time.
-    limits = [] if "PYTEST_XDIST_WORKER" in os.environ else QUIET
+    limits = BUSY if "PYTEST_XDIST_WORKER" in os.environ else QUIET
     first = grade(kinds, *limits)
     judged(first, kinds)
     again = grade(kinds, "--output-dir", "again", *limits)
