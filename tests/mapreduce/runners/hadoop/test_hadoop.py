@@ -38,6 +38,7 @@ from mapreduce.runners.hadoop.rest import RestError, Yarn
 from mapreduce.runners.yarn import bootstrap
 from mapreduce.support import traits
 from mapreduce.support.traits import Step
+from programs import PATIENCE
 from quick import cases
 
 SITE = "<configuration>{}</configuration>"
@@ -145,7 +146,9 @@ class Manager(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def yarn(installed):
+def yarn(installed, monkeypatch):
+    # The server is a thread of this process, and may stand still with it.
+    monkeypatch.setattr(rest, "SECONDS", PATIENCE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Manager)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     place = f"127.0.0.1:{server.server_port}"
