@@ -42,6 +42,8 @@ def test_compiling_is_told_once(tmp_path):
 def test_processes_that_start_at_once_compile_a_kernel_once(tmp_path):
     program = (
         "import numpy as np\n"
+        "from kernels import cpu\n"
+        f"cpu._PATIENCE = {programs.PATIENCE}\n"
         "from kernels.cpu.reduce import _first_non_finite as kernel\n"
         "kernel(np.zeros(9))\n"
         "print(sum(kernel.stats.cache_misses.values()))"
