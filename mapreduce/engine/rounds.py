@@ -184,11 +184,15 @@ class RoundFiles:
     def prune(self, keep: int, blocks: int) -> None:
         """Delete all that a round does not need, and unfinished files of killed tasks."""
         remove_leftovers(self.folder)
+        found = {path: _NAME.fullmatch(path.name) for path in self.folder.glob("*")}
+        named = {path: match for path, match in found.items() if match}
         parts = [(number, blocks, BLOCK) for number in range(blocks)]
-        for path in self.folder.glob(f"{keep:08d}.*.{UNIT}"):
-            if match := _NAME.fullmatch(path.name):
+        for match in named.values():
+            if (int(match[1]), match[4]) == (keep, UNIT):
                 parts.append((int(match[2]), int(match[3]), UNIT))
+        if named.keys() <= {self.path(keep, *part) for part in parts}:
+            # The round needs no others, or they are gone.
+            return
         needed = {self.path(at, *part) for part in parts for at in self.needed(keep, *part)}
-        for path in self.folder.glob("*"):
-            if _NAME.fullmatch(path.name) and path not in needed:
-                path.unlink(missing_ok=True)
+        for path in named.keys() - needed:
+            path.unlink(missing_ok=True)
