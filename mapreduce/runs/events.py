@@ -226,12 +226,19 @@ class Events:
         for subscriber in self._subscribers:
             subscriber(event)
 
+    def flush(self) -> None:
+        """Have the rounds written that were told: after one round or many."""
+        for subscriber in self._subscribers:
+            if isinstance(subscriber, JsonLines):
+                subscriber.flush()
+
 
 class JsonLines:
     """Appends events to a file, one JSON object on each line.
 
-    Rounds that the file has already, from before a crash, are not written again. A file of another
-    filesystem is written as a whole, about once a second, since not all of them can append.
+    Rounds that the file has already, from before a crash, are not written again. Other rounds are
+    written with the next event, or by :meth:`flush`. A file of another filesystem is written as a
+    whole, about once a second, since not all of them can append.
 
     Parameters
     ----------
@@ -267,9 +274,14 @@ class JsonLines:
         }
         start = json.dumps(record).encode()[:-1]
         self._waiting += start + _CHECK + _checksum(start) + b"\n"
-        can_wait = isinstance(self._path, RemotePath) and isinstance(event, OfRound)
+        if not isinstance(event, OfRound):
+            self.close()
+
+    def flush(self) -> None:
+        """Write the rounds that have not been written yet."""
+        is_remote = isinstance(self._path, RemotePath)
         # A longer file is written less often.
-        if not can_wait or time.monotonic() - self._at > 1 + len(self._written) / 1e6:
+        if not is_remote or time.monotonic() - self._at > 1 + len(self._written) / 1e6:
             self.close()
 
     def close(self) -> None:

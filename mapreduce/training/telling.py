@@ -80,17 +80,21 @@ class Teller:
     def rounds(self, position: Position) -> None:
         """Tell of the rounds up to a position, whose parameters may be missing."""
         first = position.completed - len(position.history) + 1
-        for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
-            if completed > self.completed:
+        new = max(self.completed + 1 - first, 0)
+        try:
+            for completed, told in enumerate(position.history[new:].tolist(), first + new):
                 # Each is told once, also if a signal comes now.
                 with signals.deferred():
-                    self._tell_round(completed, int(rows), float(weight), float(loss), notes)
+                    self._tell_round(completed, *told)
                     self.completed = completed
+        finally:
+            self._events.flush()
 
     def _tell_round(
-        self, completed: int, rows: int, weight: float, loss: float, notes: Sequence[float]
+        self, completed: int, rows: float, weight: float, loss: float, *notes: float
     ) -> None:
-        self._events.emit(RoundCompleted(completed, rows, loss / weight if weight else 0.0, weight))
+        mean = loss / weight if weight else 0.0
+        self._events.emit(RoundCompleted(completed, int(rows), mean, weight))
         event = self._strategy.event(self._plan, completed, np.array(notes))
         if event is not None:
             self._events.emit(event)

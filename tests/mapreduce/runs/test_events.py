@@ -74,6 +74,7 @@ def test_a_signal_while_events_are_written_writes_none_twice(tmp_path, monkeypat
     write = JsonLines(tmp_path / "events.jsonl")
     with pytest.raises(Interrupted), signals.interrupting():
         write(RoundCompleted(1, 2, 0.5, 2.0))
+        write.flush()
     monkeypatch.setattr(events.os, "fdopen", fdopen)
     write.close()
     assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 1
