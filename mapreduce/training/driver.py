@@ -8,16 +8,18 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.engine.executor import Hooks, UnfitError, conclude_beside
+from mapreduce.engine.program import Program
 from mapreduce.engine.state import Array, InFolder
 from mapreduce.errors import DataError, Interrupted
 from mapreduce.executors.resumable import Resumable, times_of
 from mapreduce.job import Job
+from mapreduce.reduction.message import Message
 from mapreduce.runners import applications
 from mapreduce.runs import checkpoint, lease, pushes
 from mapreduce.runs.directory import Moved, RunDir
@@ -240,11 +242,12 @@ class Driver:
             self.teller.profiles,
             self.teller.warn,
         )
+        executor = self._executor
         try:
-            ended = self._executor.go_on(self._program, self._state, completed, limit, hooks)
-            times = times_of(self._executor, ended)
+            ended = executor.go_on(self._program, self._state, completed, limit, hooks)
+            times = times_of(executor, ended)
         except UnfitError as error:
-            if (fallback := self._executor.fallback) is None:
+            if (fallback := executor.fallback) is None:
                 raise
             self.teller.warn(f"{error}. The rounds are run as a {fallback}")
             self._chooser.fall_back(fallback)
@@ -306,8 +309,11 @@ class Driver:
             raise self.teller.no_better_point(position, self._program.context)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
-        run = partial(self._executor.over, self._state, completed)
-        ends = conclude_beside(self._program, completed, {"memory": position.scalars}, run)
+
+        def evaluate(program: Program) -> Message:
+            return self._executor.over(self._state, completed, program)
+
+        ends = conclude_beside(self._program, completed, {"memory": position.scalars}, evaluate)
         self.teller.evaluation(completed)
         return ends
 
