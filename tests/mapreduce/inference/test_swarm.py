@@ -381,6 +381,7 @@ def test_a_lease_passes_on_when_its_holder_shows_no_sign(tmp_path, monkeypatch):
     assert content(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_a_part_that_cannot_be_predicted_is_named_and_the_others_are_there(
     trained, file, tmp_path, monkeypatch
 ):
