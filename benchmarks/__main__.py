@@ -37,7 +37,7 @@ CASES = {
     "learning": "steps mnist cifar characters",
     "sequences": "step",
     "forward": "benchmark",
-    "in_process": "array table training",
+    "in_process": "array table training rounds",
     "algorithms": "boosting k_means components",
     "searching": "rungs_digits rungs_tumours tpe_digits tpe_tumours beside generation",
     "mllib": "boosting k_means",

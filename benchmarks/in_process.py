@@ -72,27 +72,54 @@ def table(bench: Bench) -> dict[str, Timed]:
     return _row(bench, pa.table({**columns, "y": labels}), one, label="y")
 
 
-@case("Ten rounds in the calling process", "ms", repeats=(5, 41), limits=[((HERE,), 1.3)])
-def training(bench: Bench) -> dict[str, Timed]:
-    """Ten rounds by the driver, with all that a run keeps."""
+def _trainings(
+    bench: Bench, model: str, rows: int, batch_size: int
+) -> tuple[Callable[[int], float], Callable[[int], float]]:
+    """What some rounds take by the driver, and by the executor alone, in milliseconds."""
     numbers = count()
     # What a disk costs is another question.
     place = bench.enter(folder(Path("/dev/shm")))
-    clouds(place / "data", 467, 64, 10)
+    clouds(place / "data", rows, 64, 10)
 
-    def milliseconds(train: Callable[[RunDir], object]) -> float:
-        settings = Settings("mlp:7", batch_size=128, rounds=10, seed=next(numbers))
+    def milliseconds(train: Callable[[RunDir], object], rounds: int) -> float:
+        settings = Settings(model, batch_size=batch_size, rounds=rounds, seed=next(numbers))
         run = creating.create(place / f"{settings.seed}", settings, place / "data", None)
         return processor(lambda: train(run)) * 1e3
 
-    def whole() -> float:
+    def whole(rounds: int) -> float:
         how = Execution("inline", executor="here")
-        return milliseconds(lambda run: driver.train(run, how, 0, Events()))
+        return milliseconds(lambda run: driver.train(run, how, 0, Events()), rounds)
+
+    def alone(rounds: int) -> float:
+        return milliseconds(lambda run: Here().advance(Training.of(run)), rounds)
 
     # Kernels are compiled before.
-    whole()
+    whole(10)
+    return whole, alone
+
+
+@case("Ten rounds in the calling process", "ms", repeats=(5, 41), limits=[((HERE,), 1.3)])
+def training(bench: Bench) -> dict[str, Timed]:
+    """Ten rounds by the driver, with all that a run keeps."""
+    whole, alone = _trainings(bench, "mlp:7", 467, 128)
     bench.note = (
         "`driver.train` by the executor `here`, `mlp:7` on 467 rows of 64 features in batches of "
         "128, in a folder in memory; with its lease, events, checkpoint and result. Processor time."
     )
-    return {OURS: whole, HERE: lambda: milliseconds(lambda run: Here().advance(Training.of(run)))}
+    return {OURS: lambda: whole(10), HERE: lambda: alone(10)}
+
+
+@case("A round in the calling process", "µs", repeats=(3, 21), limits=[((HERE,), 1.3)])
+def rounds(bench: Bench) -> dict[str, Timed]:
+    """A round by the driver, without the start and the end of the training."""
+    whole, alone = _trainings(bench, "softmax", 1000, 32)
+    many = bench.pick(50, 400)
+    bench.note = (
+        f"`driver.train` by the executor `here`, softmax on 1,000 rows of 64 features in batches "
+        f"of 32, in a folder in memory: what {many} rounds add to ten. Processor time."
+    )
+
+    def each(some: Callable[[int], float]) -> float:
+        return (some(10 + many) - some(10)) / many * 1e3
+
+    return {OURS: lambda: each(whole), HERE: lambda: each(alone)}
