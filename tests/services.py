@@ -119,7 +119,7 @@ class Service:
         """Ask it to end, and wait."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(programs.PATIENCE)
         finally:
             self.process.kill()
             self.process.wait()

@@ -163,9 +163,15 @@ def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
 
 def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
     fake_jars(place, monkeypatch)
-    # While it waits: an interruption of the start itself leaves a process that nobody knows.
-    waits = 'until grep -q "^State:.S" "/proc/$PPID/status"; do :; done'
-    fake_maven(place, f"{waits}; kill -INT $PPID; exec sleep 60")
+
+    def waits(process, *arguments, wait=subprocess.Popen.communicate, **options):
+        (place / "waits").touch()
+        return wait(process, *arguments, **options)
+
+    # An interruption of the start itself leaves a process that nobody knows.
+    monkeypatch.setattr(subprocess.Popen, "communicate", waits)
+    until = f"until [ -e {place}/waits ]; do sleep 0.01; done"
+    fake_maven(place, f"{until}; kill -INT $PPID; exec sleep {programs.PATIENCE}")
     # A shell starts its background jobs without it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -327,9 +333,10 @@ def stand_in(place, monkeypatch, does):
 
 
 def test_a_daemon_that_dies_at_start_is_named_with_its_last_words(place, monkeypatch):
-    does = 'case "$*" in *-format*) exit 0;; *DataNode*) echo No disk; exit 1;; esac; sleep 60'
+    dies = "*datanode-1*) echo No disk; exit 1;;"
+    does = f'case "$*" in *-format*) exit 0;; {dies} esac; exec sleep {programs.PATIENCE}'
     stand_in(place, monkeypatch, does)
-    monkeypatch.setattr(starting, "READY_SECONDS", 30)
+    monkeypatch.setattr(starting, "READY_SECONDS", programs.PATIENCE)
     log = place / "cluster" / "logs" / "datanode-1.log"
     with pytest.raises(DaemonError, match=rf"the data node 1 ended:\n  No disk\nIts log: {log}"):
         hadoop.up()
@@ -343,7 +350,8 @@ def test_formatting_that_fails_is_said(place, monkeypatch):
 
 
 def test_a_cluster_that_never_gets_ready_is_stopped(place, monkeypatch):
-    stand_in(place, monkeypatch, 'case "$*" in *-format*) exit 0;; esac; sleep 60')
+    does = f'case "$*" in *-format*) exit 0;; esac; sleep {programs.PATIENCE}'
+    stand_in(place, monkeypatch, does)
     expected = "not ready after 1 seconds: HDFS has 0 of 3 data nodes; YARN has 0 of 3"
     with pytest.raises(DaemonError, match=expected):
         hadoop.up()
@@ -357,7 +365,7 @@ def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
     environment = {**os.environ, config.OWNER: str(folder)}
     mark = f"-Dgradreduce.daemon={folder}:datanode-1"
     ignore = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
-    commands = [[ignore + "time.sleep(60)", mark], ["print(1, flush=True); input()"]]
+    commands = [[f"{ignore}time.sleep({programs.PATIENCE})", mark], ["print(1, flush=True); input()"]]
     started = [
         subprocess.Popen(
             [sys.executable, "-c", *command],

@@ -3,7 +3,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hdfs_utils.atomic import storage_errors, temporary_name
 from hdfs_utils.errors import ConflictError, StorageError
 from hdfs_utils.folders import remove_leftovers
 from hdfs_utils.publish import put_if_absent, replace
+from programs import wait_until
 from quick import cases
 
 WRITER = """
@@ -74,9 +74,7 @@ def test_one_of_many_writers_wins(tmp_path, content):
         )
         for i in range(4)
     ]
-    deadline = time.monotonic() + 30
-    while len(list(tmp_path.glob("ready-*"))) < 4 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 4)
     (tmp_path / "go").touch()
     outcomes = [[int(line) for line in writer.communicate()[0].split()] for writer in writers]
     lost = 0 if content == "same" else -1

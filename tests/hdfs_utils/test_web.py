@@ -6,6 +6,7 @@ import urllib.error
 
 import pytest
 
+import programs
 from hdfs_utils import kerberos, web
 from hdfs_utils.errors import KerberosError, TicketError
 
@@ -52,7 +53,7 @@ def servers():
 def test_each_server_has_a_proof_of_its_own(servers, monkeypatch):
     place, asked = servers
     monkeypatch.setattr(kerberos, "proof", lambda host: f"Negotiate for {host} {len(asked)}")
-    with web.ask(f"{place}/here", 10) as answer:
+    with web.ask(f"{place}/here", programs.PATIENCE) as answer:
         assert answer.url.endswith("/there")
     assert [(number, bool(proof)) for number, _, proof in asked] == [
         (0, False),
@@ -60,16 +61,16 @@ def test_each_server_has_a_proof_of_its_own(servers, monkeypatch):
         (1, False),
         (1, True),
     ]
-    web.ask(f"{place}/here", 10, "PUT", b"content").close()
+    web.ask(f"{place}/here", programs.PATIENCE, "PUT", b"content").close()
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        web.ask(f"{place}/never", 10)
+        web.ask(f"{place}/never", programs.PATIENCE)
 
 
 def test_a_server_whose_clock_is_another(servers, monkeypatch):
     place, asked = servers
     monkeypatch.setattr(kerberos, "proof", lambda host: f"Negotiate for {host} {len(asked)}")
     with pytest.raises(TicketError, match=r"Clock skew too great .* Synchronise them by NTP"):
-        web.ask(f"{place}/late", 10, "PUT", b"content")
+        web.ask(f"{place}/late", programs.PATIENCE, "PUT", b"content")
 
 
 def test_without_a_ticket(servers, tmp_path, monkeypatch):
@@ -78,7 +79,7 @@ def test_without_a_ticket(servers, tmp_path, monkeypatch):
     monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
     expected = f"there is no Kerberos ticket in {tmp_path}/none. Get one: kinit"
     with pytest.raises(KerberosError, match=expected):
-        web.ask(f"{servers[0]}/here", 10)
+        web.ask(f"{servers[0]}/here", programs.PATIENCE)
     with pytest.raises(KerberosError, match=expected):
         kerberos.ticket()
     with pytest.raises(KerberosError, match="no Kerberos ticket"):
