@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -117,10 +117,12 @@ def unread(*command: object) -> subprocess.CompletedProcess[str]:
         os.close(writer)
 
 
-def start(*arguments: object, **options) -> subprocess.Popen[str]:
+def start(
+    *arguments: object, program: Sequence[object] = GRADREDUCE, **options
+) -> subprocess.Popen[str]:
     """Start a command in a process group of its own."""
     return subprocess.Popen(
-        [*GRADREDUCE, *map(str, arguments)],
+        [*map(str, (*program, *arguments))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import datasets
+import held
 import programs
 from builders import blobs_in
 from mapreduce.runs import checkpoint, events, lease
@@ -41,6 +42,28 @@ def place(tmp_path):
     assert list(folder.iterdir()) == []
 
 
+#: ``gradreduce`` that waits in an import once a pattern fits, while its threads go on.
+WAITING = """\
+import sys, time
+from pathlib import Path
+from mapreduce.cli.main import main
+from mapreduce.data import importer
+
+folder, begun = Path(sys.argv.pop(1)), sys.argv.pop(1)
+
+
+def waiting(*arguments, ordered_map=importer.ordered_map):
+    for item in ordered_map(*arguments):
+        if any(folder.glob(begun)):
+            time.sleep(SECONDS)
+        yield item
+
+
+importer.ordered_map = waiting
+sys.exit(main())
+"""
+
+
 @pytest.mark.parametrize(
     ("number", "begun"),
     first_of((signal.SIGTERM, "*"), (signal.SIGINT, "*"), (signal.SIGINT, "*/recipe.json")),
@@ -52,7 +75,10 @@ def test_an_import(tmp_path, place, number, begun):
     folder = tmp_path / "out"
     folder.mkdir()
     command = ["data", "import", "--no-header", "--label", 13, source, folder / "d"]
-    process = programs.start(*command, env=place)
+    waiting = WAITING.replace("SECONDS", str(programs.PATIENCE))
+    process = programs.start(
+        *command, program=[sys.executable, "-c", waiting, folder, begun], env=place
+    )
     programs.wait_until(lambda: process.poll() is not None or any(folder.glob(begun)))
     interrupted(process, number)
     assert list(folder.iterdir()) == []
@@ -60,7 +86,7 @@ def test_an_import(tmp_path, place, number, begun):
 
 data = blobs_in(train=(200, 170, 97))
 ROUNDS = 1500
-TRAIN = ["--model", "mlp:9", "--rounds", ROUNDS, "--batch-size", 96]
+TRAIN = [*held.MODEL, "--rounds", ROUNDS, "--batch-size", 96]
 GANG = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
 HERE = ["-r", "inline", "--executor", "here", "--json"]
 
@@ -83,11 +109,13 @@ def undisturbed(data):
         ("local", "chain", signal.SIGTERM),
     ),
 )
-def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number):
+def test_a_training(data, undisturbed, tmp_path, place, monkeypatch, runner, executor, number):
     """Row 6. The signal goes to the whole process group, as that of a terminal does."""
     run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor]
     how += ["--workers", 2] if executor != "here" else []
-    process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=place)
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "held:Held")
+    env = held.environment(run, place)
+    process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=env)
     programs.wait_until(
         lambda: process.poll() is not None or max(run.rounds.complete(), default=0) > 0
     )
@@ -217,7 +245,7 @@ def forked():
         threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 
 
-os.register_at_fork(after_in_parent=forked, after_in_child=lambda: time.sleep(2))
+os.register_at_fork(after_in_parent=forked, after_in_child=lambda: time.sleep(SECONDS))
 sys.exit(main())
 """
 
@@ -226,7 +254,8 @@ def test_processes_of_mrjob_that_have_just_been_forked(tmp_path, place):
     """They are ended before they have begun to work, where Python swallows exceptions."""
     (tmp_path / "job.py").write_text(programs.COUNT)
     (tmp_path / "text").write_text("a b a\n")
-    command = [sys.executable, "-c", FORKING_SLOWLY, "run", tmp_path / "job.py", "-r", "local"]
+    code = FORKING_SLOWLY.replace("SECONDS", str(programs.PATIENCE))
+    command = [sys.executable, "-c", code, "run", tmp_path / "job.py", "-r", "local"]
     command += ["--no-conf", "-q", "-o", tmp_path / "out", tmp_path / "text"]
     done = subprocess.run(
         list(map(str, command)), env=place, capture_output=True, text=True, check=False

@@ -27,6 +27,16 @@ COMBINER = """
 """
 
 
+def held(kind):
+    """Methods by which tasks of a kind wait for as long as the file ``HELD`` is there."""
+    return f"""
+    def {kind}_init(self):
+        while os.path.exists(os.environ["HELD"]):
+            open(os.environ["HELD"] + "-{kind}", "w").close()
+            time.sleep(0.01)
+"""
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """A few MB; as many words come once as come often."""
@@ -47,14 +57,19 @@ def expected(text):
 class Launched:
     """``gradreduce run`` in the background, and what there is of it."""
 
-    def __init__(self, folder, body, *arguments):
+    def __init__(self, folder, body, *arguments, held=False):
         self.temporary = folder / "temporary"
         self.temporary.mkdir(exist_ok=True)
         self.out = folder / "out"
         script = folder / "count.py"
         script.write_text(body)
         self.mark = f"fault-{os.getpid()}-{folder.name}"
+        #: Tasks may wait while this file is there.
+        self.held = folder / "held"
+        if held:
+            self.held.touch()
         environment = {**os.environ, "TMPDIR": str(self.temporary), "MARK": self.mark}
+        environment["HELD"] = str(self.held)
         options = ["--no-conf", "-q", "--workers", 2, "-o", self.out, *arguments]
         self.process = start("run", script, *options, env=environment)
 
@@ -100,12 +115,14 @@ def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory
     """Five times in each job, in map as in reduce tasks."""
     options = ["--memory", memory, "-D", "mapreduce.job.maps=12", "-D", "mapreduce.job.reduces=5"]
     options += [f"-Dmapreduce.{kind}.maxattempts=9" for kind in ("map", "reduce")]
-    job = Launched(tmp_path, COUNT + combiner, *options, text)
+    # None ends before one was killed.
+    job = Launched(tmp_path, COUNT + combiner + held("mapper"), *options, text, held=True)
     wait_until(job.workers)
-    killed = 0
-    for number in range(5):
-        # The first at once: the job may take no longer.
-        time.sleep(seed.uniform(0, 0.4) if number else 0)
+    os.kill(seed.choice(job.workers()), signal.SIGKILL)
+    job.held.unlink()
+    killed = 1
+    for _ in range(4):
+        time.sleep(seed.uniform(0, 0.4))
         victims = job.workers()
         if victims:
             with contextlib.suppress(ProcessLookupError):
@@ -116,7 +133,6 @@ def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory
     assert code == 0, said
     assert said == ""
     assert job.counts() == expected
-    assert killed
 
 
 @pytest.mark.parametrize("kind", first_of("reduce", "map"))
@@ -141,7 +157,8 @@ def test_a_task_that_always_dies_is_named(text, tmp_path, kind):
 
 def test_the_process_that_starts_workers_is_killed(text, tmp_path, seed):
     """It is the driver's child: one error, and nothing left."""
-    job = Launched(tmp_path, COUNT, "-D", "mapreduce.job.maps=40", text)
+    body = COUNT + held("mapper")
+    job = Launched(tmp_path, body, "-D", "mapreduce.job.maps=40", text, held=True)
     wait_until(job.workers)
     time.sleep(seed.uniform(0, 0.3))
     children = Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text()
@@ -157,18 +174,15 @@ def test_the_process_that_starts_workers_is_killed(text, tmp_path, seed):
 def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
     text, expected, tmp_path, seed, number
 ):
-    for attempt in range(10):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        job = Launched(folder, COUNT, "--memory", 16, "-D", "mapreduce.job.maps=20", text)
-        wait_until(job.in_memory)
-        if number:
-            time.sleep(seed.uniform(0, 1))
-        kill(job.process)
-        wait_until(lambda mark=job.mark: processes_of(mark) == [])
-        # What was seen in memory may have been read, and removed, before the signal came.
-        if number or job.in_memory():
-            break
+    """The first has files in memory, which no reduce task reads before."""
+    options = ["--memory", 16, "-D", "mapreduce.job.maps=20"]
+    job = Launched(tmp_path, COUNT + held("reducer"), *options, text, held=True)
+    wait_until(job.in_memory)
+    if number:
+        job.held.unlink()
+        time.sleep(seed.uniform(0, 1))
+    kill(job.process)
+    wait_until(lambda: processes_of(job.mark) == [])
     assert number or job.in_memory()
     for path in job.temporary.rglob("*"):
         assert not path.is_symlink() or path.exists()
@@ -186,7 +200,8 @@ def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
 def test_signals_at_random_moments(text, expected, tmp_path, seed, number, to, early):
     """To the driver alone, or, as from a terminal, to its whole group."""
     job = Launched(tmp_path, COUNT, "--memory", 16, "-D", "mapreduce.job.maps=30", text)
-    wait_until(lambda: list(job.temporary.iterdir()))
+    # It may be over before anybody looks.
+    wait_until(lambda: job.process.poll() is not None or list(job.temporary.iterdir()))
     time.sleep(seed.uniform(0, 0.1 if early else 1.0))
     with contextlib.suppress(ProcessLookupError):
         to(job.process.pid, number)
@@ -202,8 +217,12 @@ def test_signals_at_random_moments(text, expected, tmp_path, seed, number, to, e
 
 
 def peak_of(job):
-    """Most private memory of a job's processes together, in MiB."""
+    """Most private memory of a job's processes together, in MiB, and once while tasks are held."""
     most = 0.0
+    if job.held.exists():
+        wait_until(Path(f"{job.held}-reducer").exists)
+        most = private_mib(job.process.pid)
+        job.held.unlink()
     over = threading.Event()
 
     def watch():
@@ -238,7 +257,8 @@ def test_memory_is_bounded(text, tmp_path, combiner):
     wide = combiner != COMBINER
     (tmp_path / "none").mkdir()
     (tmp_path / "none.txt").write_text("a\n")
-    least = peak_of(Launched(tmp_path / "none", COUNT, tmp_path / "none.txt"))
+    nothing = Launched(tmp_path / "none", COUNT + held("reducer"), tmp_path / "none.txt", held=True)
+    least = peak_of(nothing)
     some = tmp_path / "some.txt"
     some.write_text("".join(text.read_text().splitlines(True)[: 5000 if wide else None]))
     body = (WIDE if wide else COUNT) + combiner

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import held
 import programs
 from builders import blobs_in
 from mapreduce.runs.directory import RunDir
@@ -75,7 +76,7 @@ def test_a_job_that_is_looked_at(tmp_path, command):
 
 data = blobs_in(train=(60,))
 
-TRAIN = ["--model", "mlp:3", "--batch-size", 30, "--rounds", 300]
+TRAIN = [*held.MODEL, "--batch-size", 30, "--rounds", 300]
 QUICK = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
 
 
@@ -92,12 +93,14 @@ def undisturbed(data):
     pytest.param("local", "chain", marks=pytest.mark.slow),
     pytest.param("inline", "chain", marks=pytest.mark.slow),
 )
-def test_a_training(data, undisturbed, tmp_path, runner, executor):
+def test_a_training(data, undisturbed, tmp_path, monkeypatch, runner, executor):
     """On the runner parallel, ``tests/test_bits.py`` kills drivers at any moment."""
     run = RunDir(tmp_path / "run")
     workers = [] if runner == "inline" else ["--workers", 2]
     ways = ["-r", runner, "--executor", executor, *workers]
-    process = programs.start("train", data, *TRAIN, *ways, "--run", run.path)
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "held:Held")
+    env = held.environment(run)
+    process = programs.start("train", data, *TRAIN, *ways, "--run", run.path, env=env)
     programs.wait_until(lambda: max(run.rounds.complete(), default=0) > 0)
     end(process, run.path)
     resumed = json.loads(programs.succeed("resume", run.path, *QUICK))

@@ -365,7 +365,10 @@ def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
     environment = {**os.environ, config.OWNER: str(folder)}
     mark = f"-Dgradreduce.daemon={folder}:datanode-1"
     ignore = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
-    commands = [[f"{ignore}time.sleep({programs.PATIENCE})", mark], ["print(1, flush=True); input()"]]
+    commands = [
+        [f"{ignore}time.sleep({programs.PATIENCE})", mark],
+        ["print(1, flush=True); input()"],
+    ]
     started = [
         subprocess.Popen(
             [sys.executable, "-c", *command],
