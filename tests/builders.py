@@ -199,17 +199,29 @@ def forget_rounds(run: RunDir) -> None:
         path.unlink()
 
 
+#: How much further a run has come when its driver is killed after a task.
+_LATER = 5
+
+
 def killed(
-    run: RunDir, mark: str, moments: list[int], chance: Random, how: Any, progress: Any
+    run: RunDir,
+    mark: str,
+    moments: list[int],
+    chance: Random,
+    how: Any,
+    progress: Any,
+    program: Callable[[int], list[Any]] = lambda _: programs.GRADREDUCE,
 ) -> Iterator[bool]:
     """Resume a run by ``how()`` for each moment, and kill -9 its driver then.
 
     That is when ``progress()`` has come to the moment, or to a later one if a task is killed. Gives
-    each time whether the driver lives still, before it is killed; and nobody is left.
+    each time whether the driver lives still, before it is killed; and nobody is left. ``program``
+    may be one that does not come to its end before it has come some way past a moment.
     """
     env = {**os.environ, "GRADREDUCE_TEST_MARK": mark}
     for number, moment in enumerate(sorted(moments), 1):
-        process = programs.start("resume", run.path, *how(), env=env)
+        way = program(moment + _LATER)
+        process = programs.start("resume", run.path, *how(), program=way, env=env)
 
         def come_to(at: int, number: int = number, process: Any = process) -> None:
             programs.wait_until(
@@ -223,7 +235,7 @@ def killed(
         tasks = [pid for pid in programs.processes_of(mark) if pid != process.pid]
         if tasks and process.poll() is None and chance.random() < 0.5:
             os.kill(chance.choice(tasks), signal.SIGKILL)
-            come_to(moment + 5)
+            come_to(moment + _LATER)
         yield process.poll() is None
         programs.kill(process)
         programs.wait_until(lambda: not programs.processes_of(mark))

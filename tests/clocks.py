@@ -5,10 +5,12 @@ A test that is about such a time sets it.
 
 from importlib import import_module
 
-#: Seconds until a round is published that is not due, and until a line tells how far it is.
+#: Seconds until a round is published that is not due, until a stretch of asynchronous rounds ends,
+#: and until a line tells how far it is.
 TIMES = (
     ("mapreduce.executors.here", "PUBLISH_SECONDS"),
     ("mapreduce.executors.gang.rounds", "PUBLISH_SECONDS"),
+    ("mapreduce.strategies.arrivals", "_STRETCH_SECONDS"),
     ("mapreduce.training.console", "_LINE_SECONDS"),
     ("mapreduce.inference.unit_files", "_TELL_SECONDS"),
     ("mapreduce.inference.swarm.driver", "_TELL_SECONDS"),

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import threading
 from dataclasses import replace
 
@@ -63,6 +64,15 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     run = creating.create(tmp_path / "run", settings, data, None)
     # A task that is lost four times ends its job.
     moments = sorted(chance.sample(range(1, 300), 3))
+    (marks := tmp_path / "marks").mkdir()
+
+    def append(log, applied, append=pushes.Log.append):
+        # The log waits for each kill, however late that is.
+        due = sum(moment <= logged(run) for moment in moments)
+        programs.wait_until(lambda: len([*marks.iterdir()]) >= due)
+        append(log, applied)
+
+    monkeypatch.setattr(pushes.Log, "append", append)
 
     def kill():
         for moment in moments:
@@ -70,6 +80,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
             victim = chance.choice(sorted(ranks()))
             os.kill(victim, signal.SIGKILL)
             victims.append(victim)
+            (marks / str(moment)).touch()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -85,6 +96,27 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     assert again.model_sha256 == ended.model_sha256
 
 
+#: ``gradreduce`` that goes on for ever, once the log has more than so many gradients.
+STAYING = """\
+import sys, time
+from mapreduce.cli.main import main
+from mapreduce.runs.pushes import Log
+
+most = int(sys.argv.pop(1))
+
+
+def append(log, pushes, append=Log.append):
+    logs = log._path.parent
+    while sum(path.read_bytes().count(b"\\n") for path in logs.glob("*.00000-of-*")) > most:
+        time.sleep(0.01)
+    append(log, pushes)
+
+
+Log.append = append
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
 def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
     seed = random.randrange(1 << 30)
@@ -96,8 +128,12 @@ def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
         return ["--executor", "gang", "--workers", workers, "--blocks", blocks]
 
     moments = chance.sample(range(30, 900), 4)
-    kills = sum(killed(run, str(tmp_path), moments, chance, how, lambda: logged(run)))
-    assert kills >= 3
+
+    def program(moment):
+        return [sys.executable, "-c", STAYING, moment]
+
+    kills = [*killed(run, str(tmp_path), moments, chance, how, lambda: logged(run), program)]
+    assert kills == [True] * 4
     shown = json.loads(programs.succeed("resume", run.path, "--json"))
     applied = require_each_gradient_once(run)
     again = json.loads(programs.succeed("replay", run.path, "--workers", 3, "--json"))

@@ -51,12 +51,32 @@ def generations(run: RunDir) -> int:
 
 
 class Disturbed:
-    """A training in this process, and a thread that disturbs it at certain rounds."""
+    """A training in this process, and a thread that disturbs it after certain rounds.
 
-    def __init__(self, run, moments, disturb):
+    No rank goes on from such a round before the disturbance, nor from the next one before the
+    thread has seen the new generation, however late the thread is.
+    """
+
+    def __init__(self, run, moments, disturb, monkeypatch):
         self.run, self.moments, self.disturb = run, moments, disturb
         self.generations = []
         self.failed = None
+        self._marks = Path(f"{run.path}-marks")
+        self._marks.mkdir()
+        done = rank.Rank._done
+
+        def wait(one, completed):
+            done(one, completed)
+            if completed in moments:
+                self._mark("reached", completed).touch()
+                programs.wait_until(self._mark("disturbed", completed).exists)
+            if completed - 1 in moments:
+                programs.wait_until(self._mark("seen", completed - 1).exists)
+
+        monkeypatch.setattr(rank.Rank, "_done", wait)
+
+    def _mark(self, name, moment):
+        return self._marks / f"{name}-{moment}"
 
     def train(self, workers, blocks, stages=1):
         thread = threading.Thread(target=self._watch)
@@ -80,24 +100,16 @@ class Disturbed:
         self.warnings = [event.message for event in events if isinstance(event, Warned)]
         return ended.model_sha256
 
-    def _works(self, moment, after):
-        """Whether the generation does: a rank that dies before is replaced within it.
-
-        The one before may still publish a state.
-        """
-        found = [completed for completed in self.run.rounds.complete() if completed > after]
-        return max(found, default=0) >= moment and len(found) > 1
-
     def _watch(self):
         try:
-            reached = 0
             for moment in self.moments:
-                programs.wait_until(lambda at=moment, after=reached: self._works(at, after))
+                programs.wait_until(self._mark("reached", moment).exists)
                 before = generations(self.run)
                 self.disturb()
+                self._mark("disturbed", moment).touch()
                 programs.wait_until(lambda before=before: generations(self.run) > before)
                 self.generations.append(generations(self.run))
-                reached = max(self.run.rounds.complete())
+                self._mark("seen", moment).touch()
         except BaseException as error:
             self.failed = error
 
@@ -110,28 +122,25 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     print(f"seed {seed}")
     chosen = random.Random(seed)
     moments = [chosen.randrange(first, first + 200) for first in (1, 701, 1301)]
-    # Ranks do not go on until the kill was, however late the watcher is. Two rounds that are due
-    # lie before each gate.
-    gates = {moment + 2 * 200: tmp_path / f"killed-{moment}" for moment in moments}
-    done, paths = rank.Rank._done, iter(gates.values())
-
-    def wait(self, completed):
-        done(self, completed)
-        if completed in gates:
-            programs.wait_until(gates[completed].exists)
 
     def kill():
         os.kill(chosen.choice(sorted(ranks())), signal.SIGKILL)
-        next(paths).touch()
 
-    monkeypatch.setattr(rank.Rank, "_done", wait)
-    disturbed = Disturbed(create(data, tmp_path / "run"), moments, kill)
+    disturbed = Disturbed(create(data, tmp_path / "run"), moments, kill, monkeypatch)
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
-    # Who is lost again within a second is not told twice.
-    last = f"as generation {disturbed.generations[-1]}: {workers} of {workers} ranks are there"
-    assert disturbed.warnings[-1].endswith(last)
-    assert re.match(r"the gang lost rank \d\. All go on after round \d", disturbed.warnings[-1])
+    # Who is lost again within a second is not told twice; who is missing for longer, is.
+    last = rf"as generation {disturbed.generations[-1]}: "
+    (told,) = [warning for warning in disturbed.warnings if last in warning]
+    if f"{last}{workers} of {workers} " in told:
+        lost = (
+            rf"the gang lost rank \d\. All go on after round [\d,]+, {last}\d of \d ranks are there"
+        )
+        assert re.fullmatch(lost, told)
+        assert disturbed.warnings[-1] == told
+    else:
+        assert re.search(rf"{last}\d of {workers} ranks are there, and wait up to 60 s for ", told)
+        assert disturbed.warnings[-1] == f"all {workers} ranks of the gang are there again"
     assert not list((tmp_path / "run/gang").iterdir())
     # What each generation has noted, up to a second before its end, can be read.
     segments = read(tmp_path / "run").segments
@@ -153,7 +162,7 @@ def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
         os.kill(sorted(ranks())[next(victims)], signal.SIGKILL)
 
     run = creating.create(tmp_path / "run", plan, data / "train", data / "test")
-    disturbed = Disturbed(run, [20, 100], kill)
+    disturbed = Disturbed(run, [20, 100], kill, monkeypatch)
     assert disturbed.train(4, 3, stages=2) == expected.model_sha256
     assert len(disturbed.generations) == 2
 
@@ -173,7 +182,7 @@ def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
         os.kill(found[1], signal.SIGKILL)
 
     run = creating.create(tmp_path / "run", plan, data / "train", data / "test")
-    disturbed = Disturbed(run, [20, 500], kill)
+    disturbed = Disturbed(run, [20, 500], kill, monkeypatch)
     assert disturbed.train(2, 2) == expected.model_sha256
     # It has no name, so it is gone with them.
     assert ["/memfd:gradreduce (deleted)" in text for found in maps for text in found] == [True] * 4
