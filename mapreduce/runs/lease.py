@@ -258,21 +258,23 @@ def _locked(run: AnyPath) -> Iterator[bool]:
 
 
 def _lock(run: AnyPath, lock: int) -> bool:
-    end = time.monotonic() + _ENDING_SECONDS
+    started = time.monotonic()
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > end:
-                raise LeaseError(_refusal(run, holder(run), lives=True)) from None
+            other = holder(run)
+            is_left = other is not None and is_visible(other) and not is_alive(other)
+            if time.monotonic() - started > (_LEFT_SECONDS if is_left else _ENDING_SECONDS):
+                raise LeaseError(_refusal(run, other, lives=True)) from None
             time.sleep(0.05)
         except OSError:
             return False
 
 
-#: Seconds for which a driver that ends, or the workers of a killed one, may still hold the lock.
-_ENDING_SECONDS = 1
+#: Seconds for which a driver that ends may still hold the lock, and the workers of a killed one.
+_ENDING_SECONDS, _LEFT_SECONDS = 1, 30
 
 
 def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:

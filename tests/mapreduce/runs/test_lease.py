@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,6 +196,33 @@ def test_the_lock_outlives_neither_the_driver_nor_its_end(run):
         pass
     os.kill(pid, 9)
     os.waitpid(pid, 0)
+
+
+def test_workers_of_a_killed_driver_are_waited_for(run, monkeypatch):
+    """They hold its lock until they have ended, which may take them seconds."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with lease.hold(run.path):
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+    os.waitpid(pid, 0)
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    os.close(reader)
+
+    def sleep(seconds, sleep=time.sleep):
+        if clock.now == 5:
+            os.close(writer)
+        clock.now = min(clock.now + 5, 10)
+        sleep(seconds)
+
+    clock.sleep = sleep
+    monkeypatch.setattr(lease, "time", clock)
+    with lease.hold(run.path) as before:
+        assert before.pid == pid
 
 
 # A driver whose lease was taken from it
