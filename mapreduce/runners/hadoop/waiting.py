@@ -59,6 +59,7 @@ class Queue:
         if found is None:
             return None
         place, needs = found
+        self._say(waited, f"waiting in {place} for {waited:.0f} s ({needs})", application)
         if self._limit is not None and waited >= self._limit:
             return Failure(
                 f"{application} found no room in {place} within {self._limit:g} s: it {needs}. "
@@ -67,7 +68,6 @@ class Queue:
                 exit_code=AGAIN,
                 final=True,
             )
-        self._say(waited, f"waiting in {place} for {waited:.0f} s ({needs})", application)
         return None
 
     def _waited(self, kind: str) -> float:
