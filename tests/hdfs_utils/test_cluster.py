@@ -406,7 +406,9 @@ def test_only_the_own_processes_are_found(place, mark, body, is_found):
 
 
 def test_a_daemon_is_found_as_soon_as_it_was_started(place):
-    program(place / "java" / "bin" / "java", "while :; do sleep 1; done")
+    # It waits without a process of its own, which would have its command line for a moment.
+    os.mkfifo(place / "never")
+    program(place / "java" / "bin" / "java", f"read line <> {place}/never")
     cluster = a_cluster(place)
     daemon = processes.Daemon("datanode", 1)
     for _ in range(30):
