@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import ssl
@@ -163,14 +164,38 @@ def training(secure, tmp_path_factory):
     """Options of a training on HDFS, and the digest that it has on this machine."""
     folder = tmp_path_factory.mktemp("training")
     datasets.blobs(folder / "train")
-    succeed("data", "copy", folder / "train", "hdfs:///data", env=secure)
+    # Another worker of pytest-xdist may have copied them, too.
+    place = f"hdfs:///data-{secrets.token_hex(4)}"
+    succeed("data", "copy", folder / "train", place, env=secure)
     options = ["--model", "mlp:9", "--batch-size", 96, "--rounds", 2, "--json", "-q"]
     told = succeed("train", folder / "train", "--run", folder / "run", *options, "-r", "inline")
-    return ["hdfs:///data", *options, "-r", "hadoop"], digest(told)
+    return [place, *options, "-r", "hadoop"], digest(told)
 
 
 def digest(told):
     return json.loads(told)["model_sha256"]
+
+
+#: ``gradreduce`` whose ticket is gone after the first round.
+LOSING = """\
+import sys
+from pathlib import Path
+from mapreduce.cli.main import main
+from mapreduce.runs.events import RoundCompleted
+from mapreduce.training.console import Display
+
+cache = Path(sys.argv.pop(1))
+
+
+def told(display, event, tell=Display.__call__):
+    tell(display, event)
+    if isinstance(event, RoundCompleted) and event.completed == 1:
+        cache.unlink()
+
+
+Display.__call__ = told
+sys.exit(main())
+"""
 
 
 def test_a_training_as_a_chain_goes_on_after_its_ticket_was_lost(secure, training, tmp_path):
@@ -180,16 +205,14 @@ def test_a_training_as_a_chain_goes_on_after_its_ticket_was_lost(secure, trainin
     shutil.copy(secure["KRB5CCNAME"].removeprefix("FILE:"), cache)
     how = ["--run", "hdfs:///runs/chain", "--executor", "chain", "--checkpoint-every", 1]
     env = {**secure, "KRB5CCNAME": f"FILE:{cache}"}
-    process = programs.start("train", *[one for one in options if one != "-q"], *how, env=env)
-    said = [process.stderr.readline()]
-    while "round 1/2" not in said[-1] and said[-1]:
-        said.append(process.stderr.readline())
-    cache.unlink()
-    _, rest = process.communicate(timeout=programs.PATIENCE)
-    assert process.returncode == 77, (said, rest)
+    losing = [sys.executable, "-c", LOSING, cache, "train", *options, *how]
+    done = programs.ran(*losing, check=False, env=env)
+    assert done.returncode == 77, done.stderr
+    assert not cache.exists()
     again = r"the last round is saved. Continue with: gradreduce resume hdfs://.*/runs/chain\n"
-    assert re.search(again, rest)
-    assert f"there is no Kerberos ticket in {cache}. Get one: kinit" in rest.splitlines()[-1]
+    assert re.search(again, done.stderr)
+    said = done.stderr.splitlines()[-1]
+    assert f"there is no Kerberos ticket in {cache}. Get one: kinit" in said
     assert states(secure, "SUBMITTED,ACCEPTED,RUNNING") == []
     told = succeed("resume", "hdfs:///runs/chain", "-r", "hadoop", "--json", "-q", env=secure)
     assert digest(told) == expected
@@ -199,8 +222,8 @@ def test_a_training_as_a_chain_goes_on_after_its_ticket_was_lost(secure, trainin
 def test_a_training_as_a_gang_goes_on_after_its_driver_was_killed(secure, training):
     options, expected = training
     how = ["--run", "hdfs:///runs/gang", "--executor", "gang", "--workers", 2]
-    process = programs.start("train", *options, *how, env=secure)
     before = {*states(secure, "RUNNING,FINISHED")}
+    process = programs.start("train", *options, *how, env=secure)
     programs.wait_until(lambda: {*running(secure)} - before or process.poll() is not None)
     programs.kill(process)
     # It may have ended since.

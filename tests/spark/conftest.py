@@ -1,7 +1,9 @@
 """Tests of -r spark: one context for all of a process, since Java takes seconds to start."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 from importlib.util import find_spec
 
@@ -23,12 +25,19 @@ def context():
     contexts.stop()
 
 
+def free_port():
+    """A port below those that the system gives to any program that asks for one."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 @pytest.fixture
 def standalone(tmp_path):
     """The environment and the address of a standalone Spark: two workers, of one core each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {**os.environ, "GRADREDUCE_SPARK": str(tmp_path / "spark")}
     try:
         up = programs.succeed("spark", "up", "--json", "--port", port, env=environment)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mapreduce
+import programs
 from killing_spark import Killing, parent_of
 from mapreduce.runners.spark import contexts
 
@@ -70,10 +71,7 @@ def test_nothing_is_left_of_a_driver(number, tmp_path):
     error = driver.communicate()[1].decode()
     assert driver.returncode == (130 if number == signal.SIGINT else -9)
     assert "org.apache" not in error
-    deadline = time.monotonic() + 60
-    while any(map(is_running, started)):
-        assert time.monotonic() < deadline, [*filter(is_running, started)]
-        time.sleep(0.1)
+    programs.wait_until(lambda: not any(map(is_running, started)))
     if number == signal.SIGINT:
         left = {path.name for path in tmp_path.iterdir()} - {"sleeping.py", "input", "mark"}
         assert not [name for name in left if not name.startswith("tmp")], left
