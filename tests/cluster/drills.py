@@ -27,6 +27,12 @@ EXECUTION = Execution("hadoop", workers=2)
 INLINE = Execution("inline")
 
 
+def holding(file: Path, kind: str = "mapper") -> Execution:
+    """An execution whose slow tasks of a kind do not end while a file is there, which it makes."""
+    file.touch()
+    return dataclasses.replace(EXECUTION, mrjob_arguments=("--cmdenv", f"HELD_{kind}={file}"))
+
+
 class Applications(list):
     """The applications that a training submits."""
 
@@ -53,19 +59,23 @@ def tasks(kind: str) -> list[int]:
 
 
 @contextlib.contextmanager
-def once(condition, action):
+def once(condition, action, held: Path):
     """Do something when there is something to do it to; it must have come to that.
 
-    The action returns whether it did; else it is tried again.
+    The action returns whether it did; else it is tried again. Then a file is removed, for which
+    tasks wait.
     """
     over, done = threading.Event(), []
 
     def look():
-        while not over.wait(0.05):
-            found = condition()
-            if found and action(found):
-                done.append(found)
-                return
+        try:
+            while not over.wait(0.05):
+                found = condition()
+                if found and action(found):
+                    done.append(found)
+                    return
+        finally:
+            held.unlink()
 
     thread = threading.Thread(target=look)
     thread.start()

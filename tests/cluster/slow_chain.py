@@ -1,7 +1,8 @@
-"""Trainings whose tasks take long enough to be hit by a fault."""
+"""Trainings whose tasks take long enough to be hit by a fault: as long as a file is there."""
 
 import os
 import time
+from pathlib import Path
 
 from mapreduce.executors.chain import ChainJob
 
@@ -12,13 +13,21 @@ SECONDS = 2.0
 STRAGGLING = 90.0
 
 
+def wait(kind):
+    """Take a while, and go on once the file is gone that a variable names for tasks of a kind."""
+    time.sleep(SECONDS)
+    held = os.environ.get(f"HELD_{kind}")
+    while held and Path(held).exists():
+        time.sleep(0.05)
+
+
 class SlowChain(ChainJob):
     def map_range(self, units, message):
-        time.sleep(SECONDS)
+        wait("mapper")
         yield from super().map_range(units, message)
 
     def end_round(self, completed, phase, key, messages):
-        time.sleep(SECONDS)
+        wait("reducer")
         yield from super().end_round(completed, phase, key, messages)
 
 

@@ -25,8 +25,9 @@ from quick import first_of
 
 def test_it_runs_and_says_so(cluster):
     assert hadoop.running() == cluster
-    content = hadoop.status(cluster)
-    assert content["state"] == "up"
+    content = {}
+    # One that stood still is missing until it is heard of again.
+    wait_until(lambda: content.update(hadoop.status(cluster)) or content["state"] == "up")
     assert content["hdfs"]["live_nodes"] == content["yarn"]["active_nodes"] == 3
     assert all(entry["pid"] for entry in content["processes"])
 

@@ -3,7 +3,6 @@
 That no finished round runs again, at whatever moment a driver is killed, is shown without Hadoop.
 """
 
-import os
 import shlex
 import signal
 import sys
@@ -27,12 +26,12 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("moment", each(2, MOMENTS[::-1]))
-def test_the_driver_is_killed(moment, run, expected, yarn, cluster):
+def test_the_driver_is_killed(moment, run, expected, yarn, cluster, tmp_path):
     """Row 5: what it left on the cluster is ended."""
     if moment == WHILE_SUBMITTING and not compiled.exists(cluster.hadoop):
         pytest.skip("without a JDK, Hadoop's own client goes on without its driver")
     program = sys.executable, HERE / "dying_driver.py"
-    done = programs.ran(*program, str(run.path), moment, check=False)
+    done = programs.ran(*program, run.path, moment, tmp_path / "held", check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(live(yarn, run)) == (moment == AFTER_SUBMIT)
     # Who goes on inline has the same bits, and is done sooner.
@@ -41,11 +40,29 @@ def test_the_driver_is_killed(moment, run, expected, yarn, cluster):
     assert live(yarn, run) == []
 
 
+#: ``gradreduce`` that is interrupted, with its group, as soon as it has submitted a job.
+INTERRUPTED = """\
+import os, signal, sys
+from mapreduce.cli.main import main
+from mapreduce.runs.events import JobSubmitted
+from mapreduce.training.console import Display
+
+
+def told(display, event, tell=Display.__call__):
+    tell(display, event)
+    if isinstance(event, JobSubmitted):
+        os.killpg(0, signal.SIGINT)
+
+
+Display.__call__ = told
+sys.exit(main())
+"""
+
+
 def test_the_driver_is_interrupted(run, expected, yarn):
     """Row 6."""
-    process = programs.start("resume", run.path, "-r", "hadoop", "--workers", 2)
-    programs.wait_until(lambda: live(yarn, run) or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGINT)
+    program = [sys.executable, "-c", INTERRUPTED]
+    process = programs.start("resume", run.path, "-r", "hadoop", "--workers", 2, program=program)
     _, stderr = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 130, stderr
     assert f"gradreduce resume {shlex.quote(str(run.path))}" in stderr

@@ -473,7 +473,7 @@ from mrjob.job import MRJob
 class Hogging(MRJob):
     def mapper(self, _, line):
         held = b"x" * 800_000_000
-        time.sleep(60)
+        time.sleep(600)
         yield line, len(held)
 
 

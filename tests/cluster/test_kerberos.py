@@ -222,6 +222,7 @@ def test_a_training_as_a_chain_goes_on_after_its_ticket_was_lost(secure, trainin
 def test_a_training_as_a_gang_goes_on_after_its_driver_was_killed(secure, training):
     options, expected = training
     how = ["--run", "hdfs:///runs/gang", "--executor", "gang", "--workers", 2]
+    how += ["--gang-wait", programs.PATIENCE]
     before = {*states(secure, "RUNNING,FINISHED")}
     process = programs.start("train", *options, *how, env=secure)
     programs.wait_until(lambda: {*running(secure)} - before or process.poll() is not None)

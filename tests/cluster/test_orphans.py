@@ -1,6 +1,7 @@
 """The driver of a job on a real Hadoop is killed: its result is adopted or removed, once."""
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -113,6 +114,8 @@ class Case:
 def case(tmp_path, yarn, monkeypatch):
     found = Case(tmp_path, yarn, monkeypatch)
     yield found
+    # After a failure, nothing shall hold the cluster.
+    found.held.unlink(missing_ok=True)
     found.place.rmtree()
 
 
@@ -161,6 +164,8 @@ def test_of_two_that_adopt_at_once_one_does(case):
 
 def test_a_changed_input_is_not_adopted(case):
     case.killed("submitted", 2)
+    # What is left is whole, however busy the cluster is.
+    programs.wait_until(lambda: case.applications() == ["SUCCEEDED"] * 2)
     case.input.write_bytes(b"c\na\nc\n")
     listed = json.loads(case.jobs("list", "--json"))["jobs"]
     (id,) = [each["id"] for each in listed]
@@ -183,14 +188,16 @@ def test_a_changed_input_is_not_adopted(case):
 
 @pytest.mark.long
 def test_a_job_is_adopted_by_its_identifier_and_old_code_is_removed(case, monkeypatch):
-    # A submitted one, whose report says what came of it.
+    # A submitted one, whose report says what came of it. It ends after its driver.
+    case.held.touch()
     case.arguments[1:2] = ["--submit"]
     (id,) = programs.ran(*GRADREDUCE, *case.arguments).stdout.split()
     folder = case.folder / "state/gradreduce/jobs" / id
     programs.wait_until(lambda: len(jsonfiles.read(folder / "report.json")["applications"]) == 2)
     pid = jsonfiles.read(folder / "job.json")["driver"]["pid"]
-    programs.os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     programs.wait_until(lambda: not programs.lives(pid))
+    case.held.unlink()
     assert "gradreduce jobs adopt" in case.jobs("status", id)
     monkeypatch.chdir("/")
     case.jobs("adopt", id)
@@ -223,9 +230,11 @@ def test_a_job_is_adopted_by_its_identifier_and_old_code_is_removed(case, monkey
 
 @pytest.mark.long
 def test_an_application_that_was_killed_is_begun_again(case):
+    case.held.touch()
     case.killed("submitted", 2)
     (id,) = [path.name for path in (case.folder / "state/gradreduce/jobs").iterdir()]
     submissions.end_left_behind(id)
+    case.held.unlink()
     done = case.again()
     assert done.returncode == 0, done.stderr
     assert case.lines() == COUNTED

@@ -17,6 +17,7 @@ from programs import wait_until
 from drills import (  # isort: skip
     Applications,
     attempts,
+    holding,
     kill_one,
     masters,
     name_node,
@@ -28,12 +29,19 @@ from slow_chain import StragglingChain  # isort: skip
 
 pytestmark = pytest.mark.fault
 
+
+@pytest.fixture
+def held(tmp_path):
+    """A file for which tasks wait."""
+    return tmp_path / "held"
+
+
 SPECULATIVE = ("-D", "mapreduce.map.speculative=true", "-D", "mapreduce.reduce.speculative=true")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mapper", pytest.param("reducer", marks=pytest.mark.long)])
-def test_a_task_is_killed(kind, run, expected, yarn, chance):
+def test_a_task_is_killed(kind, run, expected, yarn, chance, held):
     """Rows 1 and 2."""
     seen = Applications()
     wait = chance.uniform(0, 1.5)
@@ -43,14 +51,15 @@ def test_a_task_is_killed(kind, run, expected, yarn, chance):
         # What was seen first may have been about to become another program.
         return kill_one(tasks(kind))
 
-    with once(lambda: tasks(kind), later):
-        assert train(run, seen) == expected
+    execution = holding(held, kind)
+    with once(lambda: tasks(kind), later, held):
+        assert train(run, seen, execution=execution) == expected
     name = "failedMap" if kind == "mapper" else "failedReduce"
     assert attempts(yarn, seen, name) >= 1
 
 
 @pytest.mark.long
-def test_a_task_is_killed_until_the_job_fails(run, yarn):
+def test_a_task_is_killed_until_the_job_fails(run, yarn, held):
     """Row 3."""
     over = threading.Event()
 
@@ -62,7 +71,7 @@ def test_a_task_is_killed_until_the_job_fails(run, yarn):
     thread.start()
     try:
         with pytest.raises(JobFailedException) as error:
-            train(run)
+            train(run, execution=holding(held))
     finally:
         over.set()
         thread.join()
@@ -90,20 +99,20 @@ def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
 
 
 @pytest.mark.long
-def test_the_application_master_is_killed(run, expected, cluster):
+def test_the_application_master_is_killed(run, expected, cluster, held):
     """Row 7."""
-    seen = Applications()
-    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("appmaster", 1)):
-        assert train(run, seen) == expected
+    seen, execution = Applications(), holding(held)
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("appmaster", 1), held):
+        assert train(run, seen, execution=execution) == expected
     assert max(len(masters(cluster, application)) for application in seen) == 2
 
 
 @pytest.mark.long
-def test_a_data_node_is_killed(run, expected, chance, cluster):
+def test_a_data_node_is_killed(run, expected, chance, cluster, held):
     """Row 8."""
-    number = chance.randint(1, 3)
-    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("datanode", number)):
-        assert train(run) == expected
+    number, execution = chance.randint(1, 3), holding(held)
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("datanode", number), held):
+        assert train(run, execution=execution) == expected
     wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 1)
     hadoop.start("datanode", number)
     wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 0)
@@ -112,28 +121,29 @@ def test_a_data_node_is_killed(run, expected, chance, cluster):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_node_manager_is_killed(run, expected, yarn, chance):
+def test_a_node_manager_is_killed(run, expected, yarn, chance, held):
     """Row 9."""
-    number = chance.randint(1, 3)
-    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("nodemanager", number)):
-        assert train(run) == expected
+    number, execution = chance.randint(1, 3), holding(held)
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("nodemanager", number), held):
+        assert train(run, execution=execution) == expected
     wait_until(lambda: yarn.metrics()["lostNodes"] == 1)
 
 
 @pytest.mark.long
-def test_the_resource_manager_is_killed(run, expected):
+def test_the_resource_manager_is_killed(run, expected, held):
     """The job goes on when it is there again."""
 
     def restart(_):
         hadoop.kill("resourcemanager")
         return hadoop.start("resourcemanager")
 
-    with once(lambda: tasks("mapper"), restart):
-        assert train(run) == expected
+    execution = holding(held)
+    with once(lambda: tasks("mapper"), restart, held):
+        assert train(run, execution=execution) == expected
 
 
 @pytest.mark.long
-def test_the_resource_manager_has_forgotten_the_job(run, expected, cluster):
+def test_the_resource_manager_has_forgotten_the_job(run, expected, cluster, held):
     """As where it keeps no records: the training goes on when it is asked to."""
 
     def restart(_):
@@ -142,8 +152,9 @@ def test_the_resource_manager_has_forgotten_the_job(run, expected, cluster):
         return hadoop.start("resourcemanager")
 
     forgotten = r"does not know application_\d+_\d+ any more.* Run the command again"
-    with once(lambda: tasks("mapper"), restart), pytest.raises(JobFailedException) as error:
-        train(run)
+    execution = holding(held)
+    with once(lambda: tasks("mapper"), restart, held), pytest.raises(JobFailedException) as error:
+        train(run, execution=execution)
     assert re.search(forgotten, str(error.value))
     assert error.value.exit_code == 75
     assert "gradreduce logs" not in str(error.value)

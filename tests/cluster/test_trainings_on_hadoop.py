@@ -154,7 +154,9 @@ def test_a_gang_larger_than_the_cluster(data):
         trained(data[1], SETTINGS, execution)
 
 
-def test_tasks_at_once_are_no_more_than_cores(cluster):
+def test_tasks_at_once_are_no_more_than_cores(cluster, yarn):
+    # The masters of jobs that have ended live for some seconds.
+    programs.wait_until(lambda: yarn.metrics()["containersAllocated"] == 0)
     assert traits.of("hadoop").tasks_at_once() == min(3 * 3 - 1, cores.available_cores())
 
 

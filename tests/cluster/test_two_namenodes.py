@@ -76,6 +76,8 @@ def test_jobs_and_trainings_go_on(own_cluster, monkeypatch, tmp_path, executor, 
         out = succeed("run", "jobs/word_count.py", "-q", "-r", "hadoop", f"{place}/lines")
         where = "--run", f"{place}/{executor}", "--eval", f"{place}/data"
         on = "-r", "hadoop", "--workers", 2, "--executor", executor
+        if executor == "gang":
+            on = *on, "--gang-wait", programs.PATIENCE
         digests.append(succeed("train", f"{place}/data", *where, *plan, *on))
     counted = Counter(word for line in LINES for word in line.split())
     assert sorted(out.splitlines()) == sorted(f'"{word}"\t{n}' for word, n in counted.items())
