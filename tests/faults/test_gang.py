@@ -199,7 +199,7 @@ def test_mrjobs_local_runner_with_too_few_cores_says_so_or_falls_back(data, tmp_
     assert last.startswith("error: 1 of 2 tasks of the gang came within 3 s; missing: rank 1.")
     # mrjob's own processes end in silence.
     assert "Worker-1" not in said
-    whole = programs.succeed(*command, tmp_path / "whole", *few)
+    whole = programs.succeed(*command, tmp_path / "whole", *few, "--gang-wait", programs.PATIENCE)
     chain = programs.succeed(
         *command, tmp_path / "chain", *few, "--gang-fallback", "chain", *one_core
     )
