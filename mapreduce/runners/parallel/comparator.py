@@ -22,10 +22,14 @@ from mapreduce.runners.parallel.partition import (
 #: From the bytes of a key to bytes that sort as it should.
 Order = Callable[[bytes], bytes]
 
-# What codes are made of: none is the beginning of another one, so that they can be put together,
-# and turned round by exchanging characters.
-_CHARACTERS = b"!0123456789abcdef~"
+# What codes are made of, without TABs and line feeds: none is the beginning of another one, so that
+# they can be put together, and turned round by exchanging characters.
+_CHARACTERS = bytes((1, 2, *range(0x0B, 0x100)))
 _REVERSED = bytes.maketrans(_CHARACTERS, _CHARACTERS[::-1])
+
+#: A text ends with the lowest character; those below 0x0B are written as two.
+_ESCAPES = {byte: f"\2{chr(byte + 0x10)}" for byte in range(0x0B)}
+_LOW = re.compile(r"[\0-\n]")
 
 _NUMBER = re.compile(rb"(-?)0*+(\d*+)(\.?)(\d*+)(.?)", re.DOTALL)
 
@@ -49,7 +53,7 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
 
     def code(key: str) -> str:
         raw = key.encode("latin-1")
-        return _code(raw, starts_of(raw, between), forward, len(between)).decode()
+        return _code(raw, starts_of(raw, between), forward, len(between)).decode("latin-1")
 
     forward = field._replace(reverse=False)
     parts = whole_fields(keys, field, separator)
@@ -69,17 +73,13 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
                 found if is_plain else code(key)
                 for key, found, is_plain in zip(keys, codes, are_plain, strict=True)
             ]
-    elif all(parts):
-        # A line feed is in no key.
-        spaced = "\n".join(parts).encode("latin-1").hex(" ").replace(" 0a ", "!\n1")
-        codes = f"1{spaced.replace(' ', '')}!".split("\n")[: len(parts)]
     else:
-        codes = [
-            f"1{part.encode('latin-1').hex()}!" if part else code(key)
-            for key, part in zip(keys, parts, strict=True)
-        ]
+        if _LOW.search("".join(parts)):
+            parts = list(map(str.translate, parts, repeat(_ESCAPES)))
+        codes = [f"1{part}\1" if part else code(key) for key, part in zip(keys, parts, strict=True)]
     if field.reverse:
-        return "\n".join(codes).encode().translate(_REVERSED).decode().split("\n")[: len(codes)]
+        joined = "\n".join(codes).encode("latin-1").translate(_REVERSED).decode("latin-1")
+        return joined.split("\n")[: len(codes)]
     return codes
 
 
@@ -95,7 +95,8 @@ def _code(key: bytes, starts: list[int], field: KeyField, separator: int) -> byt
         # It ends before it begins: Java subtracts the lengths.
         code = b"0%08x!" % ((1 << 31) + found[1] - found[0])
     else:
-        code = b"1" + key[slice(*found)].hex().encode() + b"!"
+        text = key[slice(*found)].decode("latin-1").translate(_ESCAPES)
+        code = b"1" + text.encode("latin-1") + b"\1"
     return code.translate(_REVERSED) if field.reverse else code
 
 

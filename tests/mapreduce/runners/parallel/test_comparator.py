@@ -170,7 +170,7 @@ def test_segments_are_sorted_alike(tmp_path_factory, pairs, options, limit):
 
 
 @given(
-    st.lists(st.text("01a\t.-é", max_size=5), min_size=1, max_size=9),
+    st.lists(st.text("01a\t.-é\0\1\2\x0b", max_size=5), min_size=1, max_size=9),
     st.sampled_from(["-n", "-r", "-k1,1nr", "-k2,2 -k1", "-k2n", "-k1.2,2r", "-k3,1", "-k2,1n"]),
     st.sampled_from(["\t", ".", ".."]),
 )
@@ -181,6 +181,19 @@ def test_many_keys_are_sorted_as_each(keys, options, separator):
     for some in (keys, [key for key in keys if separator not in key], []):
         codes = [order(key.encode("latin-1")).decode() for key in some]
         assert codes_of(some, how) == codes
+
+
+BYTES = st.sampled_from(b"\0\1\2\x0b1\xff")
+
+
+@given(st.lists(st.lists(BYTES, min_size=1, max_size=3).map(bytes)), st.sampled_from(["", "r"]))
+def test_texts_are_sorted_by_their_bytes(texts, reverse):
+    settings = {COMPARATOR: KEY_FIELD, OPTIONS: f"-k1,1{reverse} -k2,2"}
+    order = order_of_keys(configured(None, settings, 1, pytest.fail))
+    keys = [b"%b\t%b" % (text, other) for text in texts for other in texts[:3]]
+    sign = -1 if reverse else 1
+    by = [(tuple(sign * byte for byte in (*a, -1)), b) for a, b in (k.split(b"\t") for k in keys)]
+    assert sorted(keys, key=order) == [key for _, key in sorted(zip(by, keys, strict=True))]
 
 
 def java_compare(a, b):
