@@ -44,11 +44,14 @@ def order_of_keys(how: Partitioning) -> Order | None:
 def codes_of(keys: list[str], how: Partitioning) -> list[str]:
     """What each key is sorted by; characters stand for bytes."""
     separator = how.separator
-    columns = [_codes(keys, KeyField(*field), separator) for field in how.order]
+    fields = [KeyField(*field) for field in how.order]
+    found = zip(fields, whole_fields(keys, fields, separator), strict=True)
+    columns = [_codes(keys, field, parts, separator) for field, parts in found]
     return list(map("".join, zip(*columns, strict=True)))
 
 
-def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
+def _codes(keys: list[str], field: KeyField, parts: list[str] | None, separator: str) -> list[str]:
+    """What each key is sorted by in one place, of which ``parts`` are the texts, if it is whole."""
     between = separator.encode()
 
     def code(key: str) -> str:
@@ -56,18 +59,14 @@ def _codes(keys: list[str], field: KeyField, separator: str) -> list[str]:
         return _code(raw, starts_of(raw, between), forward, len(between)).decode("latin-1")
 
     forward = field._replace(reverse=False)
-    parts = whole_fields(keys, field, separator)
     if parts is None:
         codes = list(map(code, keys))
     elif field.numeric:
         # Of a number without a sign, a point and a zero in front.
-        widths, firsts = list(map(len, parts)), list(map(itemgetter(slice(1)), parts))
-        heads = {width: f"11{width:08x}" for width in set(widths)}
-        tails = {digit: f"!3{digit}" for digit in "123456789"}
-        around = map(heads.__getitem__, widths), parts, map(tails.get, firsts, repeat(""))
-        codes = list(map("".join, zip(*around, strict=True)))
-        joined = "".join(parts)
-        if not (tails.keys() >= set(firsts) and joined.isdigit() and joined.isascii()):
+        heads = {width: f"11{width:08x}" for width in set(map(len, parts))}
+        codes = [f"{heads[len(part)]}{part}!3{part[:1]}" for part in parts]
+        joined, firsts = "".join(parts), set(map(itemgetter(slice(1)), parts))
+        if not (firsts <= set("123456789") and joined.isdigit() and joined.isascii()):
             are_plain = (part.isdigit() and part.isascii() and part[0] != "0" for part in parts)
             codes = [
                 found if is_plain else code(key)

@@ -140,17 +140,35 @@ def _hashed_parts(keys: list[str], how: "Partitioning") -> list[str] | None:
     if not how.fields:
         # Of ASCII, UTF-16 has the same units.
         return keys if "".join(keys).isascii() else None
-    parts = [whole_fields(keys, KeyField(*field), how.separator) for field in how.fields]
+    parts = whole_fields(keys, how.fields, how.separator)
     if None in parts:
         return None
     return list(map("".join, zip(*parts, strict=True)))
 
 
-def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] | None:
-    """Some whole fields of each key, "" of a key that has none of them; None for characters."""
-    if field.first_char != 1 or field.last_char or len(separator) != 1 or not separator.isascii():
+def whole_fields(
+    keys: list[str], fields: Iterable[KeyField], separator: str
+) -> list[list[str] | None]:
+    """Each of some ranges of whole fields, of each key; None for a range of characters.
+
+    A key that has none of a range's fields has "".
+    """
+    is_single = len(separator) == 1 and separator.isascii()
+    columns = _columns(keys, separator) if keys and is_single else []
+    return [
+        _whole_field(keys, KeyField(*field), separator, columns) if is_single else None
+        for field in fields
+    ]
+
+
+def _whole_field(
+    keys: list[str], field: KeyField, separator: str, columns: list[list[str]]
+) -> list[str] | None:
+    if field.first_char != 1 or field.last_char:
         return None
     which = slice(field.first_field - 1, field.last_field or None)
+    if field.last_field == field.first_field <= len(columns):
+        return columns[which.start]
     if separator not in "".join(keys):
         return [""] * len(keys) if which.start else keys
     if field.last_field == field.first_field:
@@ -160,6 +178,17 @@ def whole_fields(keys: list[str], field: KeyField, separator: str) -> list[str] 
             return list(map(itemgetter(which.start), parts))
     parts = map(str.split, keys, repeat(separator))
     return list(map(separator.join, map(itemgetter(which), parts)))
+
+
+def _columns(keys: list[str], separator: str) -> list[list[str]]:
+    """The first field of each key, the second one, and so on; [] if keys differ in their number."""
+    number = keys[0].count(separator) + 1
+    # A line feed is in no key.
+    fields = f"{separator}\n".join(keys).split(separator)
+    firsts = "".join(fields[::number]).split("\n")
+    if len(fields) != number * len(keys) or len(firsts) != len(keys):
+        return []
+    return [firsts, *(fields[at::number] for at in range(1, number))]
 
 
 #: Fewer keys are hashed one by one; so many are hashed together at most; and keys of so many
