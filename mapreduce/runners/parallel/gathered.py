@@ -407,7 +407,7 @@ class GatheredTexts(GatheredLines):
             # No pickle is the beginning of another one: a key needs no TAB behind it to be sorted.
             self._add_rows(codes, ordered(values) if self._sort_values else values)
             return
-        lines = map("{}\t{}".format, codes, values)
+        lines = (f"{code}\t{value}" for code, value in zip(codes, values, strict=True))
         if self._coder.is_open:
             joined = "\n".join(chain(codes, values))
             if joined.count("\n") >= 2 * len(keys) or "\t" in "".join(codes):

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate, chain, compress, groupby, islice, repeat
-from operator import add, eq, itemgetter, length_hint, not_
+from operator import eq, itemgetter, length_hint, not_
 from typing import Any
 
 from mapreduce.batches.pairs import (
@@ -171,8 +171,13 @@ class Groups:
             for texts, lists in _parts(found):
                 joined = "".join(chain(texts, *lists)) if are_texts else ""
                 if fields > 1 or not joined.isascii() or "\r" in joined:
-                    texts, lists = _by_first_field(texts, lists, are_texts)
-                values = decode_values(list(chain.from_iterable(lists)))
+                    texts, rests = _by_first_field(texts, lists, are_texts)
+                    if (values := decode_values(rests)) is not None:
+                        yield Range(*grouped(texts, values))
+                        continue
+                    texts, lists = grouped(texts, rests)
+                else:
+                    values = decode_values(list(chain.from_iterable(lists)))
                 if values is None:
                     for text, some in zip(texts, lists, strict=True):
                         yield Range([text], [values_of(some)], is_streamed=True)
@@ -239,13 +244,12 @@ def _parts(found: Range) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 def _by_first_field(
     texts: list[str], lists: list[list[str]], are_texts: bool
-) -> tuple[list[str], list[list[str]]]:
-    """Lines by what is before their first TAB; if they are texts, all as UTF-8."""
-    each = chain.from_iterable(map(repeat, texts, map(len, lists)))
-    lines = list(map(add, each, chain.from_iterable(lists)))
+) -> tuple[list[str], list[str]]:
+    """What is before the first TAB of each line, and the rest; if they are texts, all as UTF-8."""
+    lines = [text + value for text, some in zip(texts, lists, strict=True) for value in some]
     if are_texts:
         lines = list(map(_utf8, map(str.rstrip, lines, repeat("\r"))))
-    return grouped(*divided(lines))
+    return divided(lines)
 
 
 def _utf8(line: str) -> str:
