@@ -12,7 +12,7 @@ import pytest
 
 import programs
 from hdfs_utils.cluster import java
-from mapreduce.runners.spark import standalone
+from mapreduce.runners.spark import masters, standalone
 from mapreduce.support import own
 from namespaces import connected
 
@@ -77,6 +77,7 @@ def run(shared):
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": own.HOME,
             "SPARK_LOCAL_IP": "10.97.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(masters.JAVA),
             "TMPDIR": str(shared),
         }
         started = []
