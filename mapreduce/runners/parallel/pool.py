@@ -356,13 +356,8 @@ def _status(status: int) -> str:
     return f"signal {-status} ({signal.Signals(-status).name})"
 
 
-def memory_folder() -> Path:
-    """A new private folder, in memory where the system has such a place."""
-    return private_folder(memory_place())
-
-
 def memory_place() -> Path:
-    """Where folders in memory are."""
+    """Where private folders are in memory, if the system has such a place."""
     return _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 

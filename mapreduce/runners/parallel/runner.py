@@ -163,8 +163,11 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         """A folder for what passes between tasks."""
         if self._own_memory is None:
             with signals.deferred():
-                self._own_memory = pools.memory_folder()
+                self._own_memory = pools.private_folder(self._memory_place())
         return self._own_memory
+
+    def _memory_place(self) -> Path:
+        return pools.memory_place()
 
     @cached_property
     def _pool(self) -> WorkerPool:

@@ -298,7 +298,7 @@ def _folders(is_near: bool) -> list[str]:
     temporary = Path(tempfile.gettempdir())
     parents = dict.fromkeys([pools.memory_place(), temporary] if is_near else [temporary])
     for parent in parents:
-        if not Path(_made.get(parent, "")).is_dir() or parent not in _made:
+        if parent not in _made or not Path(_made[parent]).is_dir():
             _made[parent] = str(private_folder(parent))
             atexit.register(_remove, _made[parent], os.getpid())
     return [_made[parent] for parent in parents]

@@ -8,12 +8,11 @@ from typing import Any
 
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.planning import StepPlan
-from mapreduce.runners.parallel.pool import Reply, Task, private_folder
+from mapreduce.runners.parallel.pool import Reply, Task
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.runners.spark import contexts
 from mapreduce.runners.spark.contexts import Context
 from mapreduce.runners.spark.tasks import ATTEMPT
-from mapreduce.support import signals
 from mapreduce.support.traits import REACH
 
 
@@ -49,13 +48,9 @@ class SparkRunner(ParallelMRJobRunner):
     def _workers(self) -> int:
         return self._opts["workers"] or self._context.slots
 
-    @property
-    def _memory(self) -> Path:
-        if self._own_memory is None and not self._context.is_near:
-            # Other machines do not see this one's memory.
-            with signals.deferred():
-                self._own_memory = private_folder(Path(tempfile.gettempdir()))
-        return super()._memory
+    def _memory_place(self) -> Path:
+        # Other machines do not see this one's memory.
+        return super()._memory_place() if self._context.is_near else Path(tempfile.gettempdir())
 
     @cached_property
     def _pool(self) -> Any:
