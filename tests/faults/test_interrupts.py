@@ -245,7 +245,13 @@ def forked():
         threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 
 
-os.register_at_fork(after_in_parent=forked, after_in_child=lambda: time.sleep(SECONDS))
+def stand_still():
+    # Until it is told to end.
+    while signal.SIGTERM not in signal.sigpending():
+        time.sleep(0.01)
+
+
+os.register_at_fork(after_in_parent=forked, after_in_child=stand_still)
 sys.exit(main())
 """
 
@@ -254,8 +260,7 @@ def test_processes_of_mrjob_that_have_just_been_forked(tmp_path, place):
     """They are ended before they have begun to work, where Python swallows exceptions."""
     (tmp_path / "job.py").write_text(programs.COUNT)
     (tmp_path / "text").write_text("a b a\n")
-    code = FORKING_SLOWLY.replace("SECONDS", str(programs.PATIENCE))
-    command = [sys.executable, "-c", code, "run", tmp_path / "job.py", "-r", "local"]
+    command = [sys.executable, "-c", FORKING_SLOWLY, "run", tmp_path / "job.py", "-r", "local"]
     command += ["--no-conf", "-q", "-o", tmp_path / "out", tmp_path / "text"]
     done = subprocess.run(
         list(map(str, command)), env=place, capture_output=True, text=True, check=False
