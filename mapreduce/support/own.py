@@ -7,12 +7,10 @@ imported the toolkit can import them, and unpickle what is theirs.
 """
 
 import builtins
-import hashlib
 import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -39,16 +37,6 @@ BEGINNING = _here()
 
 #: Folders of scripts: what lies there is for the code in them.
 _folders: set[str] = set()
-
-
-@cache
-def digest() -> str:
-    """SHA-256 of the toolkit's modules, by name and content."""
-    found = hashlib.sha256()
-    for path in sorted(path for name in NAMES for path in Path(HOME, name).rglob("*.py")):
-        content = path.read_bytes()
-        found.update(f"{path.relative_to(HOME)}\0{len(content)}\0".encode() + content)
-    return found.hexdigest()
 
 
 class _Finder:

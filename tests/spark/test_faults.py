@@ -149,7 +149,7 @@ def test_executors_that_see_other_folders_are_refused(monkeypatch, tmp_path):
 
 def test_executors_with_another_toolkit_are_refused(monkeypatch):
     context = contexts.get(None, 2)
-    monkeypatch.setattr("mapreduce.support.own.digest", lambda: "0123")
+    monkeypatch.setattr("mapreduce.runners.spark.tasks.code", lambda: "0123")
     with pytest.raises(UsageError, match=r"of other content, expected .* install the same"):
         contexts._check(context)
 

@@ -5,6 +5,7 @@ environment and streams of its own for each task, and the description of an erro
 raises is returned, as Java would print it otherwise.
 """
 
+import hashlib
 import json
 import platform
 import socket
@@ -57,7 +58,7 @@ class Place(NamedTuple):
         pins = " ".join(f"{name}={value}" for name, value in sorted(given.items()))
         seen = tuple((folder, Path(folder).is_dir()) for folder in folders)
         version = f"Python {platform.python_version()}"
-        return cls(version, package, own.digest(), pins, socket.gethostname(), seen)
+        return cls(version, package, code(), pins, socket.gethostname(), seen)
 
     def differs(self, driver: "Place") -> str:
         """Why an executor cannot run tasks here for a driver, in words; "" if it can."""
@@ -81,6 +82,16 @@ class Place(NamedTuple):
                 f"install the same gradreduce there"
             )
         return ""
+
+
+@cache
+def code() -> str:
+    """SHA-256 of the toolkit's modules, by name and content."""
+    found = hashlib.sha256()
+    for path in sorted(path for name in own.NAMES for path in Path(own.HOME, name).rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(own.HOME)}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()
 
 
 def look(path: str) -> list[int] | None:
