@@ -48,10 +48,13 @@ class SparkPool:
 
     def __init__(self, context: Context) -> None:
         self._context, self._definition, self._early = context, "", None
+        #: Paths of the job's own code.
+        self._code: list[str] = []
 
     def load(self, definition: dict[str, Any], early: Any = None) -> None:
         """See :meth:`mapreduce.runners.parallel.pool.WorkerPool.load`."""
         self._definition, self._early = json.dumps(definition), early
+        self._code = [path for path in (definition["script"], *definition["paths"]) if path]
 
     def close(self) -> None:
         """Executors end with the context."""
@@ -105,10 +108,8 @@ class SparkPool:
 
     def _seen(self, task: Task) -> dict[str, list[int] | None]:
         """What files that a task opens look like here."""
-        definition = json.loads(self._definition)
-        code = [definition["script"], *definition["paths"]]
         inputs = [path for path, _, _ in task.get("splits") or () if not is_remote(path)]
-        return {path: look(path) for path in [*filter(None, code), *inputs]}
+        return {path: look(path) for path in [*self._code, *inputs]}
 
 
 class _Job:
