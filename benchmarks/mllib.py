@@ -52,7 +52,7 @@ def _compared(
 
         # Kernels are compiled before.
         ours()
-        spark = Peer("spark_fits", path, task)
+        spark = Peer("spark_fits", path, f"{task}:{judge(models[0])}")
         reason = PYSPARK.missing()
         peers = {} if reason else {SPARK: spark}
         times, theirs = in_turn(ours, peers, 1 if quick else 3, {SPARK: 1})

@@ -1,7 +1,7 @@
 """Spark MLlib: GBTClassifier and KMeans, in a local session of two threads.
 
-k-means takes the best of three seeds, so that its clusters are as good as others': the time is the
-best seed's alone.
+k-means takes the first of ten seeds whose clusters are as good as those of this toolkit, or the
+best of the ten: the time is this seed's alone.
 """
 
 import json
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    path, (task, size) = Path(sys.argv[1]), sys.argv[2].split(":")
+    path, (task, size, wanted) = Path(sys.argv[1]), sys.argv[2].split(":")
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -60,9 +60,12 @@ def main() -> None:
         trees = GBTClassifier(maxIter=int(size), maxDepth=5, maxBins=255, stepSize=0.1, seed=0)
         loss, times = fitted(trees)
     else:
-        loss, times = min(
-            (fitted(KMeans(k=int(size), seed=seed)) for seed in range(3)), key=lambda fit: fit[0]
-        )
+        fits = []
+        for seed in range(10):
+            fits.append(fitted(KMeans(k=int(size), seed=seed)))
+            if fits[-1][0] <= 1.001 * float(wanted):
+                break
+        loss, times = min(fits, key=lambda fit: fit[0])
     session.stop()
     print(json.dumps({**times, "loss": loss}))
 
