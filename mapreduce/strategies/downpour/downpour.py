@@ -20,7 +20,7 @@ staleness 0 the bits are those of ``sync``.
 
 With ``--asynchronous`` nothing is drawn. The workers of a gang take the replicas' parts of the
 rounds one after another, whoever is free, read the newest version, and send a gradient, which is
-applied when it arrives (:mod:`mapreduce.executors.gang.arrivals`).
+applied when it arrives (:mod:`mapreduce.strategies.arrivals`).
 """
 
 from collections.abc import Iterable, Iterator
