@@ -1,4 +1,12 @@
-"""Programs over the files of a table, whose tasks read no more of them than their own blocks."""
+"""Programs over the files of a table, whose tasks read no more of them than their own blocks.
+
+An import by tasks runs four of them, one after another. ``find-blocks`` finds where the blocks of a
+CSV file begin, although a line feed may be inside quotes (:mod:`mapreduce.data.readers.edges`).
+``summarise`` makes a survey of all rows (:mod:`mapreduce.data.readers.survey`), from which the
+shard of every row follows (:func:`mapreduce.data.order.cuts`). If the table has ids, ``name-rows``
+writes them (:mod:`mapreduce.data.ids`). ``shuffle`` sends the rows of a shard to one reducer, which
+sorts and writes them.
+"""
 
 import contextlib
 import json

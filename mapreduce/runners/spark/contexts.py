@@ -2,6 +2,11 @@
 
 A context of the user's is used as it is, and is left running. Ours has no session, no user
 interface, and a Java that starts quickly: a job needs none of the rest. It stays for later jobs.
+
+Small first tasks check that all executors see the driver's folder of segments, which tasks write
+for other tasks. Segments are in memory if executors can only be on the driver's machine, and else
+on a disk that all machines share. There, each task also compares input and code, by size and time,
+with the files that the driver has seen (:mod:`mapreduce.runners.spark.tasks`).
 """
 
 import atexit
