@@ -112,7 +112,7 @@ def import_(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Import SOURCES, gzipped or not, as the dataset OUT.
+    """Import SOURCES, files or folders of them, gzipped or not, as the dataset OUT.
 
     The columns of tables become features: numbers are standardised, names and dates become features
     of 0 and 1, missing fields are filled. The command shows what each column becomes. This recipe
@@ -335,7 +335,7 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
 def describe(
     kind: str | None, files: tuple[AnyPath, ...], label: str | None, as_json: bool, **values: Any
 ) -> None:
-    """Describe the columns of FILES, tables in CSV or Parquet.
+    """Describe the columns of FILES, or folders of them: tables in CSV or Parquet.
 
     The command prints types, missing and different values, ranges and most frequent values. It also
     prints what to look at before a training: ids, columns that give the label away, scales that

@@ -12,7 +12,7 @@ from mapreduce.comparing.results import Comparison
 from mapreduce.data.readers import memory
 from mapreduce.errors import UsageError
 from mapreduce.runs import flags
-from mapreduce.support import options
+from mapreduce.support import options, unfinished
 from mapreduce.support.printable import echo
 from mapreduce.support.spelling import in_python, in_words_of_python
 from mapreduce.training.api.calls import (
@@ -54,7 +54,7 @@ def compare(
 
     Parameters
     ----------
-    data : table, or path or paths of files of one
+    data : table, or path or paths of files of one, or of folders of files
         A ``pyarrow.Table``, or a data frame that Arrow reads, such as one of pandas or Polars.
     label : str, optional
         The column of labels. Default: ``label``.
@@ -115,7 +115,7 @@ def compare(
             files: list[AnyPath] = [stack.enter_context(as_file(memory.table(data), "the table"))]
         elif isinstance(data, PATHS) or (isinstance(data, list | tuple) and data):
             many = [data] if isinstance(data, PATHS) else data
-            files = [absolute_path(each) for each in many]
+            files = unfinished.files_of(absolute_path(each) for each in many)
         else:
             raise UsageError(
                 f"data: expected a table, or the file of one, found {type(data).__name__}. Arrays "

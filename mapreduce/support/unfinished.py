@@ -3,10 +3,11 @@
 import os
 from collections.abc import Iterable, Mapping
 
-from hdfs_utils.paths import AnyPath, RemotePath, matching, named_by, size_of
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath, RemotePath, matching, named_by, ordered, size_of
 from hdfs_utils.publish import SUCCESS, check_folders, check_parts
 from kernels import QUIET
-from mapreduce.errors import MissingInputError
+from mapreduce.errors import DataError, MissingInputError
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing
 
@@ -41,12 +42,15 @@ def _names_in(folder: str) -> list[str]:
 
 
 def files_of(paths: Iterable[AnyPath], *, come_here: bool = True) -> list[AnyPath]:
-    """The files of tables that a user names, one by one or by a URI with wildcards.
+    """The files that a user names, one by one, by a URI with wildcards, or by their folder.
 
     Warns of folders whose parts look unfinished, and says how much comes from far to this machine,
     if they do ``come_here``.
+
+    Raises DataError (a folder has no files, or has folders), IncompleteOutputError (a folder is the
+    output of a job that has not finished), StorageError (a folder cannot be read).
     """
-    files = [file for path in paths for file in named_by(path)]
+    files = [file for path in paths for name in named_by(path) for file in _files_in(name)]
     warn(check_folders(files))
     far = [file for file in files if isinstance(file, RemotePath) and file.is_file()]
     if far and come_here and not os.environ.get(QUIET):
@@ -54,3 +58,22 @@ def files_of(paths: Iterable[AnyPath], *, come_here: bool = True) -> list[AnyPat
         size = sum(map(size_of, far))
         echo(f"{far[0]}{more}: {size:,} bytes pass through this machine", err=True)
     return files
+
+
+def _files_in(path: AnyPath) -> list[AnyPath]:
+    """The files of a folder by name, without hidden ones, or the path itself.
+
+    As for Hadoop, files are hidden whose names begin with a point or an underscore. A dataset of
+    ours is one thing, and no files of a table.
+    """
+    with storage_errors("read", path):
+        if not path.is_dir() or (path / "manifest.json").exists():
+            return [path]
+        check_parts(path)
+        found = [child for child in ordered(path.iterdir()) if child.name[:1] not in "._"]
+        folder = next((child for child in found if child.is_dir()), None)
+    if folder is not None:
+        raise DataError(f"{path} holds another folder, {folder.name}: name the files")
+    if not found:
+        raise DataError(f"{path} is a folder without files")
+    return found

@@ -46,6 +46,9 @@ def flow(place, runner, train):
     table = put(place, "table.csv.gz", gzip.compress(CSV.encode()))
     on, told = ("-r", runner), ("-q", "--json")
     described = succeed("data", "describe", table, "--label", "label", "--json", *on)
+    put(place, "folder/part-00000.csv.gz", gzip.compress(CSV.encode()))
+    folder = "data", "describe", f"{place}/folder", "--label", "label", "--json"
+    assert described == succeed(*folder, *on)
     parts = succeed("data", "split", table, f"{place}/parts", "--id", "id", *told)
     options = "--label", "label", "--id", "id"
     data = json.loads(
@@ -125,7 +128,8 @@ def test_bad_input_is_named_as_it_was_given(far):
     cases = [
         ((*describe, f"{place}/none.csv"), 66, f"{place}/none.csv does not exist"),
         ((*describe, f"{place}/n*.csv"), 66, f"{place}/n*.csv matches no file"),
-        ((*describe, place, "--format", "csv"), 65, f"{place} is a folder: name the files in it"),
+        ((*describe, place, "--format", "csv"), 65, f"{place} holds another folder, out: name the"),
+        ((*describe, f"{place}/out"), 65, f"{place}/out holds _temporary"),
         ((*describe, f"{place}/out/part-00000.csv"), 65, f"{place}/out holds _temporary"),
         ((*describe, f"{place}/cut.csv.gz"), 65, f"{place}/cut.csv.gz: the gzip stream is damaged"),
         ((*describe, f"{place}/no.parquet"), 65, f"{place}/no.parquet is not a Parquet file"),

@@ -1,0 +1,70 @@
+"""The files that a user means by the name of their folder."""
+
+import json
+
+import pytest
+
+from hdfs_utils.errors import IncompleteOutputError
+from mapreduce.errors import DataError
+from mapreduce.support.unfinished import files_of
+from programs import fails, succeed
+
+ROWS = [f"{n},{n % 7},{'no' if n % 7 > 3 else 'yes'}\n" for n in range(40)]
+HEADER = "id,x,label\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table in three files, as a job may have written it, with files that are hidden."""
+    path = tmp_path / "table"
+    path.mkdir()
+    for number, some in enumerate((ROWS[:20], ROWS[20:21], ROWS[21:])):
+        (path / f"part-0000{number}.csv").write_text(HEADER + "".join(some))
+    for name in ("_SUCCESS", ".part-00000.csv.crc"):
+        (path / name).touch()
+    return path
+
+
+def test_a_folder_means_its_files_by_name_without_hidden_ones(folder):
+    whole = folder.parent / "whole.csv"
+    names = [f"part-0000{number}.csv" for number in range(3)]
+    assert files_of([whole, folder]) == [whole, *(folder / name for name in names)]
+
+
+def test_commands_take_a_folder_as_its_files(folder, tmp_path):
+    files, options = sorted(folder.glob("part-*")), ("--label", "label", "--id", "id", "--json")
+    made = [
+        json.loads(succeed("data", "import", *sources, tmp_path / name, *options))
+        for name, sources in (("a", [folder]), ("b", files))
+    ]
+    assert made[0] == made[1] and made[0]["rows"] == len(ROWS)
+    described = [
+        succeed("data", "describe", *sources, "--label", "label", "--json")
+        for sources in ([folder], files)
+    ]
+    assert described[0] == described[1]
+    for name, sources in (("c", [folder]), ("d", files)):
+        succeed("data", "split", *sources, tmp_path / name, "--id", "id", "-q")
+    for part in ("train.csv", "test.csv"):
+        assert (tmp_path / "c" / part).read_bytes() == (tmp_path / "d" / part).read_bytes()
+    error = fails(65, "data", "split", tmp_path / "a", tmp_path / "e")
+    assert f"{tmp_path / 'a'} is a folder: name the files in it" in error, "it is a dataset"
+
+
+def test_folders_without_files_with_folders_and_of_unfinished_jobs(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_SUCCESS").touch()
+    with pytest.raises(DataError, match="empty is a folder without files"):
+        files_of([tmp_path / "empty"])
+    with pytest.raises(DataError, match=f"{tmp_path} holds another folder, empty: name the files"):
+        files_of([tmp_path])
+    (folder / "_temporary").mkdir()
+    with pytest.raises(IncompleteOutputError, match="table holds _temporary"):
+        files_of([folder])
+
+
+def test_parts_that_may_be_unfinished_are_warned_of(folder, capsys):
+    assert files_of([folder]) and not capsys.readouterr().err
+    (folder / "_SUCCESS").unlink()
+    assert len(files_of([folder])) == 3
+    assert f"warning: {folder} holds parts but no _SUCCESS" in capsys.readouterr().err
