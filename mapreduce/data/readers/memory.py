@@ -15,6 +15,9 @@ def is_table(data: Any) -> bool:
 
     So is a dictionary of a row, or a list of them, and a DataFrame of Spark.
     """
+    if type(data) is np.ndarray:
+        # A service asks for each of its rows.
+        return False
     is_own = hasattr(data, "__arrow_c_stream__") or is_frame(data)
     return is_own or bool(_dictionaries(data))
 
