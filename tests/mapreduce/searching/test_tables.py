@@ -33,7 +33,10 @@ def test_options_of_files(answer, refused, tmp_path):
     ended = found(answer, tmp_path / "run", "--trials", 1, "--eval", PENGUINS)
     assert ended["accuracy"] > 0
     start = "search", tmp_path, "--run", tmp_path / "other", "--trials", 1
-    assert "--label y: it is for the file of a table" in refused(2, *start, "--label", "y")
+    assert f"{tmp_path} is not a dataset" in refused(66, *start, "--label", "y")
+    data = next((tmp_path / ".imported").iterdir())
+    said = refused(2, "search", data, *start[2:], "--label", "y")
+    assert "--label y: it is for the file of a table" in said
     said = refused(2, "search", PENGUINS, "--run", tmp_path / "other", "--trials", 1)
     assert "no column is called label" in said
     assert not (tmp_path / "other").exists()

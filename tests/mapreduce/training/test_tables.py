@@ -71,6 +71,13 @@ def test_what_does_not_fit(data, options, message, refused, tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / ".imported").exists()
 
 
+def test_options_for_files_do_not_hide_that_a_folder_is_no_dataset(refused, tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "part-00000.csv").write_bytes(PENGUINS.read_bytes())
+    said = refused(66, "train", tmp_path / "parts", "--run", tmp_path / "run", *LABEL)
+    assert f"{tmp_path / 'parts'} is not a dataset: it holds no manifest.json" in said
+
+
 def test_a_file_whose_name_shows_no_format(refused, tmp_path):
     import mapreduce
 
