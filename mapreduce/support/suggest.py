@@ -39,7 +39,9 @@ def missing(path: str, names: Callable[[str], Iterable[str]], where: str = "") -
     if set(path) & set("*?[{"):
         return f"matches no file{where}."
     folder, slash, name = path.rstrip("/").rpartition("/")
-    known = names(f"{folder}{slash}" or ".")
+    known = list(names(f"{folder}{slash}" or "."))
+    if name in known:
+        return f"is a link to a path that does not exist{where}."
     return f"does not exist{where}.{did_you_mean(name, known, f'{folder}{slash}{{}}')}"
 
 

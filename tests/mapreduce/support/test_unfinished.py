@@ -63,6 +63,12 @@ def test_folders_without_files_with_folders_and_of_unfinished_jobs(folder, tmp_p
         files_of([folder])
 
 
+def test_a_link_to_nothing_is_no_missing_file(folder):
+    (folder / "part-00003.csv").symlink_to("elsewhere.csv")
+    error = fails(66, "data", "describe", folder)
+    assert "part-00003.csv is a link to a path that does not exist." in error
+
+
 def test_parts_that_may_be_unfinished_are_warned_of(folder, capsys):
     assert files_of([folder]) and not capsys.readouterr().err
     (folder / "_SUCCESS").unlink()
