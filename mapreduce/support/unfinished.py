@@ -1,6 +1,9 @@
 """What is said of input before it is read: that its job may not have finished it, or it is far."""
 
+import contextlib
+import gzip
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 
 from hdfs_utils.atomic import storage_errors
@@ -10,6 +13,9 @@ from kernels import QUIET
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing
+
+#: Bytes that a gzipped file without content may have: its header may hold a name.
+_MOST_OF_AN_EMPTY_FILE = 400
 
 
 def warn(found: Mapping[str, str]) -> None:
@@ -47,7 +53,7 @@ def files_of(paths: Iterable[AnyPath], *, come_here: bool = True) -> list[AnyPat
     Warns of folders whose parts look unfinished, and says how much comes from far to this machine,
     if they do ``come_here``.
 
-    Raises DataError (a folder has no files, or has folders), IncompleteOutputError (a folder is the
+    Raises DataError (a folder has no rows, or has folders), IncompleteOutputError (a folder is the
     output of a job that has not finished), StorageError (a folder cannot be read).
     """
     files = [file for path in paths for name in named_by(path) for file in _files_in(name)]
@@ -61,10 +67,11 @@ def files_of(paths: Iterable[AnyPath], *, come_here: bool = True) -> list[AnyPat
 
 
 def _files_in(path: AnyPath) -> list[AnyPath]:
-    """The files of a folder by name, without hidden ones, or the path itself.
+    """The files of a folder by name, without hidden and empty ones, or the path itself.
 
-    As for Hadoop, files are hidden whose names begin with a point or an underscore. A dataset of
-    ours is one thing, and no files of a table.
+    As for Hadoop, files are hidden whose names begin with a point or an underscore. A reducer that
+    gets no keys writes an empty part, which has no header either. A dataset of ours is one thing,
+    and no files of a table.
     """
     with storage_errors("read", path):
         if not path.is_dir() or (path / "manifest.json").exists():
@@ -72,8 +79,22 @@ def _files_in(path: AnyPath) -> list[AnyPath]:
         check_parts(path)
         found = [child for child in ordered(path.iterdir()) if child.name[:1] not in "._"]
         folder = next((child for child in found if child.is_dir()), None)
+        files = [] if folder else [child for child in found if not _is_empty(child)]
     if folder is not None:
         raise DataError(f"{path} holds another folder, {folder.name}: name the files")
-    if not found:
-        raise DataError(f"{path} is a folder without files")
-    return found
+    if not files:
+        raise DataError(f"{path} is a folder {'of empty files' if found else 'without files'}")
+    return files
+
+
+def _is_empty(path: AnyPath) -> bool:
+    """Whether a file has no byte, once it is decompressed if it is gzipped."""
+    with storage_errors("read", path):
+        if not path.is_file() or size_of(path) > _MOST_OF_AN_EMPTY_FILE:
+            return False
+        content = path.read_bytes()
+    if content.startswith(b"\x1f\x8b"):
+        # Who reads a damaged file says so.
+        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            content = gzip.decompress(content)
+    return not content

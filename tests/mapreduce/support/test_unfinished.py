@@ -1,5 +1,6 @@
 """The files that a user means by the name of their folder."""
 
+import gzip
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from hdfs_utils.errors import IncompleteOutputError
 from mapreduce.errors import DataError
 from mapreduce.support.unfinished import files_of
 from programs import fails, succeed
+from quick import cases
 
 ROWS = [f"{n},{n % 7},{'no' if n % 7 > 3 else 'yes'}\n" for n in range(40)]
 HEADER = "id,x,label\n"
@@ -61,6 +63,34 @@ def test_folders_without_files_with_folders_and_of_unfinished_jobs(folder, tmp_p
     (folder / "_temporary").mkdir()
     with pytest.raises(IncompleteOutputError, match="table holds _temporary"):
         files_of([folder])
+
+
+@cases("content", b"", gzip.compress(b""), gzip.compress(b"", mtime=0) + gzip.compress(b""))
+def test_empty_parts_are_no_files_of_a_folder(content, folder):
+    files = files_of([folder])
+    suffix = ".csv.gz" if content else ".csv"
+    for number in ("00000x", "00002x"):
+        (folder / f"part-{number}{suffix}").write_bytes(content)
+    assert files_of([folder]) == files
+    described = [succeed("data", "describe", *paths, "--json") for paths in ([folder], files)]
+    assert described[0] == described[1]
+    for file in files:
+        file.unlink()
+    with pytest.raises(DataError, match="table is a folder of empty files"):
+        files_of([folder])
+
+
+@cases(
+    "content",
+    b"\n",
+    gzip.compress(b"\n"),
+    b"\x1f\x8b",
+    gzip.compress(b"")[:-5],
+    b"\x1f\x8b\x08" * 9,
+)
+def test_small_and_damaged_files_stay(content, folder):
+    (folder / "part-00003.csv").write_bytes(content)
+    assert files_of([folder])[-1] == folder / "part-00003.csv"
 
 
 def test_a_link_to_nothing_is_no_missing_file(folder):
