@@ -68,7 +68,7 @@ def compare(
     as_json: bool,
     **values: Any,
 ) -> int:
-    """Compare models on the files TABLE..., and print a table of their scores, the best first.
+    """Compare models on TABLE..., files or folders of them, and print their scores, best first.
 
     The content of a row, or its --group or --id, decides its fold; the place of the row does not
     matter. The rows of each class are divided by themselves. For each fold, each model is trained

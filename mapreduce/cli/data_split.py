@@ -38,9 +38,9 @@ def split(
 ) -> None:
     """Split the tables FILE... into OUT/train.csv and OUT/test.csv, .tsv or .parquet.
 
-    Records of CSV files, gzipped or not, are copied byte by byte. Which part a row is in follows
-    from its content and --seed, not from the order of files, rows or columns; equal rows are in one
-    part.
+    FILE may be a folder of files. Records of CSV files, gzipped or not, are copied byte by byte.
+    Which part a row is in follows from its content and --seed, not from the order of files, rows or
+    columns; equal rows are in one part.
 
     \b
     gradreduce data split table.csv parts --test 0.2 --stratify label
