@@ -473,6 +473,19 @@ class TestInputs:
             2, script, "-r", "inline", "hdfs:///some/file"
         )
 
+    def test_hidden_ones_are_read_with_a_warning(self, write, text):
+        script, folder = write(), text.parent / "folder"
+        folder.mkdir()
+        (folder / "part-0").write_bytes(text.read_bytes())
+        (folder / "_SUCCESS").touch()
+        assert "hidden" not in gradreduce("run", script, folder).stderr, "an empty one has no lines"
+        hidden = folder / ".part-0.crc"
+        hidden.write_text("one more\n")
+        done = gradreduce("run", script, folder)
+        assert f"{folder} holds hidden files, such as .part-0.crc, which the" in done.stderr
+        assert pairs(done.stdout) != expected(text)
+        assert "hidden" not in gradreduce("run", script, hidden).stderr, "somebody has named it"
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_unreadable_ones(self, write, text):
         text.chmod(0)
