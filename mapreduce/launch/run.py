@@ -45,7 +45,7 @@ from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners.parallel import partition
-from mapreduce.support import jsonlog, signals, task_log, traits, turns
+from mapreduce.support import jsonlog, signals, task_log, tasks, traits, turns
 from mapreduce.support.commands import command, is_read, or_remove
 from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.reading import refuse_compressed
@@ -412,6 +412,9 @@ def _make_runner(make: Callable[[], Any], job: Any, place: str) -> Any:
 def _checked(runner: Any, job: Any) -> Any:
     """The runner, after its inputs were checked."""
     found = traits.of(job.options.runner)
+    # It takes its time for many inputs, as to plan their tasks does.
+    if (trace := tasks.current()) is not None:
+        trace.mark(tasks.REST)
     task_log.append(runner, "")
     for name in runner._opts["jobconf"]:
         properties.warn_of(name)

@@ -18,7 +18,10 @@ from typing import Any
 from hdfs_utils.atomic import storage_errors
 from mapreduce.support.tracefiles import TraceFile, clock, machine
 
-MAGIC, VERSION, TASKS = b"GRTASKS\n", 1, ".tasks"
+MAGIC, VERSION, TASKS = b"GRTASKS\n", 2, ".tasks"
+
+#: Kinds of rows of what the driver itself does: it plans tasks, they run, and the rest.
+OWN = PLAN, RUN, REST = "plan", "run", "rest"
 
 #: The head: magic, version, tasks at once, the name of the clock's machine, when the driver began
 #: and last wrote, the nanoseconds since 1970 when it began, and why it could not write, if so.
@@ -51,6 +54,7 @@ class Tasks:
         self._workers = 0
         self._rows: list[bytes] = []
         self._flush_at = 0
+        self._since, (self._cpu, self._delay) = self.start, _usage()
         self.flush()
 
     def note(self, task: Mapping[str, Any], worker: int, workers: int, ready: int, at: Any) -> None:
@@ -77,6 +81,16 @@ class Tasks:
         if numbers[2] >= self._flush_at:
             self.flush()
 
+    def mark(self, kind: str) -> int:
+        """Note what the driver has used since the last mark, for work of a kind; returns when."""
+        (cpu, delay), now = _usage(), clock()
+        used, waited = max(cpu - self._cpu, 0), max(delay - self._delay, 0)
+        place = max(self.job, 0), 0, kind.encode("utf-32-le"), 0, 0
+        numbers = self._since, self._since, now, used, waited, -1, -1, -1
+        self._rows.append(ROW.pack(*place, *numbers))
+        self._since, self._cpu, self._delay = now, cpu, delay
+        return now
+
     def flush(self) -> None:
         """Write what has been noted."""
         now, rows = clock(), b"".join(self._rows)
@@ -94,8 +108,17 @@ class Tasks:
 
     def close(self) -> None:
         """Write what is left, and close the file."""
+        self.mark(REST)
         self.flush()
         self._file.close()
+
+
+def _usage() -> tuple[int, int]:
+    """Nanoseconds that this process has used, and that this thread waited for a processor."""
+    delay = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        delay = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    return time.process_time_ns(), delay
 
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)

@@ -25,6 +25,9 @@ _DRIVER = np.dtype(
     ]
 )
 
+#: Kinds of tasks.
+_KINDS = "map", "reduce"
+
 #: Ranks or workers, nanoseconds of a trace (ten years), bytes and other counts, and bytes of files.
 _MOST_RANKS, _MOST_TIME, _MOST = 1 << 16, 10 * 366 * 86_400 * 10**9, 1 << 56
 _MOST_SIZE = {SUFFIX: 2 * phases.MOST_BYTES, TASKS: tasks.MOST_BYTES}
@@ -43,6 +46,7 @@ class _Part(NamedTuple):
 
     segments: list[tuple[int, Segment]]
     tasks: Any
+    driver: Any
     start: int
     stop: int
     wall: int
@@ -95,7 +99,8 @@ def read(place: Path) -> Trace:
             for events in segment.ranks:
                 _move(events, shift, "start", "stop")
             segments.append((at + shift, segment))
-        _move(part.tasks, shift, "ready", "start", "stop")
+        for each in (part.tasks, part.driver):
+            _move(each, shift, "ready", "start", "stop")
         own, numbers = np.unique(part.tasks["job"], return_inverse=True)
         part.tasks["job"] = jobs + numbers
         rows.append(part.tasks)
@@ -108,6 +113,7 @@ def read(place: Path) -> Trace:
         parts[0].start,
         stop,
         max(each.workers for each in parts),
+        np.concatenate([part.driver for part in parts]),
     )
 
 
@@ -123,11 +129,12 @@ def _part(
     own = None if path is None else _read_tasks(path)
     if own is None and not groups:
         return None
-    segments, spans, workers = [], [], [1]
+    segments, spans, workers, is_near = [], [], [1], True
     for name, notes in groups.items():
         segment, first = _segment(folder / name, notes), notes[min(notes)].head
         if own is not None and first["machine"] != own[0]["machine"]:
             # Nothing better than the machines' own times connects the two.
+            is_near = False
             zero = int(first["wall"]) - int(first["start"])
             shift = zero - int(own[0]["wall"]) + int(own[0]["start"])
             for events in segment.ranks:
@@ -144,7 +151,9 @@ def _part(
         spans.append((int(head["start"]), int(max(head["stop"], rows["stop"].max(initial=0)))))
         walls, workers = [int(head["wall"])], [*workers, int(head["workers"])]
     start, stop = min(first for first, _ in spans), max(last for _, last in spans)
-    return _Part(segments, rows, start, stop, min(walls), max(workers))
+    is_task = np.isin(rows["kind"], _KINDS)
+    driver = rows[~is_task & is_near]
+    return _Part(segments, rows[is_task], driver, start, stop, min(walls), max(workers))
 
 
 def _read(path: Path, head: Any, magic: bytes, version: int, row: Any) -> tuple[Any, Any] | None:
@@ -159,7 +168,7 @@ def _read(path: Path, head: Any, magic: bytes, version: int, row: Any) -> tuple[
         return None
     found = np.frombuffer(content, head, 1)[0]
     _expect(path, "first bytes", found["magic"] == magic, f"{magic!r}")
-    if found["version"] != version:
+    if not 1 <= found["version"] <= version:
         raise DataError(
             f"{path} has version {found['version']}; this program reads version {version}. Use the "
             f"program that wrote it"
@@ -224,7 +233,7 @@ def _read_tasks(path: Path) -> tuple[Any, Any] | None:
     first, ready, start, stop = int(head["start"]), rows["ready"], rows["start"], rows["stop"]
     counts = (("cpu", 0), ("waited", 0), ("read", -1), ("written", -1), ("records", -1))
     checks = (
-        ("kind", np.isin(rows["kind"], ("map", "reduce")), "map or reduce"),
+        ("kind", np.isin(rows["kind"], (*_KINDS, *tasks.OWN)), "map or reduce"),
         ("worker", rows["worker"] < max(int(head["workers"]), 1), f"less than {head['workers']}"),
         ("ready", ready >= first, f"{first} at least"),
         ("start", start >= ready, "a later time"),

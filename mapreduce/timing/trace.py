@@ -56,6 +56,9 @@ class Trace:
         By start.
     tasks : array of TASK
         Of the jobs of a chain, or of a job alone; by start.
+    driver : array of TASK
+        What the driver did, if it was on the machine of its tasks: ``plan`` of tasks, ``run`` of
+        them, and the ``rest``. Here ``waited`` are nanoseconds without a processor.
     start, stop : int
         Of the whole: nanoseconds of the driver's clock.
     workers : int
@@ -67,6 +70,7 @@ class Trace:
     start: int
     stop: int
     workers: int
+    driver: np.ndarray = field(default_factory=lambda: np.zeros(0, TASK))
 
 
 def by_step(tasks: np.ndarray) -> list[np.ndarray]:

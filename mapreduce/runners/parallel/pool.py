@@ -155,7 +155,8 @@ class WorkerPool:
         Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
         waiting = deque({**task, "attempt": 0} for task in tasks)
-        trace, begun = traces.current(), time.monotonic_ns()
+        trace = traces.current()
+        begun = time.monotonic_ns() if trace is None else trace.mark(traces.PLAN)
         replies = dict[int, Reply]()
         left = len(tasks)
         try:
@@ -187,6 +188,9 @@ class WorkerPool:
         except BaseException:
             self.kill()
             raise
+        finally:
+            if trace is not None:
+                trace.mark(traces.RUN)
         return [replies[task["number"]] for task in tasks]
 
     def _hand_out(self, waiting: deque[Task], before: Callable[[Task], None]) -> None:

@@ -99,6 +99,29 @@ def test_tasks_of_a_job(folder):
         assert (its["start"][1:] >= its["stop"][:-1]).all()
 
 
+def test_a_driver_notes_what_it_does_without_gaps(folder):
+    trace = read(folder)
+    rows = trace.driver
+    assert [*rows["kind"]] == [*["rest", *["plan", "run"] * 2] * 2, "rest"]
+    assert (rows["start"][0], rows["stop"][-1]) == (trace.start, rows["stop"].max())
+    assert (rows["start"][1:] == rows["stop"][:-1]).all()
+    # Workers are other processes.
+    assert 0 < rows["cpu"].sum() < trace.stop - trace.start
+    # Tasks begin when they have been planned.
+    assert {*trace.tasks["ready"]} == {*rows["stop"][rows["kind"] == "plan"]}
+
+
+def test_a_file_of_the_version_before_is_read(folder, tmp_path):
+    (path,) = folder.glob(f"*{TASKS}")
+    content = bytearray(path.read_bytes())
+    rows = np.frombuffer(content[DRIVER.size :], TASK)
+    np.frombuffer(content, _DRIVER, 1)["version"] = 1
+    old = rows[np.isin(rows["kind"], ("map", "reduce"))]
+    (tmp_path / path.name).write_bytes(content[: DRIVER.size] + old.tobytes())
+    assert (read(tmp_path).tasks == read(folder).tasks).all()
+    assert not len(read(tmp_path).driver)
+
+
 def test_a_chain_has_a_job_after_the_other(data, tmp_path):
     chosen = Settings(model="softmax", batch_size=40, slice_rows=10, rounds=4)
     found = []
@@ -137,15 +160,16 @@ def test_drivers_follow_each_other_without_the_time_between(folder, tmp_path):
 def test_a_file_that_was_cut_is_read_as_far_as_it_goes(folder, tmp_path):
     (path,) = folder.glob(f"*{TASKS}")
     (tmp_path / path.name).write_bytes(path.read_bytes()[: DRIVER.size + 3 * TASK.itemsize + 5])
-    assert (read(tmp_path).tasks == np.sort(read(tmp_path).tasks, order="start")).all()
-    assert len(read(tmp_path).tasks) == 3
+    trace = read(tmp_path)
+    assert (trace.tasks == np.sort(trace.tasks, order="start")).all()
+    assert len(trace.tasks) + len(trace.driver) == 3
 
 
 @pytest.mark.parametrize(
     ("part", "name", "value", "message"),
     [
         ("head", "magic", b"GRX", "first bytes"),
-        ("head", "version", 9, "has version 9; this program reads version 1"),
+        ("head", "version", 9, "has version 9; this program reads version 2"),
         ("head", "workers", 1 << 30, "workers: expected"),
         ("head", "workers", 1, "row ., worker 1: expected less than 1"),
         ("head", "wall", -1, "times: expected"),
