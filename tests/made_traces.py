@@ -52,8 +52,16 @@ class Gang:
     jobs: int = 1
     #: The share of a processor that somebody else has, by rank.
     busy: tuple[tuple[int, float], ...] = ()
-    #: Seconds by which a rank is late to wake up in half of its exchanges, for want of a processor.
+    #: Seconds by which a rank is late to wake up in a part of its exchanges, for want of a
+    #: processor.
     late: float = 0.0
+    often: float = 0.5
+    #: Whether it is the driver that has the processors.
+    is_driver: bool = False
+    #: How much longer work takes in some rounds, for processors that have slept; and the seconds
+    #: that a first round takes longer than others.
+    cold: float = 0.0
+    warm_up: float = 0.0
     jitter: float = 0.03
     clock_error: float = 1e-4
     is_shared: bool = False  # every rank owns a block
@@ -67,7 +75,7 @@ class _Rank:
         self.reads = dict(how.slow_reads).get(number, 1.0)
         self.busy = dict(how.busy).get(number, 0.0)
         self.rows, self.cpu, self.delay, self.sampled = [], 0.0, 0.0, clock
-        self.round = 0
+        self.round, self.slowness, self.delays = 0, 1.0, 0.0
 
     def note(self, name, depth, start, stop, size=0, units=0):
         row = (PHASES.index(name), depth, 0, self.round, start * 1e9, stop * 1e9, size, units)
@@ -75,7 +83,7 @@ class _Rank:
 
     def work(self, seconds):
         """Compute: others may have the processor meanwhile."""
-        seconds *= np.exp(self.how.jitter * self.random.standard_normal())
+        seconds *= np.exp(self.how.jitter * self.random.standard_normal()) * self.slowness
         waited = seconds * self.busy / (1 - self.busy)
         if waited:
             waited *= self.random.uniform(0.8, 1.2)
@@ -102,7 +110,7 @@ class _Rank:
         if self.reads > 1:
             self.now += units * self.how.read * (self.reads - 1)
         self.note("read", 2, began_reading, self.now, 0, units)
-        self.work(units * self.how.unit)
+        self.work(units * self.how.unit + self.how.warm_up * (self.round == 1))
         # As --slow-worker does it, which sleeps.
         self.now += units * self.how.unit * (self.speed - 1)
         self.note("map", 1, start, self.now, 0, units)
@@ -122,6 +130,7 @@ class _Rank:
         if self.now - self.sampled > least:
             cpu, delay = int(self.cpu * 1e9), int(self.delay * 1e9)
             self.note("sample", 1, self.sampled, self.now, cpu, delay * self.how.has_delays)
+            self.delays += self.delay
             self.cpu = self.delay = 0.0
             self.sampled = self.now
 
@@ -146,7 +155,7 @@ def _exchange(ranks, name, depth, size, senders, receivers):
             # A receiver's messages come one after the other, through one cable.
             through = how.delay + len(others) * size / how.bandwidth
             rank.now = max(rank.now, max(others)) + noise * through
-            if how.late and rank.random.random() < 0.5:
+            if how.late and rank.random.random() < how.often:
                 rank.now, rank.delay = rank.now + how.late, rank.delay + how.late
         elif rank.number in senders and len(ranks) > 1:
             rank.now += send
@@ -172,6 +181,8 @@ def _segment(how, clock, rounds, name):
         senders = [n for n, (a, b) in enumerate(parts) if a < b]
         for rank, (a, b) in zip(ranks, parts, strict=True):
             rank.round = number
+            if how.cold:
+                rank.slowness = 1 + how.cold * (rank.random.random() < 0.3)
             rank.work(how.other)
             if a < b:
                 balance.note(rank.number, b - a, rank.map(b - a, b == how.units))
@@ -201,7 +212,15 @@ def _segment(how, clock, rounds, name):
     _exchange(ranks, "spread", 0, _EMPTY, everybody, everybody)
     errors = [0.0, *random.uniform(-how.clock_error, how.clock_error, how.ranks - 1)]
     events = tuple(rank.events(error) for rank, error in zip(ranks, errors, strict=True))
-    return segment(name, events, how.clock_error), max(rank.now for rank in ranks)
+    ends = max(rank.now for rank in ranks)
+    used = sum(rank.delays for rank in ranks) if how.is_driver else 0.0
+    return segment(name, events, how.clock_error), ends, driver("run", clock, ends, used)
+
+
+def driver(kind, start, stop, used=0.0, waited=0.0):
+    """What a driver did, in seconds."""
+    times = [int(one * 1e9) for one in (start, start, stop, used, waited)]
+    return np.array([(0, 0, kind, 0, 0, *times, -1, -1, -1)], TASK)
 
 
 def segment(name, events, error=0.0, phases=PHASES):
@@ -216,13 +235,15 @@ def segment(name, events, error=0.0, phases=PHASES):
 def gang(**faults):
     """A run of a gang, with faults: the fields of :class:`Gang` that are not as always."""
     how = Gang(**faults)
-    clock, segments = 10.0, []
+    clock, segments, rows = 10.0, [], []
     for job in range(how.jobs):
         clock += 0.1
-        made, clock = _segment(how, clock, how.rounds // how.jobs, f"{job:03d}")
+        made, clock, row = _segment(how, clock, how.rounds // how.jobs, f"{job:03d}")
         clock += 0.02
         segments.append(made)
-    return Trace(tuple(segments), np.zeros(0, TASK), int(10e9), int(clock * 1e9), how.ranks)
+        rows.append(row)
+    whole = int(10e9), int(clock * 1e9), how.ranks
+    return Trace(tuple(segments), np.zeros(0, TASK), *whole, np.concatenate(rows))
 
 
 @dataclass(frozen=True)
@@ -244,8 +265,9 @@ class Jobs:
     #: How much longer the third map task takes, for no more bytes.
     slow: float = 1.0
     slow_worker: float = 1.0
-    #: Seconds of the driver before a job, and before a phase.
+    #: Seconds of the driver before a job, to plan a task, and before a phase.
     start: float = 0.1
+    plan: float = 0.0
     gap: float = 0.02
     jitter: float = 0.05
 
@@ -254,12 +276,14 @@ def jobs(**faults):
     """The tasks of jobs, handed to the first free worker."""
     how = Jobs(**faults)
     random = np.random.default_rng(how.seed)
-    now, rows = 100.0, []
+    now, rows, planned = 100.0, [], []
     for job in range(how.jobs):
         now += how.start
         for step in range(how.steps):
             for kind, count in (("map", how.maps), ("reduce", how.reduces)):
-                now += how.gap
+                began = now + how.gap
+                now = began + how.plan * count
+                planned.append(driver("plan", began, now))
                 ready = now
                 sizes = np.full(count, how.input / how.jobs / how.steps / max(count, 1))
                 sizes *= np.exp(how.jitter * random.standard_normal(count))
@@ -288,6 +312,7 @@ def jobs(**faults):
         int(100e9),
         int(now * 1e9),
         how.workers,
+        np.concatenate(planned),
     )
 
 
@@ -296,4 +321,4 @@ def seconds(trace):
     return (trace.stop - trace.start) / 1e9
 
 
-__all__ = ["Gang", "Jobs", "gang", "jobs", "replace", "seconds", "segment"]
+__all__ = ["Gang", "Jobs", "driver", "gang", "jobs", "replace", "seconds", "segment"]

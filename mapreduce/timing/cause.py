@@ -5,6 +5,9 @@ from dataclasses import dataclass
 #: A cause of rounds and of what is around them.
 START = "start and many jobs"
 
+#: The part of work that remains in any case.
+LEFT = 0.1
+
 
 @dataclass(frozen=True)
 class Cause:

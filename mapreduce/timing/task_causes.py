@@ -1,7 +1,7 @@
 """What held jobs back: long tasks, tiny ones, and the time in which no task runs."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from mapreduce.support.words import count
 from mapreduce.timing.cause import START, Cause
 from mapreduce.timing.figures import Array
-from mapreduce.timing.trace import Trace, by_step
+from mapreduce.timing.trace import Segment, Trace, by_step
 
 #: How many times as long as others a slow task takes, and the seconds by which it is late.
 _SLOW_TASK, _LATE = 1.5, 0.05
@@ -42,13 +42,39 @@ def _span(arrays: Iterable[Array]) -> tuple[int, int]:
     return min((int(one["start"].min()) for one in some), default=stop), stop
 
 
-def of_tasks(tasks: Array, workers: int) -> Cause | None:
-    """Of the tasks of one kind of a step: that they are tiny, or that one of them is long."""
+def plans(driver: Array) -> Mapping[int, float]:
+    """Seconds that a driver took to plan tasks, by when it began to hand them out."""
+    rows = driver[driver["kind"] == "plan"]
+    return dict(zip(rows["stop"].tolist(), (rows["stop"] - rows["start"]) / 1e9, strict=True))
+
+
+def used_beside(trace: Trace, segment: Segment) -> float:
+    """Seconds of a processor that the driver used while the ranks of a segment worked."""
+    first, last = _span(segment.ranks)
+    rows = trace.driver
+    common = np.minimum(rows["stop"], last) - np.maximum(rows["start"], first)
+    part = common.clip(0) / np.maximum(rows["stop"] - rows["start"], 1)
+    return float((rows["cpu"] * part).sum() / 1e9)
+
+
+def waited_outside(trace: Trace) -> float:
+    """Seconds that the driver was ready and had no processor, while no tasks ran."""
+    rows = trace.driver
+    return float(rows["waited"][rows["kind"] != "run"].sum() / 1e9)
+
+
+def of_tasks(tasks: Array, workers: int, planned: Mapping[int, float]) -> Cause | None:
+    """Of the tasks of one kind of a step: that they are tiny, or that one of them is long.
+
+    ``planned``: As :func:`plans` returns it.
+    """
     number, read = len(tasks), tasks["read"]
     seconds = (tasks["stop"] - tasks["start"] - tasks["waited"]) / 1e9
     whole = (int(tasks["stop"].max()) - int(tasks["ready"].min())) / 1e9
     what, step = f"{tasks['kind'][0]} task", f"of step {tasks['step'][0] + 1}"
     if number > _MANY * workers and read.min() >= 0 and np.median(read) < _TINY_TASK:
+        # Many tasks take long to be planned, too.
+        whole += planned.get(int(tasks["ready"].min()), 0.0)
         left = read.sum() * _BYTE / workers + whole * workers / number
         text = f"{count(number, what)} {step} read {np.median(read):,.0f} bytes each"
         return Cause("tiny tasks", max(whole - left, 0.0), text)
@@ -75,8 +101,11 @@ def of_tasks(tasks: Array, workers: int) -> Cause | None:
     return Cause(kind, whole * float(1 - after / before), text, (int(tasks["number"][at]),))
 
 
-def of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
-    """The time in which neither rounds nor tasks ran: around jobs, and within them."""
+def of_gaps(trace: Trace, tasks: Array, first: float = 0.0) -> list[Cause]:
+    """The time in which neither rounds nor tasks ran: around jobs, and within them.
+
+    ``first``: Seconds that first rounds took longer than others, which is a part of the beginning.
+    """
     steps, spans_of = by_step(tasks), defaultdict[int, list[Array]](list)
     for some in steps:
         spans_of[int(some["job"][0])].append(some)
@@ -92,9 +121,12 @@ def of_gaps(trace: Trace, tasks: Array) -> list[Cause]:
     edges = [edge for job in jobs for edge in job] or [trace.stop]
     begin = min((min(edges) - trace.start + trace.stop - max(edges)) / 1e9, _BEGIN)
     start = f"{count(len(jobs), 'job')} took {outside:.3g} s to begin and to end"
+    first = max(first - _BEGIN + begin, 0.0)
+    if first > outside - begin:
+        start = "first rounds take longer than others"
     gaps = f"within jobs no task ran for {inside:.3g} s"
     return [
-        Cause(START, max(outside - begin, 0.0), start),
+        Cause(START, max(outside - begin, 0.0) + first, start),
         Cause("gaps of the driver", max(inside - len(steps) * _HAND_OVER, 0.0), gaps),
     ]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import made_traces
+from mapreduce.support.phases import PHASES
 from mapreduce.timing.cause import Cause
 from mapreduce.timing.causes import causes, standing_out
 
@@ -68,6 +69,13 @@ PLANTED = {
         "tiny slices",
         (),
     ),
+    "slices of one row that cost reads, too": (
+        "gang",
+        {"units": 64, "unit": 1e-6, "read": 3e-5, "cost": 6e-5, "rows": 1, "last": 1},
+        {"units": 64, "unit": 1e-6, "read": 1e-9, "cost": 1e-9, "rows": 1, "last": 1},
+        "tiny slices",
+        (),
+    ),
     "other": ("gang", {"other": 5e-3}, {}, "fixed cost of a round", ()),
     "publishing": ("gang", {"publish": 0.5}, {}, "publishing", ()),
     "a slow disk": (
@@ -90,6 +98,37 @@ PLANTED = {
     "all busy": ("gang", {"busy": ((0, 0.5), (1, 0.5))}, {}, "busy processors", ()),
     "one busy": ("gang", {"busy": ((1, 0.4),)}, {}, "busy processors", ()),
     "late to wake up": ("gang", {"late": 8e-3}, {}, "busy processors", ()),
+    "late to wake up in each exchange": (
+        "gang",
+        {"unit": 5e-5, "late": 2.5e-3, "often": 1.0},
+        {"unit": 5e-5},
+        "busy processors",
+        (),
+    ),
+    "an evaluation for which the driver takes the processors": (
+        "gang",
+        {
+            **{"evaluate": 0.003, "settle": 0.006, "publish": 1e-3, "evaluate_every": 1},
+            **{"busy": ((0, 0.4), (1, 0.4)), "is_driver": True},
+        },
+        {"evaluate": 0.003, "settle": 0.006, "publish": 1e-3},
+        "evaluation",
+        (),
+    ),
+    "reads in which processors sleep": (
+        "gang",
+        {"slow_reads": ((0, 60.0), (1, 60.0)), "cold": 0.6},
+        {"read": 1e-9},
+        "slow reads",
+        (),
+    ),
+    "a delay in which processors sleep": (
+        "gang",
+        {"delay": 3e-2, "cold": 0.6},
+        {},
+        "exchange by delay",
+        (),
+    ),
     "three units": (
         "gang",
         {"units": 3, "unit": 0.01},
@@ -103,6 +142,13 @@ PLANTED = {
         "jobs",
         {"maps": 2000, "input": 100_000_000, "byte": 1e-7},
         {"maps": 4, "input": 100_000_000, "byte": 1e-7},
+        "tiny tasks",
+        (),
+    ),
+    "tiny tasks that take long to be planned": (
+        "jobs",
+        {"maps": 2000, "input": 100_000_000, "byte": 1e-7, "plan": 1e-3},
+        {"maps": 4, "input": 100_000_000, "byte": 1e-7, "plan": 1e-3},
         "tiny tasks",
         (),
     ),
@@ -138,6 +184,14 @@ CLEAN = {
         "gang",
         {"units": 32, "unit": 8e-4, "cost": 1e-4, "last": 2},
     ),
+    "plain updates": (
+        "gang",
+        {
+            **{"rounds": 1200, "units": 16, "unit": 1e-4, "read": 5e-6, "evaluate_every": 0},
+            **{"reduce": 1.5e-4, "pack": 6e-5},
+        },
+    ),
+    "a short run, whose first round compiles": ("gang", {"rounds": 30, "warm_up": 0.15}),
     "a job": ("jobs", {}),
     "one worker": ("jobs", {"workers": 1}),
     "steps": ("jobs", {"steps": 3, "input": 1_200_000_000}),
@@ -191,11 +245,23 @@ def test_busy_processors_are_named_first_and_what_is_of_the_run_beside_them():
     ]
 
 
-def test_kept_rounds_stand_for_all():
-    """Of a trace that has every fourth round in full, as of the whole one."""
-    trace = made("gang", 1, {"slow": ((1, 4.0),)})
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"slow": ((1, 4.0),)},
+        {"busy": ((0, 0.5), (1, 0.5))},
+        {"unit": 5e-5, "late": 2.5e-3, "often": 1.0, "evaluate_every": 0},
+    ],
+)
+def test_kept_rounds_stand_for_all(faults):
+    """Of a trace that has every fourth round in full, and all samples, as of the whole one."""
+    trace = made("gang", 1, faults)
     (segment,) = trace.segments
-    some = tuple(one[(one["round"] % 4 == 1) | (one["round"] == 0)] for one in segment.ranks)
+    code = PHASES.index("sample")
+    some = tuple(
+        one[(one["round"] % 4 == 1) | (one["round"] == 0) | (one["code"] == code)]
+        for one in segment.ranks
+    )
     part = replace(trace, segments=(replace(segment, ranks=some),))
     whole, sampled = causes(trace)[0], causes(part)[0]
     assert (whole.kind, whole.ranks) == (sampled.kind, sampled.ranks)
@@ -235,3 +301,16 @@ def test_ranks_of_a_gang_are_no_slow_tasks():
 def test_nothing_at_all_has_no_cause():
     empty = replace(made("jobs", 1, {}), tasks=np.zeros(0, made_traces.TASK), stop=0, start=0)
     assert [one.seconds for one in causes(empty)] == [0.0, 0.0]
+
+
+def test_what_the_driver_waits_for_processors_counts_where_no_rounds_go_on():
+    trace = made("gang", 1, {"busy": ((1, 0.4),)})
+    start, ends = trace.start / 1e9, trace.stop / 1e9
+    rows = [made_traces.driver("rest", start, start + 2, waited=1.5), trace.driver]
+    rows += [made_traces.driver("run", start + 2, ends, waited=5.0)]
+    before, after = (
+        next(one for one in causes(each) if one.kind == "busy processors")
+        for each in (trace, replace(trace, driver=np.concatenate(rows)))
+    )
+    assert after.seconds == pytest.approx(before.seconds + 1.5)
+    assert after.text == before.text
