@@ -16,21 +16,21 @@ from mapreduce.timing.cause import LEFT, START, Cause
 from mapreduce.timing.figures import Array, Rounds, rounds_of, usage
 from mapreduce.timing.speeds import (
     SLOW,
-    divided,
     duration,
     median,
     per_unit,
     ratio_of,
     speed_of,
+    units_by_speed,
     with_maps,
 )
 from mapreduce.timing.task_causes import (
+    driver_delay,
+    driver_seconds,
     of_gaps,
     of_tasks,
     own_tasks,
     plans,
-    used_beside,
-    waited_outside,
 )
 from mapreduce.timing.trace import Segment, Trace, by_step
 from mapreduce.timing.waits import busy_processors, excess, network, sleeping_share
@@ -54,12 +54,12 @@ def causes(trace: Trace) -> list[Cause]:
     every = [
         cause
         for segment in trace.segments
-        for cause in _of_segment(segment, used_beside(trace, segment))
+        for cause in _of_segment(segment, driver_seconds(trace, segment))
     ]
     tasks, planned = own_tasks(trace), plans(trace.driver)
     steps = [of_tasks(some, max(trace.workers, 1), planned) for some in by_step(tasks)]
     every += [*filter(None, steps), *of_gaps(trace, tasks, _pop(every, START))]
-    outside = waited_outside(trace)
+    outside = driver_delay(trace)
     if outside:
         text = f"the driver was ready, and waited {outside:.3g} s for a processor that others had"
         every = _more(every, Cause("busy processors", outside, text))
@@ -126,13 +126,15 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
     def saved(*times: Array | None) -> float:
         return max(base - rounds.replay(*times), 0.0) * scale
 
-    def awake(work: Array, transfer: Array | None = None) -> float:
+    def awake(work: Array, transfer: Array | None = None, times: float = 2.0) -> float:
         """As ``saved``, of what ranks sleep in: awake, they work as in a good round.
 
-        Processors that sleep half of the time are cold, and at times slow for seconds.
+        Processors that sleep in half of each round are cold in all of it, and at times slow for
+        seconds. Those that sleep between some rounds are cold in that part, which is ``times`` 1.
         """
-        share = min(2 * saved(work, transfer) / (base * scale), 2 * asleep, 1.0)
-        more = np.maximum(work - np.quantile(work, _GOOD, -1, keepdims=True), 0)
+        share = min(times * saved(work, transfer) / (base * scale), times * asleep, 1.0)
+        plain = rounds.of("map", "pack", "reduce", "other").sum(1)
+        more = np.maximum(plain - np.quantile(plain, _GOOD, -1, keepdims=True), 0)
         return saved(work - share * more, transfer)
 
     asleep = sleeping_share(segment, rounds)
@@ -152,7 +154,7 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
     reads = _reads(rounds, uneven)
     other, unit = rounds.of("other").sum(1), _unit_cost(segment, rounds, free)
     typical, late = median(speed_of(rounds)), excess(segment, rounds)
-    sums = rounds.of("pack", "reduce").sum(1)
+    sums, disk = rounds.of("pack", "reduce").sum(1), rounds.of("publish").sum(1)
     # No round does without.
     usual = np.minimum(sums, _UPDATE * sums / np.maximum(sums.sum(0), 1e-12))
     updates = replace(
@@ -184,14 +186,15 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
             saved(work - _warm_up(rounds)) / scale,
             "first rounds take longer than others",
         ),
-        *_between(segment, rounds, driven),
+        *_between(segment, rounds, driven, awake(work - disk, times=1.0) - saved(work - disk)),
     ]
 
 
-def _between(segment: Segment, rounds: Rounds, driven: float) -> list[Cause]:
+def _between(segment: Segment, rounds: Rounds, driven: float, cold: float) -> list[Cause]:
     """Publishing, and evaluations, for which rounds are published, too.
 
-    ``driven``: Seconds that ranks waited for processors that the driver had.
+    ``driven``: Seconds that ranks waited for processors that the driver had. ``cold``: Seconds that
+    rounds take longer for processors that sleep while the state is written, if they do.
     """
     publish, settle, evaluate = (
         segment.seconds[:, segment.phases.index(name)] for name in ("publish", "settle", "evaluate")
@@ -209,7 +212,7 @@ def _between(segment: Segment, rounds: Rounds, driven: float) -> list[Cause]:
     return [
         Cause(
             "publishing",
-            (wait + driven + (slept if slept > write / 2 else write)) * (1 - part),
+            (wait + driven + (slept + cold if slept > write / 2 else write)) * (1 - part),
             "the state is written, to go on from",
         ),
         Cause(
@@ -259,7 +262,7 @@ def _uneven(rounds: Rounds, free: Array, saved: Callable[..., float]) -> Cause:
     )
     # In each round a slow rank is as much faster as the others are in the median.
     faster = np.where(ratio > SLOW, speed / typical, 1)[:, None]
-    seconds = saved(*with_maps(rounds, each / faster, divided(rounds, np.ones(ranks))))
+    seconds = saved(*with_maps(rounds, each / faster, units_by_speed(rounds, np.ones(ranks))))
     kind = "slow reads" if is_reading else "slow worker"
     return Cause(kind, seconds, text, tuple(map(int, slow)))
 

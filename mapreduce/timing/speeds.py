@@ -54,7 +54,7 @@ def with_maps(rounds: Rounds, per_unit: Array, units: Array) -> tuple[Any, Any, 
     return work, transfer, senders
 
 
-def divided(rounds: Rounds, speed: Any) -> Any:
+def units_by_speed(rounds: Rounds, speed: Any) -> Any:
     """The units of each rank and round, as a gang divides them among ranks of some speeds."""
     known = np.where(np.isfinite(speed), speed, median(speed))
     split = EVEN if np.ptp(known) <= _UNLIKE * known.min() else Split(tuple(1 / known))

@@ -48,7 +48,7 @@ def plans(driver: Array) -> Mapping[int, float]:
     return dict(zip(rows["stop"].tolist(), (rows["stop"] - rows["start"]) / 1e9, strict=True))
 
 
-def used_beside(trace: Trace, segment: Segment) -> float:
+def driver_seconds(trace: Trace, segment: Segment) -> float:
     """Seconds of a processor that the driver used while the ranks of a segment worked."""
     first, last = _span(segment.ranks)
     rows = trace.driver
@@ -57,7 +57,7 @@ def used_beside(trace: Trace, segment: Segment) -> float:
     return float((rows["cpu"] * part).sum() / 1e9)
 
 
-def waited_outside(trace: Trace) -> float:
+def driver_delay(trace: Trace) -> float:
     """Seconds that the driver was ready and had no processor, while no tasks ran."""
     rows = trace.driver
     return float(rows["waited"][rows["kind"] != "run"].sum() / 1e9)

@@ -7,7 +7,15 @@ import numpy as np
 
 from mapreduce.timing.cause import LEFT, Cause
 from mapreduce.timing.figures import EXCHANGES, Array, Rounds, usage
-from mapreduce.timing.speeds import SLOW, divided, duration, is_short, per_unit, speed_of, with_maps
+from mapreduce.timing.speeds import (
+    SLOW,
+    duration,
+    is_short,
+    per_unit,
+    speed_of,
+    units_by_speed,
+    with_maps,
+)
 from mapreduce.timing.trace import Segment
 
 #: Seconds of an exchange that no network is blamed for, and those that it takes on none.
@@ -37,7 +45,7 @@ def busy_processors(
     # Ranks whose maps wait have fewer units, which would be divided anew.
     has_short = is_short(rounds)
     of_maps = np.where(has_short, 1.0, free)
-    anew = with_maps(rounds, per_unit(rounds), divided(rounds, speed_of(rounds) * of_maps))
+    anew = with_maps(rounds, per_unit(rounds), units_by_speed(rounds, speed_of(rounds) * of_maps))
     is_even = np.ptp(of_maps) < SLOW - 1
     work, transfer, *senders = (rounds.work.sum(1), rounds.transfer) if is_even else anew
     usual = np.where(has_short[:, None], np.median(work, -1, keepdims=True), 0)

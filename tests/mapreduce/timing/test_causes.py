@@ -85,6 +85,13 @@ PLANTED = {
         "publishing",
         (),
     ),
+    "a slow disk, for which processors sleep": (
+        "gang",
+        {"disk": 0.9, "evaluate_every": 20, "cold": 0.7},
+        {"evaluate_every": 20},
+        "publishing",
+        (),
+    ),
     "evaluation": ("gang", {"evaluate": 0.2, "evaluate_every": 10}, {}, "evaluation", ()),
     "an evaluation for which a driver takes long": (
         "gang",
