@@ -36,7 +36,8 @@ def busy_processors(
     active = np.maximum(rounds.work.sum((0, 1, 3)) + rounds.transfer.sum((0, 2)), 1e-9)
     # A thread that is late to wake up has waited while it waited for others.
     least = np.clip(used / active, LEFT, 1)
-    free = np.where(waited > 0, np.clip(1 - waited / active, least, 1), 1.0)
+    whole = active + rounds.wait.sum((0, 2))
+    free = np.where(waited > 0, np.clip(1 - waited / whole, least, 1), 1.0)
     most = int(waited.argmax())
     seconds = usage(segment.ranks[most])[1]
     text = f"rank {most} was ready, and waited {seconds:.3g} s for a processor that others had"

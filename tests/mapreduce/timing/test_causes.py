@@ -235,6 +235,19 @@ def test_a_slow_rank_is_named_while_processors_are_busy_with_that_doubt():
     assert slow.text.endswith("as far as the busy processors let us see")
 
 
+def test_a_slow_rank_is_named_that_waits_for_others_and_for_processors_at_once():
+    """It has few units, so it waits for the others most of the time, and for its turn meanwhile."""
+    trace = made("gang", 1, {"slow": ((1, 9.0),)})
+    (segment,) = trace.segments
+    events = segment.ranks[1].copy()
+    is_sample = events["code"] == PHASES.index("sample")
+    took = events["stop"][is_sample] - events["start"][is_sample]
+    events["bytes"][is_sample], events["units"][is_sample] = took // 50, took * 2 // 3
+    late = replace(trace, segments=(replace(segment, ranks=(segment.ranks[0], events)),))
+    found = standing_out(causes(late), made_traces.seconds(late))
+    assert ("slow worker", (1,)) in [(one.kind, one.ranks) for one in found]
+
+
 def test_two_causes_are_named_if_the_second_is_nearly_as_large():
     first, near, far, small = (
         Cause(name, n, "") for name, n in zip("abcd", (5, 4.1, 3.9, 0.9), strict=True)
