@@ -480,8 +480,8 @@ def _check_input(given: str, runner: str) -> None:
     hidden = [path for path in files if path.name[:1] in "._" and str(path) not in found]
     if hidden := [path for path in hidden if path.stat().st_size]:
         log.warning(
-            "the input %s holds hidden files, such as %s, which the runner %s reads, as mrjob does. "
-            "Hadoop leaves them out",
+            "the input %s holds hidden files, such as %s. The runner %s reads them, as mrjob does, "
+            "and Hadoop leaves them out",
             *(given, hidden[0].name, runner or "inline"),
         )
     for top in found:

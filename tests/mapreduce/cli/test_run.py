@@ -482,7 +482,7 @@ class TestInputs:
         hidden = folder / ".part-0.crc"
         hidden.write_text("one more\n")
         done = gradreduce("run", script, folder)
-        assert f"{folder} holds hidden files, such as .part-0.crc, which the" in done.stderr
+        assert f"{folder} holds hidden files, such as .part-0.crc. The runner" in done.stderr
         assert pairs(done.stdout) != expected(text)
         assert "hidden" not in gradreduce("run", script, hidden).stderr, "somebody has named it"
 
