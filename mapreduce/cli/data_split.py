@@ -39,7 +39,7 @@ def split(
     """Split the tables FILE... into OUT/train.csv and OUT/test.csv, .tsv or .parquet.
 
     FILE may be a folder of files. Records of CSV files, gzipped or not, are copied byte by byte.
-    Which part a row is in follows from its content and --seed, not from the order of files, rows or
+    The content of a row and --seed decide which part the row is in, not the order of files, rows or
     columns; equal rows are in one part.
 
     \b

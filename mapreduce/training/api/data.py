@@ -251,7 +251,9 @@ def import_files(
             if data.is_file():
                 # It may well be a table's, though its name does not show the format.
                 opening.format_of([data])
-            read_manifest(data)
+            elif not (data / MANIFEST).exists():
+                # Who reads it as a dataset says so.
+                return data, evaluation
             raise UsageError(f"--{name} {value}: it is for the file of a table. Leave it out")
     if not is_file and not is_eval_file:
         return data, evaluation
