@@ -477,12 +477,12 @@ def _check_input(given: str, runner: str) -> None:
                 f"the input {path} is not a regular file, so its size is unknown. "
                 f"Pass it on standard input, as -"
             )
-    hidden = [path for path in files if path.name[:1] in "._" and str(path) not in found]
-    if hidden := [path for path in hidden if path.stat().st_size]:
+    hidden = (path for path in files if path.name[:1] in "._" and str(path) not in found)
+    if first := next((path for path in hidden if path.stat().st_size), None):
         log.warning(
             "the input %s holds hidden files, such as %s. The runner %s reads them, as mrjob does, "
             "and Hadoop leaves them out",
-            *(given, hidden[0].name, runner or "inline"),
+            *(given, first.name, runner or "inline"),
         )
     for top in found:
         check_parts(Path(top))

@@ -122,6 +122,7 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
     # its first events has no sums yet.
     scale = (float(segment.seconds[:, segment.phases.index("round")].max()) or base) / base
     number = scale * len(rounds.numbers)
+    asleep = sleeping_share(segment, rounds)
 
     def saved(*times: Array | None) -> float:
         return max(base - rounds.replay(*times), 0.0) * scale
@@ -136,8 +137,6 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
         plain = rounds.of("map", "pack", "reduce", "other").sum(1)
         more = np.maximum(plain - np.quantile(plain, _GOOD, -1, keepdims=True), 0)
         return saved(work - share * more, transfer)
-
-    asleep = sleeping_share(segment, rounds)
 
     def without(kind: str, what: Array, text: str) -> Cause:
         seconds = saved(work - what)
