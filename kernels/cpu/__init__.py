@@ -17,7 +17,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -146,8 +146,10 @@ event.register("numba:compile", _ReportOnce())
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
-    """Keep other processes from saving or loading compiled code meanwhile.
+def _locked(how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Keep other processes from saving compiled code meanwhile, and from loading it, too.
+
+    With ``LOCK_SH`` others may load it.
 
     Numba looks in an index for a free name and writes both: of two processes at once that compile
     a kernel for different types, one would find the other's code from then on. And it writes the
@@ -164,7 +166,7 @@ def _locked() -> Iterator[None]:
     with file:
         # A disk without locks has none for anybody.
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, how)
         yield
 
 
@@ -215,9 +217,24 @@ def jit(function: Any) -> Any:
     # There is none where $NUMBA_DISABLE_JIT has Python itself run the loops.
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache is not None:
-        cache.save, cache.load = _locked()(cache.save), _locked()(cache.load)
-        dispatcher.compile = _alone(function)(dispatcher.compile)
+        cache.save = _locked()(cache.save)
+        cache.load = _locked(fcntl.LOCK_SH)(cache.load)
+        dispatcher.compile = _compile_alone(dispatcher)
     return dispatcher
+
+
+def _compile_alone(dispatcher: Any) -> Callable[[Any], Any]:
+    """Numba's ``compile``, alone where it compiles; processes load what is saved all at once."""
+    cache, file, code = dispatcher._cache, dispatcher._cache._cache_file, dispatcher.compile
+
+    def compile(signature: Any) -> Any:
+        key = cache._index_key(signature, dispatcher.targetctx.codegen())
+        with _locked(fcntl.LOCK_SH):
+            is_saved = key in file._load_index()
+        with contextlib.nullcontext() if is_saved else _alone(dispatcher.py_func):
+            return code(signature)
+
+    return compile
 
 
 inline: Any = numba.njit(nogil=True, error_model="numpy", inline="always")

@@ -54,6 +54,26 @@ def test_processes_that_start_at_once_compile_a_kernel_once(tmp_path):
     assert sorted(int(process.communicate()[0]) for process in each) == [0, 0, 1]
 
 
+LOADS = """
+from kernels import cpu
+
+def refuse(function):
+    raise AssertionError(f"{function.__name__} is saved: nobody has to wait for another process")
+
+cpu._alone = refuse
+"""
+
+
+def test_processes_load_saved_code_all_at_once(tmp_path):
+    kernel = "import numpy as np\nfrom kernels.cpu.reduce import _first_non_finite as kernel\n"
+    use = "kernel(np.zeros(9))\nprint(*kernel.stats.cache_hits.values())"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    refused = programs.ran(sys.executable, "-c", LOADS + kernel + use, env=env, check=False)
+    assert "AssertionError: _first_non_finite is saved" in refused.stderr
+    programs.ran(sys.executable, "-c", kernel + use, env=env)
+    assert programs.ran(sys.executable, "-c", LOADS + kernel + use, env=env).stdout == "1\n"
+
+
 @pytest.mark.long
 def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     """There, mrjob puts a file of bytes in the place of standard error."""
