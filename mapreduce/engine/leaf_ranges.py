@@ -90,6 +90,17 @@ def shares(leaves: int, tasks: int, split: Split = EVEN) -> tuple[tuple[int, int
     return (*pairwise(edges),)
 
 
+def even_shares(leaves: int, tasks: int) -> tuple[tuple[int, int], ...]:
+    """The range of each of the ``tasks``, as even as single leaves allow; those of some are empty.
+
+    Where shares stay for all rounds, an uneven piece would cost more than a few nodes do.
+
+    >>> even_shares(34, 2), even_shares(2, 3)
+    (((0, 17), (17, 34)), ((0, 1), (1, 2), (2, 2)))
+    """
+    return (*pairwise(-(-leaves * task // tasks) for task in range(tasks + 1)),)
+
+
 def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
     """Levels of the tree at which an additional step merges partial sums.
 

@@ -21,7 +21,7 @@ from mapreduce.engine.executor import (
     beside_of,
     require_blocks,
 )
-from mapreduce.engine.leaf_ranges import EVEN, Split, shares
+from mapreduce.engine.leaf_ranges import EVEN, Split, even_shares, shares
 from mapreduce.engine.program import (
     ArrivingTask,
     Concluding,
@@ -172,8 +172,10 @@ class Rounds:
 
     def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
         """The units of each group: always the same if they own something, else by speed."""
-        units = self._program.units(completed)
-        return shares(units, self._division.groups, EVEN if owners(self._program) else self._split)
+        units, groups = self._program.units(completed), self._division.groups
+        if owners(self._program):
+            return even_shares(units, groups)
+        return shares(units, groups, self._split)
 
     def _round(self, completed: int) -> None:
         """Make one update of the blocks, each by its owner."""

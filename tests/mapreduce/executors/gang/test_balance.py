@@ -13,7 +13,15 @@ from hypothesis import given, settings, strategies as st
 from builders import blobs_in, keywords, left_by
 from gangs import train
 from mapreduce.engine.executor import Limit
-from mapreduce.engine.leaf_ranges import EVEN, LeafRange, Split, alignment, ranges, shares
+from mapreduce.engine.leaf_ranges import (
+    EVEN,
+    LeafRange,
+    Split,
+    alignment,
+    even_shares,
+    ranges,
+    shares,
+)
 from mapreduce.engine.program import packed
 from mapreduce.errors import UsageError
 from mapreduce.executors.gang import exchange, job
@@ -64,6 +72,13 @@ class TestShares:
             parts = shares(leaves, tasks, split)
             assert [part for part in parts if part[0] < part[1]] == ranges(leaves, tasks)
             assert parts[: len(ranges(leaves, tasks))] == (*ranges(leaves, tasks),)
+
+    @given(st.integers(1, 3000), st.integers(1, 9))
+    def test_shares_that_stay_differ_by_one_unit_at_most(self, leaves, tasks):
+        parts = even_shares(leaves, tasks)
+        assert [leaf for part in parts for leaf in range(*part)] == list(range(leaves))
+        sizes = [stop - start for start, stop in parts]
+        assert len(sizes) == tasks and max(sizes) - min(sizes) <= 1
 
     @given(st.integers(1, 3000), splits())
     def test_a_faster_task_has_no_fewer_pieces(self, leaves, found):
