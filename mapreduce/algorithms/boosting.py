@@ -227,18 +227,10 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
         known = now.scalars(self.whole())
         progress = Progress.of(known)
         make = self._count if progress.counts else self._add_up
-        found = make(now, units, progress, known)
-        histograms = found.pop("sum", None)
+        found, sums = make(now, units, progress, known)
         for number in range(now.layout.blocks):
-            if histograms is None:
-                yield (number,), Message({"units": [units.start, units.stop]}, found)
-                continue
-            start, stop = self._part(number, now.layout.blocks)
-            if not progress.counts:
-                start, stop = self.lanes.starts[[start, stop]]
-            # The axes are leaves or prefixes, features or lanes, cells and what was added up.
-            piece = np.ascontiguousarray(histograms[..., start:stop, :, :])
-            yield (number,), Message({"units": [units.start, units.stop]}, {**found, "sum": piece})
+            own = {"sum": sums[number]} if sums else {}
+            yield (number,), Message({"units": [units.start, units.stop]}, {**found, **own})
 
     def _part(self, number: int, blocks: int) -> tuple[int, int]:
         """The features that a block has."""
@@ -246,8 +238,8 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
 
     def _count(
         self, now: Round, units: range, progress: Progress, known: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """The counts of a pass for the cuts; of the first two also what labels and weights are."""
+    ) -> tuple[dict[str, Array], list[Array]]:
+        """What labels and weights are, and each block's counts of a pass for the cuts."""
         counts, most, sums = None, np.zeros(2), np.zeros_like(known["sums"])
         cells = cuts.cells(known["prefix"])
         for unit in units:
@@ -273,12 +265,18 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
                     sums += np.array([products.sum(), shares.sum()])
             now.keep(unit, now.own(unit))
         assert counts is not None
-        return {"sum": counts[..., None], "largest": most, "sums": sums}
+        parts = (slice(*self._part(at, now.layout.blocks)) for at in range(now.layout.blocks))
+        # The axes are prefixes, features, cells and what was added up.
+        pieces = [np.ascontiguousarray(counts[:, part, :, None]) for part in parts]
+        return {"largest": most, "sums": sums}, pieces
 
     def _add_up(
         self, now: Round, units: range, progress: Progress, known: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """The histograms of the new leaves that are the smaller ones, or of a root."""
+    ) -> tuple[dict[str, Array], list[Array]]:
+        """What the rows say, and each block's histograms of new leaves, or of a root.
+
+        Of two new leaves only that with fewer rows has one.
+        """
         splits = known["splits"]
         taken = [self._grown(now, unit, progress, known) for unit in units]
         if self._grows_at_once and not progress.leaves:
@@ -286,24 +284,31 @@ class Boosting(RowsProgram, EndsEarly, InBlocks, Owning):
             how = self.lanes.whole_search(known["sizes"], self._how(known))
             grown = rows.grow(progress.trees, how, self.leaves, self._histograms)
             tree = {name: getattr(grown, name) for name in _GROWN}
-            return {"largest": np.array([rows.largest]), "loss": loss, **tree}
+            return {"largest": np.array([rows.largest]), "loss": loss, **tree}, []
         leaves = [0]
         if progress.leaves:
             leaves = [split.smaller for split in growing.splits_of(splits[progress.applied :])]
-        total = np.zeros((len(leaves), self.lanes.count, 256, 3), np.int64)
-        for leaf, histogram in zip(leaves, total, strict=True):
+        blocks = now.layout.blocks
+        parts = [self.lanes.starts[[*self._part(at, blocks)]].tolist() for at in range(blocks)]
+        sums = [np.zeros((len(leaves), stop - start, 256, 3), np.int64) for start, stop in parts]
+
+        def unpack(place: int) -> None:
+            for (start, stop), histograms in zip(parts, sums, strict=True):
+                kernels.unpack_histogram(self._packed[start:stop], histograms[place])
+
+        for place, leaf in enumerate(leaves):
             pending = 0
             for rows, _ in taken:
                 order = rows.rows_of(leaf)
                 if pending + len(order) > kernels.MOST_ROWS:
-                    kernels.unpack_histogram(self._packed, histogram)
+                    unpack(place)
                     pending = 0
                 kernels.pack_histogram(rows.bins, order, rows.gradients, self._packed)
                 pending += len(order)
-            kernels.unpack_histogram(self._packed, histogram)
+            unpack(place)
         largest = np.array([max(rows.largest for rows, _ in taken)])
         loss = np.sum([loss for _, loss in taken], axis=0)
-        return {"sum": total, "largest": largest, "loss": loss}
+        return {"largest": largest, "loss": loss}, sums
 
     @cached_property
     def lanes(self) -> Lanes:

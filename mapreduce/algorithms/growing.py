@@ -98,7 +98,7 @@ class Growth:
         self, splits: Array, split_gains: Array, leaves: Array, gains: Array, most: int
     ) -> None:
         self.splits, self.split_gains, self.leaves, self.gains = splits, split_gains, leaves, gains
-        self._splits, self._most = splits_of(splits), most
+        self._most = most
         known = splits, split_gains, gains, most, DECAY
         found = (array.tolist() for array in kernels.next_splits(*known))
         #: The node that a leaf is now, the splits that the tree has, in their order, as far as they
@@ -146,11 +146,12 @@ class Growth:
         child's number (0 for a leaf; the right child follows it) and the value of a leaf. If a
         category is split, 2 is added to the third, and the subset follows; see :class:`Split`.
         """
-        sums, parents = self._sums(), {number: node for node, number in self._split.items()}
+        splits, sums = splits_of(self.splits), self._sums()
+        parents = {number: node for node, number in self._split.items()}
         found = np.zeros((2 * self._most - 1, 5 + self.splits.shape[1] - SPLIT))
         place, used = {0: 0}, 1
         for number in self.taken:
-            split, at = self._splits[number], place.pop(parents[number])
+            split, at = splits[number], place.pop(parents[number])
             threshold = np.inf
             if 0 <= split.last < sizes[split.feature]:
                 threshold = float(
