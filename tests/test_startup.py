@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import programs
@@ -48,6 +49,17 @@ def test_light_commands_import_nothing_heavy(command, more):
 def test_the_test_can_fail():
     found = imported("jobs/word_count_vectorized.py", "-r", "inline", "-q", "README.md")
     assert found >= {"numba.core", "pyarrow.lib", "numpy"}
+
+
+def test_a_fit_by_a_command_imports_no_scikit_learn(tmp_path):
+    """Which takes a second: a user's process has its base classes, and a command needs none."""
+    table = tmp_path / "table.csv"
+    table.write_text("x,y,label\n" + "".join(f"{n},{n * n % 7},{n % 3}\n" for n in range(30)))
+    command = ["mapreduce/cli/gradreduce.py", "train", table, "--label", "label"]
+    found = imported(*command, "--model", "ridge", "--run", tmp_path / "run", "-q")
+    assert "mapreduce.estimators.base" in found and "sklearn" not in found
+    if find_spec("sklearn"):
+        assert "sklearn.base" in imported(*importing("mapreduce.estimators.base"))
 
 
 def test_the_collector_leaves_alone_what_was_imported_and_nothing_of_the_user(tmp_path):

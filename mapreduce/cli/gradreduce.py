@@ -16,9 +16,12 @@ def main() -> int:
     # As mapreduce.support.collector, which is not found yet.
     gc.disable()
     from mapreduce.cli.main import main
+    from mapreduce.support import process
 
     gc.enable()
     sys.path.remove(str(home))
+    # A job's script may use estimators with scikit-learn.
+    process.is_fitting_command = sys.argv[1:2] in (["train"], ["resume"], ["compare"])
     return main()
 
 

@@ -4,6 +4,7 @@ With scikit-learn they have its base classes, and check arrays as it does.
 """
 
 import contextlib
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +30,13 @@ from mapreduce.models.fitted import FittedModel, TrainedOn
 from mapreduce.plan.fitting import digest
 from mapreduce.reduction.message import Message
 from mapreduce.runs import flags
-from mapreduce.support import signals
+from mapreduce.support import process, signals
 from mapreduce.training.api.calls import PATHS, absolute_path, checked_options, quiet_mrjob
 from mapreduce.training.api.data import import_data
 
 try:
+    if process.is_fitting_command and "sklearn" not in sys.modules:
+        raise ImportError
     from sklearn.base import BaseEstimator
     from sklearn.base import ClassifierMixin as ClassifierMixin
     from sklearn.base import ClassNamePrefixFeaturesOutMixin as ClassNamePrefixFeaturesOutMixin
