@@ -41,8 +41,10 @@ class GangState(InFolder):
         self._mesh = mesh
         #: Memory of each vector, of even and of odd rounds.
         self._memory: dict[tuple[int, str], Array] = {}
-        #: Blocks of this round, for the other ranks.
+        #: Blocks of this round for the other ranks, and those of their arrays that all blocks have,
+        #: as they were last sent.
         self.news: list[Message] = []
+        self._sent: Arrays = {}
 
     def empty(self, size: int, dtype: npt.DTypeLike) -> Array:
         shared = self._mesh.shared
@@ -136,7 +138,9 @@ class GangState(InFolder):
             for name in self._mapped:
                 self._memory[completed % 2, name][start:stop] = news.pop(name)
         if number == 0:
-            news |= {name: arrays[name] for name in self._whole}
+            whole = {name: arrays[name] for name in self._whole}
+            news |= {name: a for name, a in whole.items() if a is not self._sent.get(name)}
+            self._sent = whole
         self.news.append(Message({"block": number}, news))
 
     def receive(self, completed: int, messages: Iterable[Message]) -> None:
@@ -146,6 +150,8 @@ class GangState(InFolder):
             self._vectors |= {
                 name: (completed, self.vector(completed - 1, name)) for name in self._mapped
             }
+        # Those that have not changed are not sent again.
+        self._vectors |= {name: (completed, self._vectors[name][1]) for name in self._whole}
         for message in messages:
             number = message.meta["block"]
             if not self._read_by_maps:
