@@ -94,7 +94,7 @@ test-torch: .venv-torch/.torch
 
 # Jobs and trainings on Spark, which needs Java, in an environment of its own: 0.5 GB.
 test-spark: .venv-spark/.spark
-	.venv-spark/bin/python -m pytest -n 0 -m "not (long and (fault or cluster))" tests/spark tests/docs/test_pages.py -k spark
+	.venv-spark/bin/python -m pytest -n 2 --dist loadfile -m "not (long and (fault or cluster))" tests/spark tests/docs/test_pages.py -k spark
 
 # Processes of Spark are killed at random moments: a quarter of an hour.
 test-spark-faults: .venv-spark/.spark
