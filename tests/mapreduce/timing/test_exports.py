@@ -86,7 +86,7 @@ def test_a_real_gang_is_exported_and_reported(real, tmp_path):
     assert min(columns["read"]) > 0
     summary = summarise(real, None)
     json.dumps(summary, allow_nan=False)
-    assert sum(one["seconds"] > 0 for one in summary["causes"]) > 5
+    assert sum(one["seconds"] > 0 for one in summary["causes"]) > 2
 
 
 def test_chrome_events_of_threads_and_of_what_overlaps_are_nested(tmp_path):
