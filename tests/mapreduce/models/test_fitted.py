@@ -114,6 +114,21 @@ def test_numbers_have_the_squared_error():
     assert scaled.tolist() == [[3], [7]]
 
 
+def test_an_installed_package_adds_an_estimator(tmp_path, monkeypatch):
+    info = tmp_path / "extra-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
+    points = "[gradreduce.estimators]\ncentroids = own_estimators:Centroids\n"
+    (info / "entry_points.txt").write_text(points)
+    with pytest.raises(UsageError, match="model 'centroids': expected one of"):
+        centroids("centroids").estimator()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
+    (rows, labels), file = sample(), tmp_path / "model.safetensors"
+    centroids("centroids").save(file)
+    assert (TrainedModel(FittedModel.load(file)).predict(rows) == labels).mean() > 0.95
+
+
 @cases(
     "kind, error, message",
     (
