@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import tomllib
 
 import pytest
 from safetensors.numpy import load_file
@@ -25,10 +26,10 @@ def installed(folder):
     info = folder / "polite-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: polite\nVersion: 1.0\n")
-    (page,) = (block for block in blocks("ini", TEXT) if "gradreduce.runners" in block)
-    groups = page.partition("[options.entry_points]\n")[2]
-    groups = re.sub(r"^(\S+) =$", r"[\1]", groups, flags=re.MULTILINE)
-    (info / "entry_points.txt").write_text(re.sub(r"^ +", "", groups, flags=re.MULTILINE))
+    (page,) = (block for block in blocks("toml", TEXT) if "[project]" in block)
+    (runners,) = tomllib.loads(page)["project"]["entry-points"].items()
+    lines = [f"{name} = {place}" for name, place in runners[1].items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{runners[0]}]", *lines]))
     return lambda line, cwd: shell(f"PYTHONPATH={folder};export PYTHONPATH;{line}", cwd)
 
 
