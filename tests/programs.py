@@ -104,6 +104,14 @@ def ran(
     )
 
 
+def install(folder: Path, package: str, group: str, name: str, place: str) -> None:
+    """Have a folder of Python's path be that of an installed package with an entry point."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {place}\n")
+
+
 def unread(*command: object) -> subprocess.CompletedProcess[str]:
     """Run any program, whose output nobody reads and Python, if it is one, holds back."""
     reader, writer = os.pipe()

@@ -23,13 +23,10 @@ FILES = {
 
 def installed(folder):
     """The shell, for which the package of the page is installed in a folder."""
-    info = folder / "polite-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: polite\nVersion: 1.0\n")
     (page,) = (block for block in blocks("toml", TEXT) if "[project]" in block)
-    (runners,) = tomllib.loads(page)["project"]["entry-points"].items()
-    lines = [f"{name} = {place}" for name, place in runners[1].items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{runners[0]}]", *lines]))
+    project = tomllib.loads(page)["project"]
+    ((group, points),) = project["entry-points"].items()
+    programs.install(folder, project["name"], group, *next(iter(points.items())))
     return lambda line, cwd: shell(f"PYTHONPATH={folder};export PYTHONPATH;{line}", cwd)
 
 

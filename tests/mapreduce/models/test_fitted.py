@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import programs
 from mapreduce.data.batch import Batch
 from mapreduce.errors import DataError, MemberError, UntrustedError, UsageError
 from mapreduce.inference.predictor import Predictor, extras_of
@@ -115,11 +116,8 @@ def test_numbers_have_the_squared_error():
 
 
 def test_an_installed_package_adds_an_estimator(tmp_path, monkeypatch):
-    info = tmp_path / "extra-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
-    points = "[gradreduce.estimators]\ncentroids = own_estimators:Centroids\n"
-    (info / "entry_points.txt").write_text(points)
+    place = "own_estimators:Centroids"
+    programs.install(tmp_path, "extra", "gradreduce.estimators", "centroids", place)
     with pytest.raises(UsageError, match="model 'centroids': expected one of"):
         centroids("centroids").estimator()
     monkeypatch.syspath_prepend(tmp_path)

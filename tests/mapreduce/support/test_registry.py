@@ -235,10 +235,7 @@ def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
     ("schedules", optim.SCHEDULES, "halved"),
 )
 def test_an_installed_package_adds_members(made, tmp_path, monkeypatch, family, builtin, named):
-    info = tmp_path / "extra-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[gradreduce.{family}]\nfancy = mine:{named}\n")
+    programs.install(tmp_path, "extra", f"gradreduce.{family}", "fancy", f"mine:{named}")
     for folder in (tmp_path, made):
         monkeypatch.syspath_prepend(folder)
     name, arguments = builtin.split("fancy:3")

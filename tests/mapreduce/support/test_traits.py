@@ -32,10 +32,7 @@ TRAITS = replace(PARALLEL, runner="careful:Careful", most_workers=3)
 @pytest.fixture
 def installed(tmp_path):
     (tmp_path / "careful.py").write_text(OWN)
-    info = tmp_path / "careful-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: careful\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[gradreduce.runners]\ncareful = careful:TRAITS\n")
+    programs.install(tmp_path, "careful", "gradreduce.runners", "careful", "careful:TRAITS")
     datasets.blobs(tmp_path / "train")
     return tmp_path
 

@@ -86,7 +86,10 @@ def test_a_real_gang_is_exported_and_reported(real, tmp_path):
     assert min(columns["read"]) > 0
     summary = summarise(real, None)
     json.dumps(summary, allow_nan=False)
-    assert sum(one["seconds"] > 0 for one in summary["causes"]) > 2
+    assert len(summary["causes"]) > 5
+    # Others depend on what else the machine does.
+    costly = {one["kind"] for one in summary["causes"] if one["seconds"] > 0}
+    assert costly >= {"evaluation", "fixed cost of a round", "slow reads", "sums and updates"}
 
 
 def test_chrome_events_of_threads_and_of_what_overlaps_are_nested(tmp_path):
