@@ -67,10 +67,10 @@ HOWS: dict[str, dict[str, Any]] = {
 #: Who ends what the old commit has begun, and who had begun it.
 HALF_DONE = [("inline 1", "gang 2"), ("gang 2", "parallel 2"), ("parallel 2", "inline 3")]
 HALF_DONE_PLANS = ("mlp adam", "cnn momentum", "clip", "averaging keep", "tournament")
-#: What is timed, at most how many times longer a training may take, and in how many pairs.
+#: What is timed, and by how many rounds: those of a gang take ten times as long as its start.
 TIMED = {"chain": HOWS["parallel 2"], "gang": HOWS["gang 2"], "here": HOWS["here"]}
-#: So many that the rounds of a gang take ten times as long as its start.
 ROUNDS = {"chain": 300, "gang": 3000, "here": 3000}
+#: At most how many times longer a training may take, and in how many pairs.
 MOST, PAIRS = 1.03, 30
 
 
