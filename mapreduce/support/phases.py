@@ -19,16 +19,16 @@ A file of events is a :data:`HEAD`, which is written again with each flush, and 
 
 import contextlib
 import os
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import UsageError
 from mapreduce.support.tracefiles import TraceFile, clock, log, machine
@@ -46,6 +46,9 @@ PHASES = (
 ROUND, START, LOAD, READ, MAP, PACK, EXCHANGE, REDUCE, SPREAD, PUBLISH, SETTLE = range(11)
 EVALUATE, SAMPLE = range(11, 13)
 
+#: Codes, those of one's own included, and bytes of a name.
+MOST_CODES, _NAME = 64, 32
+
 #: An event. ``start`` and ``stop`` are nanoseconds of a monotonic clock, ``round`` counts from 1 (0
 #: is before the first), ``depth`` is the number of phases around it. ``units`` of a round are the
 #: rounds that it is, those of a read its rows. Of a sample, ``bytes`` are the nanoseconds on a
@@ -56,9 +59,6 @@ EVENT = np.dtype(
         *(("start", "<i8"), ("stop", "<i8"), ("bytes", "<i8"), ("units", "<i8")),
     ]
 )
-
-#: Codes, those of one's own included, and bytes of a name.
-MOST_CODES, _NAME = 64, 32
 
 MAGIC, VERSION = b"GRTRACE\n", 1
 
@@ -77,14 +77,21 @@ HEAD = np.dtype(
 #: How the names of files of events end.
 SUFFIX = ".events"
 
-#: An event in fewer numbers: the first one has code, depth, thread and round.
-_EVENT = struct.Struct("<5q")
-_DEPTH, _THREAD, _ROUND = 1 << 8, 1 << 16, 1 << 32
+# What is noted are rows of five numbers: what, start, stop, bytes and units. Events are made of
+# them when they are written. ``what`` has the code of a phase, or one of these: a round begins,
+# whose number is ``start``, or a phase that consists of others, or one within another, or nothing.
+_ROWS = 5
+_OPEN, _ENTER, _BEGIN, _SKIP = range(MOST_CODES, MOST_CODES + 4)
+# A phase that ends may have had a beginning, and be within another.
+_CLOSES, _WITHIN = 1 << 32, 1 << 33
+# In another thread: the number of the thread, and of phases around, in the main thread's phase.
+_DEPTH, _THREAD = 1 << 8, 1 << 16
 
 #: Numbers of events that are written before their time.
-_MANY = 5 * 4096
+_MANY = 5 * 32768
 
-#: Nanoseconds between two samples, and two flushes.
+#: Nanoseconds between two samples, and two flushes. Both are due at multiples of these: ranks of
+#: one machine do them in the same round, and so rarely wait for each other.
 _SAMPLE, _FLUSH = 50_000_000, 1_000_000_000
 
 #: Bytes of a file, above which every other of its rounds is left out.
@@ -97,14 +104,13 @@ class Recorder:
     Without room for the file the trace ends with a warning, and nothing else. ``start`` is when the
     phase of this name has begun, if it has. Raises OSError (the file cannot be created).
 
-    ``place``: The phases around the one that ends at the next mark, and the round, as in an event.
-    ``since``: When this phase began. ``extend`` takes the numbers of an event.
+    ``extend`` takes a row. ``opened``: When the round of :func:`next_round` began, or 0. ``due``:
+    When the next sample is.
     """
 
     def __init__(
         self, path: Path, rank: int = 0, ranks: int = 1, generation: int = 1, start: int = 0
     ) -> None:
-        self.place = _DEPTH if start else 0
         self._file = TraceFile(path, HEAD.itemsize)
         self._numbers: list[int] = []
         self.extend = self._numbers.extend
@@ -112,16 +118,18 @@ class Recorder:
         self._head = head = np.zeros((), HEAD)
         head["magic"], head["version"], head["machine"] = MAGIC, VERSION, machine()
         head["rank"], head["ranks"], head["generation"] = rank, ranks, generation
-        self.since = now = clock()
-        head["start"], head["stop"] = start or now, now
-        head["wall"] = time.time_ns() - now + (start or now)
+        now = clock()
+        self.start, self.opened = start or now, 0
+        #: Of the last row: the round, the phases around, and when the next phase began.
+        self._round, self._depth, self._since = 0, int(start > 0), now
+        head["start"], head["stop"] = self.start, now
+        head["wall"] = time.time_ns() - now + self.start
         head["names"][: len(PHASES)] = PHASES
-        #: Events of other threads, and the numbers of these.
-        self.beside: list[bytes] = []
+        #: The numbers of other threads.
         self.threads: dict[int, int] = {}
         self._schedstat = _open_schedstat()
         self._sampled, (self._cpu, self._delay) = now, self._usage()
-        self.due, self._flush_at = now + _SAMPLE, now + _FLUSH
+        self.due, self._flush_at = _next(now, _SAMPLE), _next(now, _FLUSH)
         self._file.write(head.tobytes())
 
     def code(self, name: str) -> int:
@@ -132,56 +140,83 @@ class Recorder:
             self._head["names"][found] = name.encode(errors="replace")[:_NAME]
         return found
 
-    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
-        """Note a phase, which ends now."""
-        stop = clock()
-        self.extend((self.place + code, start, stop, nbytes, units))
-        self.place -= _DEPTH
-        if stop >= self.due:
-            self.sample()
-
     def _usage(self) -> tuple[int, int]:
         """Nanoseconds that this thread has had of a processor, and has waited for one."""
-        with contextlib.suppress(OSError, ValueError):
+        try:
             cpu, delay, _ = os.pread(self._schedstat, 64, 0).split()
             return int(cpu), int(delay)
-        # The system does not tell.
-        return time.thread_time_ns(), 0
+        except (OSError, ValueError):
+            # The system does not tell.
+            return time.thread_time_ns(), 0
 
     def sample(self) -> None:
         """Note what the thread has used since the last time."""
         # A thread may lose its processor when a call of the system ends: the time comes after it.
         (cpu, delay), now = self._usage(), clock()
-        place = self.place // _ROUND * _ROUND + SAMPLE
-        self.extend((place, self._sampled, now, cpu - self._cpu, delay - self._delay))
-        self._sampled, self._cpu, self._delay, self.due = now, cpu, delay, now + _SAMPLE
+        self.extend((SAMPLE, self._sampled, now, cpu - self._cpu, delay - self._delay))
+        self._sampled, self._cpu, self._delay = now, cpu, delay
+        self.due = _next(now, _SAMPLE)
         if len(self._numbers) >= _MANY or now >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
         """Write what has been noted."""
-        events = np.array(self._numbers, "<i8").view(EVENT)
-        others, self.beside = self.beside, []
-        if others:
-            events = np.concatenate([events, np.frombuffer(b"".join(others), EVENT)])
-        self._numbers.clear()
+        numbers = self._numbers[:]
+        # Other threads may have noted more.
+        del self._numbers[: len(numbers)]
+        events = self._events(np.fromiter(numbers, "<i8", len(numbers)).reshape(-1, _ROWS))
         head = self._head
         head["stop"] = now = clock()
-        self._flush_at = now + _FLUSH
-        is_inner = (events["code"] == READ) | (events["code"] > SAMPLE)
-        summed = events[events["depth"] < 2 + is_inner]
-        seconds = np.bincount(summed["code"], summed["stop"] - summed["start"], MOST_CODES)
-        head["nanoseconds"] += seconds.astype(np.int64)
-        head["rounds"] += int(events["units"][events["code"] == ROUND].sum())
+        self._flush_at = _next(now, _FLUSH)
+        code = events["code"]
+        is_summed = events["depth"] < 2 + ((code == READ) | (code > SAMPLE))
+        took = np.where(is_summed, events["stop"] - events["start"], 0)
+        head["nanoseconds"] += np.bincount(code, took, MOST_CODES).astype(np.int64)
+        head["rounds"] += int(events["units"][code == ROUND].sum())
         if not self._file.is_open:
             return
         try:
-            self._append(events[is_kept(events, int(head["level"]))])
+            level = int(head["level"])
+            self._append(events[is_kept(events, level)] if level else events)
             self._file.write(head.tobytes())
         except (OSError, StorageError) as error:
             head["error"] = self._file.give_up(error).encode()[:80]
             with contextlib.suppress(OSError), self._file.path.open("r+b") as file:
                 file.write(head.tobytes())
+
+    def _events(self, rows: Any) -> Any:
+        """The events of rows, which follow those of the last time."""
+        if not len(rows):
+            return np.zeros(0, EVENT)
+        what, start, stop = rows[:, 0].copy(), rows[:, 1], rows[:, 2]
+        code, thread = what & 0xFF, what >> 16 & 0xFFFF
+        is_open, is_within = code == _OPEN, what >= _WITHIN
+        opened = np.flatnonzero(is_open)
+        number = _filled(self._round, start[opened], opened, len(rows))
+        # A phase without a beginning began where the last one ended.
+        follows = ~(is_within | (thread > 0) | (code == _BEGIN) | (code == SAMPLE))
+        following = np.flatnonzero(follows)
+        stops, begun = stop[following], start[following]
+        before = np.concatenate([[self._since], stops[:-1]])
+        start[following] = np.where(begun > 0, begun, before)
+        # Of the phases around: no round is in one.
+        edges = np.flatnonzero(is_open | (code == ROUND))
+        depth = ((code == _ENTER) | (code == _BEGIN)).astype(np.int64)
+        depth -= what & _CLOSES > 0
+        depth[edges] = 0
+        depth = np.cumsum(depth)
+        depth += _filled(self._depth, is_open[edges] - depth[edges], edges, len(rows))
+        self._round, self._depth = int(number[-1]), int(depth[-1])
+        self._since = int(stops[-1]) if len(stops) else self._since
+        depth += is_within + (what >> 8 & 0xFF)
+        depth[code == SAMPLE] = 0
+        rows[:, 0] = code | depth.clip(0, 255) << 8 | thread << 16 | number << 32
+        return rows[code < MOST_CODES].view(EVENT)[:, 0]
+
+    def problem(self) -> str:
+        """Why not all events could be written, if so."""
+        text: bytes = self._head["error"].item()
+        return f"{self._file.path}: {text.decode(errors='replace')}" if text else ""
 
     def _append(self, events: Any) -> None:
         """Append events, whole ones; of a file that grows too large every other round goes."""
@@ -246,6 +281,16 @@ def halved(events: Any) -> Any:
     return np.concatenate([events[~is_sample], samples[::2]])
 
 
+def _filled(first: int, values: Any, places: Any, count: int) -> Any:
+    """An array that has each value from its place on, up to the next one, and the first before."""
+    return np.repeat(np.append(first, values), np.diff(places, prepend=0, append=count))
+
+
+def _next(now: int, period: int) -> int:
+    """The first multiple of a period that is later than now."""
+    return now - now % period + period
+
+
 def _open_schedstat() -> int:
     """The file of the thread's times, or -1 where the system has none."""
     try:
@@ -257,20 +302,22 @@ def _open_schedstat() -> int:
 class _Beside:
     """Notes the phases of another thread for a recorder, in whose phase the thread works."""
 
+    #: The recorder's own thread has the samples.
+    due = 1 << 63
+
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder, threads = recorder, recorder.threads
+        threads, self.code, self._extend = recorder.threads, recorder.code, recorder.extend
         thread = threads.setdefault(threading.get_ident(), len(threads) + 1)
-        self.place = recorder.place + thread * _THREAD
+        self._place = thread * _THREAD
 
-    def code(self, name: str) -> int:
-        """As the recorder does."""
-        return self._recorder.code(name)
-
-    def note(self, code: int, start: int, nbytes: int, units: int) -> None:
-        """As the recorder does."""
-        event = _EVENT.pack(self.place + code, start, clock(), nbytes, units)
-        self.place -= _DEPTH
-        self._recorder.beside.append(event)
+    def extend(self, row: tuple[int, int, int, int, int]) -> None:
+        """Note a row of a phase within that of the recorder."""
+        what = row[0]
+        if what == _BEGIN:
+            self._place += _DEPTH
+        elif what >= _WITHIN:
+            self._extend((self._place | what & 0xFF, *row[1:]))
+            self._place -= _DEPTH
 
 
 #: What notes the phases of this thread, if anything does.
@@ -292,6 +339,23 @@ def recording(recorder: Recorder | None) -> Iterator[None]:
             recorder.close()
 
 
+@contextlib.contextmanager
+def tracing(folder: Path) -> Iterator[Recorder]:
+    """Have a folder note the phases of this thread, which is the only rank, by :func:`next_round`.
+
+    Raises StorageError (the folder or the file cannot be made).
+    """
+    path = folder / f"{os.urandom(4).hex()}.alone.1.0{SUFFIX}"
+    with storage_errors("create", path):
+        folder.mkdir(parents=True, exist_ok=True)
+        own = Recorder(path, start=clock())
+    with recording(own):
+        try:
+            yield own
+        finally:
+            end_round()
+
+
 def inherited(function: Callable[[T], R]) -> Callable[[T], R]:
     """A function for other threads, whose phases are noted with those of this one."""
     own = recorder()
@@ -308,41 +372,42 @@ def inherited(function: Callable[[T], R]) -> Callable[[T], R]:
     return call
 
 
+# Processors have forgotten the following code by the next phase, and a call costs a microsecond or
+# two. So these functions do little, and events are made when many rows are there.
+
+
+def now() -> int:
+    """The time, or 0 if nobody notes the phases of this thread."""
+    return 0 if recorder() is None else clock()
+
+
 def begin() -> int:
     """Begin a phase within another; returns the time, or 0 if nobody notes it."""
-    own = recorder()
-    if own is None:
-        return 0
-    own.place += _DEPTH
-    return clock()
+    return _note(_BEGIN)
 
 
 def enter() -> int:
     """Begin a phase that consists of others; returns the time, or 0 if nobody notes it."""
-    own = recorder()
-    if own is None:
-        return 0
-    own.place += _DEPTH
-    own.since = now = clock()
-    return now
-
-
-def leave(code: int, start: int, units: int = 0) -> None:
-    """End a phase, which began at a time of :func:`enter`."""
-    own = recorder()
-    if own is not None:
-        own.place -= _DEPTH
-        own.since = start
-        mark(code, 0, units)
+    return _note(_ENTER)
 
 
 def begin_round(number: int) -> int:
-    """Begin a round."""
+    """Begin a round; returns the time, or 0 if nobody notes it."""
+    return _note(_OPEN, number)
+
+
+def skip() -> None:
+    """Begin the next phase here; what was before is in none."""
+    _note(_SKIP)
+
+
+def _note(what: int, number: int = 0) -> int:
     own = recorder()
     if own is None:
         return 0
-    own.place = own.place % _ROUND + number * _ROUND
-    return enter()
+    now = clock()
+    own.extend((what, number, now, 0, 0))
+    return now
 
 
 def mark(code: int, nbytes: int = 0, units: int = 0) -> None:
@@ -350,20 +415,43 @@ def mark(code: int, nbytes: int = 0, units: int = 0) -> None:
     own = recorder()
     if own is None:
         return
-    # Processors have forgotten this code by the next phase: what is not called costs nothing, and
-    # numbers are packed when many of them are there.
     stop = clock()
-    own.extend((own.place + code, own.since, stop, nbytes, units))
-    own.since = stop
+    own.extend((code, 0, stop, nbytes, units))
     if stop >= own.due:
         own.sample()
 
 
-def skip() -> None:
-    """Begin the next phase here; what was before is in none."""
+def mark_exchange(code: int, start: int, parcels: Iterable[tuple[Sized, Sized]]) -> None:
+    """End an exchange of parcels, which began at a time of :func:`now`, after their packing."""
     own = recorder()
-    if own is not None:
-        own.since = clock()
+    if own is None:
+        return
+    stop, nbytes = clock(), 0
+    for header, body in parcels:
+        nbytes += len(header) + len(body)
+    own.extend((PACK, 0, start, 0, 0, code, start, stop, nbytes, 0))
+    if stop >= own.due:
+        own.sample()
+
+
+def leave(code: int, start: int, units: int = 0) -> None:
+    """End a phase, which began at a time of :func:`enter` or :func:`begin_round`."""
+    _end(code + _CLOSES, start, 0, units)
+
+
+def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
+    """End a phase, which began at a time of :func:`begin`."""
+    _end(code + _CLOSES + _WITHIN, start, nbytes, units)
+
+
+def _end(what: int, start: int, nbytes: int, units: int) -> None:
+    own = recorder()
+    if own is None:
+        return
+    stop = clock()
+    own.extend((what, start, stop, nbytes, units))
+    if stop >= own.due:
+        own.sample()
 
 
 def sample() -> None:
@@ -373,11 +461,34 @@ def sample() -> None:
         own.sample()
 
 
-def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
-    """End a phase, which began at a time of :func:`begin`."""
+def next_round(number: int) -> None:
+    """Begin a round, which lasts until the next one begins, or to the end; what was before the
+    first one is the start.
+    """
+    own = recorder()
+    if own is None:
+        return
+    if own.opened:
+        end_round()
+    else:
+        leave(START, own.start)
+    own.opened = begin_round(number)
+
+
+def end_round() -> None:
+    """End the round of :func:`next_round`, if there is one, also in the middle of a phase."""
+    own = recorder()
+    if own is None or not own.opened:
+        return
+    leave(ROUND, own.opened, 1)
+    own.opened = 0
+
+
+def mark_between() -> None:
+    """End what was done between two rounds of :func:`next_round`, or before the first one."""
     own = recorder()
     if own is not None:
-        own.note(code, start, nbytes, units)
+        mark(SETTLE if own.opened else LOAD)
 
 
 @contextlib.contextmanager

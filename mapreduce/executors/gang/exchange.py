@@ -106,7 +106,6 @@ class Exchange:
         if rank in senders:
             parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
-        mark(PACK)
         messages = self._mesh.exchange(parcels, awaited)
         for message in messages:
             if "took" in message.meta:
@@ -137,7 +136,6 @@ class Exchange:
         rank, peers = self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
         parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
-        mark(PACK)
         return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank], phase)
 
 

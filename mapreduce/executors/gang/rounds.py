@@ -227,7 +227,6 @@ class Rounds:
         parcels = {}
         if rank in self._owners:
             parcels = {peer: pack(cut_for(parts[peer], news)) for peer in peers}
-        mark(phases.PACK)
         senders = [peer for peer in self._owners if peer != rank]
         received = self._mesh.exchange(parcels, senders, phases.SPREAD)
         return cut_for(parts[rank], news) + received

@@ -30,8 +30,9 @@ from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
+from mapreduce.support import phases
 from mapreduce.support.cores import available_cores
-from mapreduce.support.phases import EXCHANGE, mark, recorder
+from mapreduce.support.phases import EXCHANGE
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")
@@ -188,9 +189,10 @@ class Mesh:
 
         Raises LostPeerError, WireError (a peer sent something that is not a parcel).
         """
+        began = phases.now()
         received = self._exchange(parcels, senders)
-        if recorder() is not None:
-            mark(phase, sum([len(header) + len(body) for header, body in parcels.values()]))
+        if began:
+            phases.mark_exchange(phase, began, parcels.values())
         return received
 
     def _exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,12 +17,15 @@ from mapreduce.support.phases import (
     EVENT,
     EXCHANGE,
     HEAD,
+    LOAD,
     MAP,
     PACK,
     PHASES,
     READ,
     ROUND,
     SAMPLE,
+    SETTLE,
+    START,
 )
 
 SECOND = 10**9
@@ -70,6 +74,10 @@ def test_without_a_recorder_nothing_happens():
     phases.note(READ, 0)
     phases.mark(MAP)
     phases.leave(ROUND, 0)
+    phases.mark_exchange(EXCHANGE, phases.now(), [])
+    phases.next_round(1)
+    phases.mark_between()
+    phases.end_round()
     phases.skip()
     phases.sample()
     with mapreduce.phase("mine"):
@@ -237,6 +245,92 @@ def test_marks_end_phases_that_follow_each_other(clock, path):
     ] == [
         *((READ, 2, 5), (MAP, 1, 8), (PACK, 1, 11), (MAP, 2, 13), (EVALUATE, 1, 13)),
         *((PACK, 1, 17), (ROUND, 0, 56), (EXCHANGE, 0, 19)),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_events_are_what_was_noted(clock, path, seed):
+    """In any order, whenever events are written: by a naive interpreter of the same calls."""
+    draw = random.Random(seed)
+    expected, entered, number, depth, since = [], [], 0, 0, clock.now
+    with phases.recording(phases.Recorder(path)):
+        for _ in range(3000):
+            clock.now += draw.randrange(1, 400_000)
+            now, kind = clock.now, draw.randrange(8)
+            if kind == 0:
+                # What is still open of the round before has no end.
+                number, depth, since = number + draw.randrange(1, 3), 1, now
+                entered = [(ROUND, phases.begin_round(number))]
+            elif kind == 1:
+                since = now
+                entered.append((EVALUATE, phases.enter()))
+                depth += 1
+            elif kind == 2 and entered:
+                code, start = entered.pop()
+                depth = 0 if code == ROUND else depth - 1
+                expected.append((code, depth, number, start, now, 0, 5))
+                phases.leave(code, start, units=5)
+                since = now
+            elif kind == 3:
+                phases.skip()
+                since = now
+            elif kind == 4:
+                with mapreduce.phase("own"):
+                    clock.now += 7
+                    start = phases.begin()
+                    clock.now += 9
+                    expected.append((READ, depth + 2, number, start, clock.now, 3, 4))
+                    phases.note(READ, start, 3, 4)
+                    clock.now += 8
+                expected.append((len(PHASES), depth + 1, number, now, clock.now, 0, 0))
+            elif kind == 5:
+                start = phases.now()
+                clock.now += 11
+                expected.append((PACK, depth, number, since, start, 0, 0))
+                expected.append((EXCHANGE, depth, number, start, clock.now, 3, 0))
+                phases.mark_exchange(EXCHANGE, start, [(b"a", b"bc")])
+                since = clock.now
+            elif kind == 6 and not draw.randrange(50):
+                phases.recorder().flush()
+            else:
+                expected.append((MAP, depth, number, since, now, 0, 2))
+                phases.mark(MAP, units=2)
+                since = now
+    events = content(path)[1]
+    events = events[events["code"] != SAMPLE]
+    names = "code", "depth", "round", "start", "stop", "bytes", "units"
+    assert [*zip(*(events[name].tolist() for name in names), strict=True)] == expected
+    assert {*events["thread"]} == {0}
+
+
+def test_a_rank_alone_has_rounds_that_last_until_the_next(clock, tmp_path):
+    """What a driver does between two rounds belongs to the first of them."""
+    with phases.tracing(tmp_path / "timing") as own:
+        clock.now += 2
+        phases.mark_between()
+        clock.now += 1
+        for number in (1, 2):
+            phases.next_round(number)
+            clock.now += 3
+            phases.mark(MAP)
+        clock.now += 5
+        phases.mark_between()
+        began = phases.enter()
+        clock.now += 7
+        phases.leave(EVALUATE, began)
+        phases.next_round(3)
+        clock.now += 4
+        # An error, in the middle of two phases.
+        phases.enter()
+        phases.begin()
+    (path,) = (tmp_path / "timing").iterdir()
+    head, events = content(path)
+    assert (head["rank"], head["ranks"], head["rounds"], own.problem()) == (0, 1, 3, "")
+    events = events[events["code"] != SAMPLE]
+    took = events["stop"] - events["start"]
+    assert [*zip(events["code"], events["depth"], events["round"], took, strict=True)] == [
+        *((LOAD, 1, 0, 2), (START, 0, 0, 3), (MAP, 1, 1, 3), (ROUND, 0, 1, 3), (MAP, 1, 2, 3)),
+        *((SETTLE, 1, 2, 5), (EVALUATE, 1, 2, 7), (ROUND, 0, 2, 15), (ROUND, 0, 3, 4)),
     ]
 
 
