@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mapreduce.engine.leaf_ranges import LeafRange
@@ -24,6 +23,7 @@ from mapreduce.engine.state import State
 from mapreduce.engine.sums import Sum
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.reduction.message import Message
+from mapreduce.support.phases import EVALUATE, MAP, PACK, REDUCE, enter, leave, mark
 from mapreduce.support.suggest import did_you_mean
 
 SomeKey = TypeVar("SomeKey", str, tuple[int, ...])
@@ -178,7 +178,9 @@ def conclude_beside(
     if beside is None:
         return ends
     if not program.is_concluded(completed):
+        began = enter()
         program.conclude(completed, run(beside))
+        leave(EVALUATE, began)
     return program.is_out(completed) or ends
 
 
@@ -192,7 +194,9 @@ def over(state: State, completed: int, program: Program) -> Message:
 def computed(task: Task, completed: int) -> Iterable[Pair]:
     """What the last phase of a round gives, all of whose units are mapped in this process."""
     program = task.program
-    pairs = task.map(LeafRange(completed, 0, program.units(completed)))
+    units = program.units(completed)
+    pairs = [*task.map(LeafRange(completed, 0, units))]
+    mark(MAP, units=units)
     return reduced(task, completed, program.phases(completed, task.layout), pairs)
 
 
@@ -202,6 +206,7 @@ def run_round(task: Task, completed: int) -> list[Message]:
     blocks = blocks_of(task.program, computed(task, completed), state.count)
     for number, block in enumerate(blocks):
         state.publish(completed + 1, number, block)
+    mark(PACK)
     return blocks
 
 
@@ -222,9 +227,12 @@ def reduced(
 ) -> Iterable[Pair]:
     """What the phases of a round make of what was mapped, in this process."""
     for phase in phases:
-        groups = grouped(pairs)
-        found = (task.reduce(completed, phase, key, iter(each)) for key, each in groups)
-        pairs = [*chain.from_iterable(found)]
+        found, keys = list[Pair](), 0
+        for key, each in grouped(pairs):
+            found += task.reduce(completed, phase, key, iter(each))
+            keys += 1
+        mark(REDUCE, units=keys)
+        pairs = found
     return pairs
 
 

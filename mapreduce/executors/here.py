@@ -28,7 +28,7 @@ from mapreduce.reduction.message import Message
 from mapreduce.runs import lease
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import ALONE, EXECUTION, RUNNER
-from mapreduce.support import blas, signals, traits
+from mapreduce.support import blas, phases, signals, traits
 from mapreduce.support.options import expect
 
 
@@ -84,10 +84,8 @@ class _Recent(InMemory):
             self.publish(completed, number, beneath.block(completed, number))
 
     def save(self) -> None:
-        """Publish the last whole round in the folder."""
+        """Publish the last whole round in the folder, which does not have it yet."""
         completed = self.completed
-        if completed == self.saved:
-            return
         for unit in self._units:
             self._beneath.keep(completed - 1, unit, self._read_own(completed, unit))
         for number in range(self.count):
@@ -154,7 +152,9 @@ class InProcess(Resumable):
         # What the program needs has been imported by now, perhaps with a BLAS of its own.
         with blas.in_one_thread():
             try:
+                phases.mark_between()
                 while recent.completed < stop and not ends:
+                    phases.next_round(recent.completed + 1)
                     blocks = run_round(task, recent.completed)
                     recent.completed += 1
                     ends = is_over(program, recent.completed, blocks[0].arrays)
@@ -170,6 +170,12 @@ class InProcess(Resumable):
         return Times((time.monotonic() - started) / max(rounds, 1), completed=recent.completed)
 
     def _save(self, recent: _Recent) -> None:
+        if recent.completed == recent.saved:
+            return
+        phases.skip()
+        phases.sample()
         if self._home is not None:
             lease.check(self._home)
         recent.save()
+        phases.sample()
+        phases.mark(phases.PUBLISH)

@@ -96,7 +96,7 @@ RUNNER = (*table(_Running, "Execution"), *RUNNERS.options)
 AUTO = ("executor", "workers", "threads", "blocks")
 
 #: The options of executions that say nothing of jobs and workers.
-ALONE = ("executor", "threads", "blocks", "keep")
+ALONE = ("executor", "threads", "blocks", "keep", "trace")
 
 (PROFILE,) = table(_Profile, "Execution")
 
@@ -178,7 +178,7 @@ def for_another(before: Mapping[str, Any], executor: str) -> dict[str, Any]:
     """The values of an execution that also suit another executor."""
     kinds = kind_of(before.get("executor")), kind_of(executor)
     if any(kind.is_alone for kind in kinds):
-        return {name: before[name] for name in ("keep", "threads") if name in before}
+        return {name: before[name] for name in ("keep", "threads", "trace") if name in before}
     own = {"blocks"} | {row.name for row in EXECUTION if row.needs_owner}
     return {name: value for name, value in before.items() if name not in own}
 
@@ -202,6 +202,7 @@ def trust_executor(given: Mapping[str, Any]) -> None:
 
 def _is_open(values: Mapping[str, Any]) -> bool:
     """Whether nobody has said how the rounds are run."""
-    others = [each for each in (*RUNNER, *EXECUTION) if each.name not in {*ALONE} - {"executor"}]
+    fitting = {*ALONE} - {"executor", "trace"}
+    others = [each for each in (*RUNNER, *EXECUTION) if each.name not in fitting]
     chosen = (values[each.name] for each in others if values[each.name] != each.default)
     return not values.get("mrjob_arguments") and all(value in (None, "auto") for value in chosen)

@@ -106,6 +106,13 @@ class Tasks:
         except OSError as error:
             self.error = self._file.give_up(error)
 
+    def problem(self) -> str:
+        """Why not all tasks, or not all phases of ranks, could be written, if so."""
+        # Jobs are started without NumPy.
+        from mapreduce.support.phases import problem
+
+        return self.error or problem(self.prefix)
+
     def close(self) -> None:
         """Write what is left, and close the file."""
         self.mark(REST)

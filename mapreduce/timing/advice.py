@@ -11,7 +11,7 @@ from mapreduce.runs import flags
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import traits
 from mapreduce.support.commands import command
-from mapreduce.timing.cause import Cause
+from mapreduce.timing.cause import START, Cause
 
 #: By kind: what to do, and options of a training with other values; numbers are factors.
 _TRAININGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -28,6 +28,8 @@ _TRAININGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gaps of the driver": ("train by ranks that stay", {"executor": "gang"}),
     "slow task": ("train by ranks that stay, which share by speed", {"executor": "gang"}),
 }
+#: Without jobs.
+_LONGER = "let more rounds share the start", {"rounds": 4}
 _JOBS = {
     "tiny tasks": ("join the files", "cat INPUT/* > joined.txt"),
     "slow task": ("see whether it is slow again", "gradreduce run --trace FOLDER JOB INPUT"),
@@ -57,6 +59,8 @@ def advise(cause: Cause, run: RunDir | None, workers: int) -> tuple[str, str]:
         copy = command("cp", "-r", run.config.data, "/dev/shm/")  # noqa: S108
         return "copy the data into memory, and train on them", copy
     text, changes = _TRAININGS.get(cause.kind, _TRAININGS["slow task"])
+    if cause.kind == START and _is_alone(run):
+        text, changes = _LONGER
     plan, values = run.config.plan, dict(changes)
     if "workers" in changes:
         values["workers"] = max(workers - len(cause.ranks), 1)
@@ -71,6 +75,8 @@ def advise(cause: Cause, run: RunDir | None, workers: int) -> tuple[str, str]:
     if "batch_size" in values:
         values["rounds"] = max(plan.rounds // values["batch_size"], 1)
         values["batch_size"] *= plan.batch_size
+    if "rounds" in changes:
+        values["rounds"] = changes["rounds"] * plan.rounds
     if "eval_every" in changes:
         values["eval_every"] = plan.eval_every * changes["eval_every"]
     return text, training(run, values)
@@ -95,6 +101,13 @@ def training(run: RunDir, changes: Mapping[str, Any]) -> str:
     return command("gradreduce", "train", *words)
 
 
+def _is_alone(run: RunDir) -> bool:
+    """Whether the run was last trained in one process, as far as is known."""
+    with suppress(DataError):
+        return bool(kind_of(flags.recorded(run)[0].get("executor")).is_alone)
+    return False
+
+
 def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The options by which a run was executed, where they are no defaults, for another like it."""
     before: dict[str, Any] = {}
@@ -104,9 +117,7 @@ def _execution(run: RunDir, changes: Mapping[str, Any]) -> dict[str, Any]:
     executor = changes.get("executor", before.get("executor"))
     kind = kind_of(executor)
     if executor != before.get("executor") or kind.is_alone:
-        before = flags.for_another(before, executor)
-        # One process alone has nothing that could be traced.
-        before |= {} if "trace" in changes and kind.is_alone else {"executor": executor}
+        before = flags.for_another(before, executor) | {"executor": executor}
     elif "workers" in changes:
         # There may be too few for the stages.
         before.pop("stages", None)

@@ -13,8 +13,8 @@ from mapreduce.timing.trace import Segment, Trace, by_step
 
 #: Of a trace that has nothing.
 _EMPTY = (
-    "The trace has no rounds and no tasks, so nobody knows what held it back: only gangs, and jobs "
-    "on -r parallel and -r hadoop, note what they do."
+    "The trace has no rounds and no tasks, so nobody knows what held it back: only the executors "
+    "gang and here, and jobs on -r parallel and -r hadoop, note what they do."
 )
 
 

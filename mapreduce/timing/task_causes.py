@@ -109,11 +109,13 @@ def of_gaps(trace: Trace, tasks: Array, first: float = 0.0) -> list[Cause]:
     steps, spans_of = by_step(tasks), defaultdict[int, list[Array]](list)
     for some in steps:
         spans_of[int(some["job"][0])].append(some)
-    jobs = [*map(_span, spans_of.values())]
+    spans = []
     for segment in trace.segments:
         code = segment.phases.index("round")
-        jobs.append(_span(one[one["code"] == code] for one in segment.ranks))
-    spans = jobs[len(jobs) - len(trace.segments) :]
+        start, stop = _span(one[one["code"] == code] for one in segment.ranks)
+        # Of a driver that found all rounds done there are none.
+        spans += [(start, stop)] if stop else []
+    jobs = [*map(_span, spans_of.values()), *spans]
     busy = _covered([*spans, *zip(tasks["start"], tasks["stop"], strict=True)])
     outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
     inside = max(_covered(jobs) - busy, 0.0)

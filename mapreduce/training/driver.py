@@ -128,17 +128,21 @@ def tracing(execution: Execution, run: AnyPath, warn: Callable[[str], None]) -> 
 
     What cannot be noted is a warning: the work goes on.
     """
+    folder = Path(str(run), FOLDER)
     with contextlib.ExitStack() as stack:
-        trace = None
+        trace: phases.Recorder | tasks.Tasks | None = None
         if execution.trace:
             try:
-                trace = stack.enter_context(tasks.tracing(Path(str(run), FOLDER)))
+                if execution.kind.is_alone:
+                    trace = stack.enter_context(phases.tracing(folder))
+                else:
+                    trace = stack.enter_context(tasks.tracing(folder))
             except StorageError as error:
                 warn(f"there will be no trace: {error}")
         yield
         if trace is not None:
             trace.flush()
-            if problem := trace.error or phases.problem(trace.prefix):
+            if problem := trace.problem():
                 warn(f"the trace is not whole: {problem}")
 
 
@@ -309,6 +313,8 @@ class Driver:
             raise self.teller.no_better_point(position, self._program.context)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
+
+        phases.mark_between()
 
         def evaluate(program: Program) -> Message:
             return self._executor.over(self._state, completed, program)

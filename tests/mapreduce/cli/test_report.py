@@ -53,7 +53,7 @@ def test_a_run_without_a_trace_says_so_and_how_to_trace_it(plain, capsys):
     assert main(["report", str(plain)]) == 0
     first, *_, last = capsys.readouterr().out.splitlines()
     assert "has no trace" in first
-    assert last.endswith("--trace")
+    assert last.endswith("--executor here --trace")
     assert main(["report", str(plain), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sentence"] is None
 

@@ -13,10 +13,17 @@ from mapreduce.executors import here
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, flags
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, read
+from mapreduce.runs.execution import Execution
+from mapreduce.support import phases
+from mapreduce.timing import reading, summary
+from mapreduce.timing.figures import rounds_of
 from mapreduce.training import driver, start
 from quick import cases
 
 data = blobs_in(train=(200, 97), test=(60,))
+
+#: With evaluations between rounds.
+SETTLE = Settings(model="mlp:9", batch_size=96, slice_rows=24, rounds=40, eval_every=5)
 
 SETTINGS = Settings(
     model="mlp:9", batch_size=96, rounds=9, checkpoint_every=4, eval_every=3, patience=2
@@ -50,6 +57,46 @@ def test_its_own_options_are_taken():
     alone = flags.execution({"executor": "here", "threads": "auto", "blocks": "auto"})
     assert (alone.runner, alone.workers, alone.threads, alone.blocks) == ("inline", 1, 1, 1)
     assert alone.auto == ()
+
+
+def test_a_trace_of_this_process(data, tmp_path):
+    """No hash changes, and every moment is in a phase, or between two of them for a short time."""
+    plain = create(tmp_path / "plain", data / "train", SETTLE, data / "test")
+    how = flags.execution({"executor": "here", "threads": 2, "trace": True})
+    traced = create(tmp_path / "traced", data / "train", SETTLE, data / "test")
+    expected = driver.train(plain, HERE, 0, Events())
+    assert driver.train(traced, how, 0, Events()) == expected
+    trace = reading.read(traced.path)
+    (segment,) = trace.segments
+    found = rounds_of(segment)
+    assert found.numbers.tolist() == [*range(1, SETTLE.rounds + 1)] and segment.rounds == 40
+    # An epoch has 297 rows.
+    assert found.units.tolist() == [[4, 4, 4, 2] * 10]
+    by_name = dict(zip(segment.phases, segment.seconds[0], strict=True))
+    assert min(by_name[name] for name in ("map", "read", "reduce", "publish", "evaluate")) > 0
+    # Phases of one depth follow each other.
+    (events,) = segment.ranks
+    for depth in (0, 1):
+        some = events[(events["depth"] == depth) & (events["thread"] == 0)]
+        some = some[some["code"] != phases.SAMPLE]
+        assert (some["start"][1:] >= some["stop"][:-1]).all()
+    # With a driver that finds nothing to do, no cause comes from nowhere.
+    driver.train(traced, how, 0, Events())
+    assert len(reading.read(traced.path).segments) == 2
+    content = summary.summarise(reading.read(traced.path), None)
+    assert max(one["seconds"] for one in content["causes"]) <= content["seconds"]
+
+
+def test_rounds_of_a_trace_go_on_by_another_executor(data, tmp_path):
+    made = create(tmp_path / "run", data / "train", SETTLE, data / "test")
+    traced = {"trace": True}
+    assert driver.train(made, Execution(**{**HERE.to_dict(), **traced}), 0, Events(), until=10)
+    gang = flags.execution({"executor": "gang", "runner": "parallel", "workers": 2, **traced})
+    driver.train(made, gang, 0, Events())
+    first, second = reading.read(made.path).segments
+    assert (len(first.ranks), len(second.ranks)) == (1, 2)
+    assert rounds_of(first).numbers.tolist() == [*range(1, 11)]
+    assert rounds_of(second).numbers.tolist() == [*range(11, 41)]
 
 
 @cases(
