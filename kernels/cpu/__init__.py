@@ -212,7 +212,15 @@ _njit: Any = numba.njit(nogil=True, cache="NUMBA_CACHE_DIR" in os.environ, error
 
 
 def jit(function: Any) -> Any:
-    """Decorate a compiled loop of this package."""
+    """Decorate a compiled loop: Numba's ``njit`` without ``fastmath`` and threads.
+
+    These two change the order of additions. The loop releases Python's lock, so ``--threads``
+    computes several slices at once. The compiled code is cached for the next process.
+
+    Within the loop, do not call ``exp`` or ``log`` of Numba or NumPy: their last bit depends on the
+    processor. Import ``scalar`` from ``kernels`` and ``inline`` from ``kernels.cpu`` instead. Write
+    ``exp = inline(scalar.exp)`` outside the loop, and call this ``exp``. ``log`` works likewise.
+    """
     dispatcher = _njit(function)
     # There is none where $NUMBA_DISABLE_JIT has Python itself run the loops.
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)

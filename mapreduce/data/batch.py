@@ -83,7 +83,8 @@ class Batch:
     features : array (rows, features), uint8, float32 or float64, or Csr
         An array is C-contiguous, and may be read-only, memory-mapped.
     labels : array (rows,), int32 or float64, or None
-        Index of the class, or the number to be predicted. None if the dataset has no labels.
+        Index of the class in the list ``classes`` of the dataset's ``manifest.json``, or the number
+        to be predicted. None if the dataset has no labels.
     scale : float
         The model sees ``features * scale``.
     weights : array (rows,), float64, or None

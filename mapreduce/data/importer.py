@@ -54,8 +54,8 @@ class Rows:
 
     ``features``: array (rows, features), uint8, float32 or float64, or Csr, or Block. A block of a
       table becomes features once all rows have been seen.
-    ``labels``: array (rows,), or None. Classes are integers or ``str``; numbers to be predicted are
-      float64.
+    ``labels``: array (rows,), or None. Integers and ``str`` are classes; float64 are numbers to be
+      predicted.
     ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some rows are
       left out.
     ``kept``: Arrow arrays (rows,), by name, of columns that stay unchanged.
@@ -92,6 +92,10 @@ class Finished:
 @dataclass(frozen=True)
 class Source:
     """The rows of files, as a reader returns them: chunks, and what holds for all chunks.
+
+    The import takes one chunk after another, so it needs memory for one chunk only. A reader runs
+    where the command runs, and is not shipped to a cluster. In Python, a source can stand for a
+    dataset: ``mapreduce.train(source([Path("line.npz")], "float32"))``.
 
     ``chunks``: Iterable of :class:`Rows`, all with one layout, dtype, number of features and kind
       of labels, and all with weights or all without. After a :class:`ReadAgain` it can be iterated

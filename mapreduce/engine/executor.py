@@ -107,7 +107,13 @@ class UnfitError(GradreduceError):
 
 
 class Executor(Protocol):
-    """Has programs computed, of which it knows none."""
+    """Has programs computed, of which it knows none.
+
+    Each task has an instance of the program, since an instance belongs to one thread. A phase takes
+    messages in any order, and more than once. If a program has no phases, its ``map`` yields the
+    blocks, and the executor uses each of them exactly once. The arrays of messages from ``map`` are
+    valid until the task maps again: copy the messages before that.
+    """
 
     def advance(self, program: Program) -> Progress:
         """Run a program to its end.
@@ -225,7 +231,10 @@ def grouped(pairs: Iterable[tuple[SomeKey, Message]]) -> Iterator[tuple[SomeKey,
 def reduced(
     task: Task, completed: int, phases: Iterable[Phase], pairs: Iterable[Pair]
 ) -> Iterable[Pair]:
-    """What the phases of a round make of what was mapped, in this process."""
+    """What the phases of a round make of what was mapped, in this process.
+
+    All messages of a key go to the program, phase after phase. The last phase yields the blocks.
+    """
     for phase in phases:
         found, keys = list[Pair](), 0
         for key, each in grouped(pairs):

@@ -58,7 +58,7 @@ def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
 
 
 def leaf_ranges(completed: int, leaves: int, tasks: int) -> list[LeafRange]:
-    """The :func:`ranges` of a round's units."""
+    """The :func:`ranges` of a round's units: fewer than tasks if there are few units."""
     return [LeafRange(completed, start, stop) for start, stop in ranges(leaves, tasks)]
 
 

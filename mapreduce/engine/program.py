@@ -88,7 +88,8 @@ class Round(NamedTuple):
     """A round, as the methods of a program see it: what they read is the state before it.
 
     ``completed``: Rounds before it.
-    ``state``, ``layout``: Those of the task.
+    ``state``: That of the task.
+    ``layout``: That of the task, with the numbers of tasks and blocks.
     """
 
     completed: int
@@ -125,7 +126,11 @@ class Round(NamedTuple):
 class Program(ABC):
     """A computation by map and reduce: one round, or several rounds if it is :class:`Stateful`.
 
-    A subclass is a frozen dataclass. Each reduce is a method that a :class:`Phase` names::
+    A subclass is a frozen dataclass. Its fields are values of JSON, from which each task builds the
+    program. A task works in a folder of its own, so paths in the fields must be absolute. A program
+    never changes: its methods get the state before the round as a :class:`Round`.
+
+    Each reduce is a method that a :class:`Phase` names::
 
         def NAME(self, now: Round, key: Key, messages: Iterable[Message]) -> Iterable[Pair]
 
@@ -135,6 +140,12 @@ class Program(ABC):
     are not written again.
 
     An instance belongs to one thread, and may keep open files in cached properties.
+
+    If an entry point of a package names the class, the class attribute ``name`` repeats the name of
+    the entry point, since tasks look up the program by this name.
+
+    Programs and executors in the form of the previous version still run, with a warning. The next
+    version does not run them.
     """
 
     #: Its name: that of :data:`PROGRAMS`, or by default ``MODULE:NAME``.
@@ -269,16 +280,17 @@ class EndsEarly(Stateful):
     def is_over(self, completed: int, arrays: Mapping[str, Array]) -> bool:
         """Whether no round follows, by any block after ``completed`` ones: all must agree.
 
-        If :meth:`InBlocks.mapped` or :meth:`InBlocks.whole` names any, ``arrays`` are those of
-        ``whole`` alone.
+        So it may read only arrays that are equal in all blocks. If :meth:`InBlocks.mapped` or
+        :meth:`InBlocks.whole` names any, ``arrays`` are those of ``whole`` alone.
         """
 
 
 class InBlocks(Stateful):
     """The state has several blocks.
 
-    If :meth:`mapped` or :meth:`whole` names arrays, tasks that do not reduce a block read only
-    these; by default all tasks read all of it.
+    By default, all tasks of a gang receive the whole state after each round. If the state is large,
+    say which arrays need to travel: :meth:`mapped` and :meth:`whole` name them. If you write one of
+    these methods, all other arrays stay with the task that reduces their block.
     """
 
     @abstractmethod
@@ -301,7 +313,10 @@ class InBlocks(Stateful):
 
 
 class Owning(Stateful):
-    """Units own arrays, which stay where the unit is mapped. All rounds have the same units."""
+    """Units own arrays, which stay where the unit is mapped. All rounds have the same units.
+
+    :meth:`Round.own` reads the arrays of a unit, and :meth:`Round.keep` keeps new ones.
+    """
 
     @abstractmethod
     def owners(self) -> int:
@@ -313,7 +328,10 @@ class Owning(Stateful):
 
 
 class Concluding(Stateful):
-    """Another program, without a state of its own and with one block, is run beside some rounds."""
+    """Another program, such as an evaluation, is run beside some rounds.
+
+    The other program has no state of its own, and one block.
+    """
 
     #: The classes of what is run beside its rounds, of one's own.
     besides: ClassVar[tuple[type[Program], ...]] = ()

@@ -53,7 +53,12 @@ class Monoid(Generic[Partial]):
 
 
 class Sum(Program):
-    """What all units contribute together, in one block."""
+    """What all units contribute together, in one block.
+
+    :attr:`MONOID` says how to add contributions. They are added along one tree, so the result has
+    the same bits for any number of tasks. But if the rows are shuffled, a sum of floats may have
+    other bits; see :class:`ExactSum`.
+    """
 
     MONOID: ClassVar[Monoid[Any]]
 
@@ -104,7 +109,18 @@ class ExactSum(Program):
     """Named arrays of all units, combined in any order: sums of integers, maxima and the like.
 
     A task sends one message for all of its units to each block. A subclass says what a unit
-    contributes, and what the total becomes. It keeps sums from overflowing by :func:`bits_for`.
+    contributes, and what the total becomes.
+
+    Before you add numbers, round each to a multiple of a constant, and never round the sum. No sum
+    may reach 2**63: with 10 million rows, for example, sums of squares stay below 2**63 if the
+    integers are within ±2**19. The function ``bits_for`` of this module chooses the size of the
+    integers. If nobody knows the range of the numbers, let a first round find the largest number of
+    each column. This number gives the factor that turns the column into integers:
+    ``mapreduce/algorithms/gram.py`` is an example.
+
+    Arrays whose names are in :attr:`LARGEST` are not added up. With ``LARGEST = {"most"}``, the
+    result ``most`` is the maximum over all units, and may hold floats. To combine arrays in another
+    way, write a method :meth:`combine`.
     """
 
     #: Names of the arrays of which the largest elements count, and not their sums.
@@ -112,7 +128,10 @@ class ExactSum(Program):
 
     @abstractmethod
     def lift(self, now: Round, unit: int) -> Arrays:
-        """The contribution of a unit: arrays, or numbers, by name."""
+        """The contribution of a unit: int64 arrays, or numbers, by name.
+
+        Names and shapes are the same for all units of a round. Use floats only to round them.
+        """
 
     def combine(self, now: Round, left: Arrays, right: Arrays) -> Arrays:
         """The contribution of both: by default sums, and the largest of :attr:`LARGEST`.
@@ -150,7 +169,11 @@ class ExactSum(Program):
         return found
 
     def finish(self, now: Round, number: int, total: Arrays) -> Arrays:
-        """The arrays of a block: by default its part of the total itself."""
+        """The arrays of a block: by default its part of the total itself.
+
+        ``number``: The number of the block, 0 without :class:`mapreduce.parts.InBlocks`. The method
+        may compute with floats.
+        """
         return total
 
     def phases(self, completed: int, layout: Layout) -> tuple[Phase, ...]:

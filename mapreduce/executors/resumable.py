@@ -58,7 +58,14 @@ def _refusal(executor: object, method: str, found: object, advice: str) -> Membe
 class Resumable(ABC):
     """An executor of rounds whose state is in a folder: it continues after a kill.
 
-    See :class:`mapreduce.engine.executor.Executor`.
+    See :class:`mapreduce.engine.executor.Executor`. The executors ``here``, ``chain`` and ``gang``
+    of :meth:`of` compute in the calling process, by one step of an mrjob job for each round, and by
+    tasks that stay for all rounds and exchange messages. If the process is killed, any of the three
+    with the same place continues the program. If the code has changed since, name another place.
+
+    A subclass has the methods :meth:`once` and :meth:`go_on`. It sets ``is_alone = True`` if it
+    computes in the calling process and takes no options of workers or jobs, and ``meets = True`` if
+    all its tasks run at once and exchange messages by themselves.
 
     ``place``: Folder of the rounds of a program with a state.
     ``home``: Folder of the caller, who holds the lease of this folder; by default the place, whose
@@ -114,7 +121,10 @@ class Resumable(ABC):
 
     @staticmethod
     def of(execution: Execution, **more: Any) -> "Resumable":
-        """The executor that an execution names; see the class for the other parameters."""
+        """The executor that an execution names; see the class for the other parameters.
+
+        Names of the form ``MODULE:NAME`` are refused: call the class itself.
+        """
         kind, own = EXECUTORS.configured(execution.executor)
         if not isinstance(kind, type):
             raise UsageError(
@@ -190,8 +200,13 @@ class Resumable(ABC):
     ) -> Times:
         """Run some of the rounds after the first ``completed`` ones; returns what they took.
 
+        The method may return after any round, with the number of completed rounds in
+        ``Times.completed``. It publishes the blocks in the state, at least after each round that is
+        due: the last one, and each after which the program wants its state saved.
+
         ``state``: The state after them has been published there.
         ``limit``: When to hand back. It may be before, after a round that is due.
+        ``hooks``: Functions that tell the caller about rounds. An executor may ignore them.
 
         Raises UnfitError (another executor could), StepFailedException, GradreduceError (as the
         runner does).

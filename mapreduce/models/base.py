@@ -114,7 +114,9 @@ class Model(ABC):
     takes_mixed : bool
         Whether parameters may be float16.
     is_random : bool
-        Whether a row's gradient depends on chance, and so on the round, as with dropout.
+        Whether a row's gradient depends on chance, and so on the round, as with dropout. Such a
+        model draws random numbers only if ``context.training`` is true, and only by
+        ``context.key.uniform(batch.rows, n)``: see :meth:`mapreduce.models.context.Key.uniform`.
     mixes_rows : bool
         Whether a row's gradient depends on the other rows of its slice, as with batch norm.
     steps : int or None
@@ -126,7 +128,33 @@ class Model(ABC):
     row_bytes : int
         Bytes that a row takes in :meth:`gradient`, about; 0 if nobody knows.
     stays_on_device : bool
-        Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
+        Whether :meth:`gradient` takes parameters, result and workspace on the model's device. A
+        model that uses NumPy between its kernels sets it to False.
+
+    Notes
+    -----
+    **Sums.** Losses and gradients are sums over the rows, not means. The loss and the gradient of a
+    row are multiplied by the row's weight.
+
+    **A check.** Before the first round, a training compares :meth:`gradient`, :meth:`score` and
+    differences of the loss. The training refuses a model whose :meth:`gradient` returns another
+    loss, leaves a part of ``out`` unwritten, or writes a multiple of the derivative, such as a
+    mean. If the gradient is wrong in another way, a warning names the parameters.
+
+    **Integers.** A model without :attr:`Options` can take positive integers: ``mine:Net:3,4``
+    passes the tuple ``(3, 4)`` to the constructor's keyword-only parameter, whatever its name is.
+
+    **Kernels.** ``self._kernel(name)`` returns a kernel for the model's device. The file
+    ``kernels/dispatch.py`` lists the names, and ``help(kernels.dispatch.get("affine"))`` shows the
+    arguments of the kernel ``affine``. Call ``self._kernel`` whenever you need a kernel, and
+    multiply matrices with the kernels ``affine`` or ``recurrent``. Predictions then replace these
+    two by batch-invariant kernels, so that the prediction of a row has the same bits in any batch.
+    Products of NumPy do not promise this. The last bits of ``np.exp`` and ``np.log`` depend on the
+    processor: use kernels instead.
+
+    **Inputs.** ``self._inputs(params, batch, context)`` returns the scaled rows in the dtype of the
+    parameters. In mixed precision, ``self._stored(delta, params, context)`` multiplies the
+    derivatives by the loss scale and stores them as float16; otherwise it returns them unchanged.
     """
 
     Options: ClassVar[type[Any] | None] = None
@@ -227,7 +255,7 @@ class Model(ABC):
 
     @abstractmethod
     def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
-        """Gradient and loss of a batch, summed over its rows.
+        """Gradient and loss of a batch, summed over its rows, each times its weight.
 
         Parameters
         ----------
@@ -237,8 +265,8 @@ class Model(ABC):
         batch : Batch
             With labels.
         out : array (size,), of the dtype of ``params``
-            Overwritten by the sum of the rows' gradients times the context's ``loss_scale``, and by
-            0 in the place of buffers.
+            Every element is overwritten: by the sum of the rows' gradients times the context's
+            ``loss_scale``, and by 0 in the place of buffers.
         context : Context
 
         Returns
@@ -292,9 +320,11 @@ class Model(ABC):
         """Logits (rows, classes) of a batch, in the workspace's memory."""
 
     def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
-        """Sum of the losses, in nats, and number of rows that are classified correctly.
+        """Weighted sum of the losses, in nats, and number of rows that are classified correctly.
 
-        By default of cross-entropy, after a softmax: a model with another loss has its own.
+        Evaluations call this method. By default, the loss is cross-entropy after a softmax: a model
+        with another loss has its own method. The predicted class is the first class with the
+        largest logit. For a model that predicts numbers, the second number is 0.
 
         Raises UsageError (a model that predicts numbers has none of its own).
         """
@@ -326,6 +356,8 @@ class Model(ABC):
 
     def layer_outputs(self, params: Array, batch: Batch, context: Context, layer: str) -> Array:
         """Outputs of one of :meth:`named_layers` for a batch, in the workspace's memory.
+
+        ``predict --layer`` calls this method.
 
         An array (rows, n), in which the elements of a row's output are in the order of its axes.
         """

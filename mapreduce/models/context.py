@@ -78,7 +78,10 @@ class Key(NamedTuple):
         return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
     def uniform(self, rows: int, n: int) -> Array:
-        """Random numbers (rows, n) for the rows of a batch: float64 in [0, 1), of 32 bits each."""
+        """Random numbers (rows, n) for the rows of a batch: float64 in [0, 1), of 32 bits each.
+
+        A row gets the same numbers in any slice and task, which NumPy's generators do not promise.
+        """
         numbers: Array = dispatch.get("uniform")(self.word, self.row, np.empty((rows, n)))
         return numbers
 
@@ -98,9 +101,9 @@ class Context:
     loss_scale : float
         The factor of the loss for float16; otherwise 1.
     key : Key
-        Gives the batch's random numbers.
+        Gives the batch's random numbers: ``key.uniform(batch.rows, n)``.
     training : bool
-        Whether layers such as dropout train.
+        Whether layers such as dropout train. Otherwise a model draws no random numbers.
     extras : dict of str to array
         Takes what :meth:`mapreduce.models.base.Model.extras` names; float64, on the host.
     """

@@ -154,7 +154,11 @@ class BinaryModel(LinearModel):
 
 
 class Logistic(BinaryModel):
-    """Logistic regression: cross-entropy of two classes."""
+    """Logistic regression: cross-entropy of two classes.
+
+    A subclass with another loss has a method ``_derivative``, as for :class:`Linear`, and a method
+    :meth:`score`.
+    """
 
     loss = "logistic"
     second = 0.25
@@ -182,7 +186,13 @@ class HingeSvm(BinaryModel):
 
 
 class Linear(LinearModel):
-    """Linear regression: half the squared error."""
+    """Linear regression: half the squared error.
+
+    A subclass with another loss has a method ``_derivative(params, batch, context)``. It returns
+    the derivatives with respect to the scores, (rows,), and the sum of the losses, both times the
+    rows' weights. :meth:`score` calls ``_derivative``, so no other method is needed. Losses are
+    computed on the host, also with ``--device cuda``.
+    """
 
     regression = True
     loss = "squared"

@@ -127,6 +127,8 @@ class Optimizer:
 class Transformation(Optimizer):
     """An elementwise step on the way from a gradient to what is added to the parameters.
 
+    Neither function changes its arguments.
+
     Attributes
     ----------
     init : callable
@@ -160,6 +162,12 @@ class Shared(NamedTuple):
 
 class GlobalTransformation(Optimizer, ABC):
     """An optimizer that needs scalars of all blocks, for which a round has another reduce step.
+
+    Such scalars are sums over all parameters, for example a norm. :meth:`sums` returns the sums
+    over one page of a block, that is, over :data:`PAGE` parameters. :meth:`update` gets the sums of
+    all pages, and returns new parameters. The optimizer itself applies the learning rate, its
+    schedule, weight decay and clipping. For the command line, a module assigns an
+    :class:`mapreduce.optim.members.OptimizerFactory` to a name.
 
     Attributes
     ----------

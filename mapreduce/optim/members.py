@@ -29,7 +29,8 @@ class OptimizerFactory:
         ``create(schedule, options)`` makes the optimizer. The schedule gives the learning rate of a
         step; the options are :class:`mapreduce.optim.Options`.
     takes : tuple of str
-        Settings of the toolkit that have an effect on this optimizer, but not on all optimizers.
+        Settings of the toolkit that have an effect on this optimizer, but not on all optimizers,
+        such as ``("momentum",)``. All others are refused.
     Options : type, optional
         A frozen dataclass of :func:`mapreduce.support.options.option`: options of its own, which
         ``create`` finds as ``options.own``.
@@ -51,15 +52,18 @@ def elementwise(
 ) -> OptimizerFactory:
     """Make an optimizer that works element by element: some steps, and then the learning rate.
 
+    The optimizer also has weight decay, clipping and mixed precision.
+
     Parameters
     ----------
     steps : callable
-        ``steps(options)`` returns the transformations of a gradient.
+        ``steps(options)`` returns the transformations of a gradient; ``options.own`` has the values
+        of the optimizer's own options.
     *takes : str
-        Settings in addition to those that all such optimizers take.
+        Settings in addition to those that all such optimizers take, such as ``"momentum"``.
     decays_apart : bool
-        Whether weights decay after the steps, and not as a term of the gradient (I. Loshchilov and
-        F. Hutter 2019).
+        Whether weights decay after the steps, as in AdamW, and not as a term of the gradient (I.
+        Loshchilov and F. Hutter 2019).
     options : type, optional
         Dataclass of the optimizer's own options; see :class:`OptimizerFactory`.
     """

@@ -65,7 +65,35 @@ class Traffic(NamedTuple):
 
 
 class Strategy(ABC):
-    """What the tasks of a round do; one instance in a process serves many rounds."""
+    """What the tasks of a round do; one instance in a process serves many rounds.
+
+    **Keys.** Each message has a key, a tuple of integers. The first integer says which reducer gets
+    the message. In the last phase, the key is the number of a block: ``(block,)``. In earlier
+    phases, keys may be longer, such as ``(block, level)``. (The functions ``block_key`` and
+    ``block_of`` of the previous version still work, with a warning.)
+
+    **Executors.** The executor brings all messages of a key together. A chain does so by map and
+    reduce steps. The tasks of a gang exchange messages.
+
+    **Sums.** Messages are added up along a binary tree. Leaf ``i`` of the tree is the result of
+    unit ``i`` of the round, which is slice ``i`` by default. :meth:`cut` splits a leaf's vector
+    into one part for each block, and sends each part to its block. :meth:`fold` takes messages in
+    any order, adds them up along the tree, and counts a repeated message once. Sums without
+    :meth:`fold` must not depend on the order of messages, nor on the number of blocks. For a norm
+    of all parameters, add up pages of ``mapreduce.parts.PAGE`` elements. Each page is a leaf of a
+    ``TreeFold``: ``mapreduce/strategies/stepping.py`` is an example.
+
+    **Numbers.** The metadata of a message are JSON: numbers that may be NaN or infinite belong into
+    arrays. ``self.state.advance`` publishes a block. It ends the training with an error if a
+    parameter is NaN or infinite.
+
+    **Options.** ``takes`` names the options of optimizers that the strategy uses, such as
+    ``("optimizer", "momentum")``. The command refuses all others, and every ``--optimizer`` but the
+    default ``sgd``.
+
+    **An example** with one unit for each replica, and a state of its own, is
+    ``tests/mapreduce/strategies/own_averaging.py``.
+    """
 
     #: The names of a unit, and of what is added up over the units, for ``explain``.
     unit = "slice"
@@ -146,7 +174,10 @@ class Strategy(ABC):
 
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
-        """The arrays of the state before the first round, (size,); by default the optimizer's."""
+        """The arrays that a block keeps beside its parameters, before the first round, (size,).
+
+        By default those of the optimizer's state.
+        """
         return plan.transformation.init(params)
 
     @classmethod

@@ -95,6 +95,10 @@ class Keeper:
 class Traits:
     """What a runner can do. A runner of your own names what differs from the defaults.
 
+    The defaults suit an unknown cluster. A runner with an engine of its own extends
+    ``mrjob.runner.MRJobRunner``: ``parallel``, ``hadoop`` and ``emr`` in ``mapreduce/runners/`` are
+    examples.
+
     Attributes
     ----------
     runner : str
@@ -134,8 +138,8 @@ class Traits:
     notes_tasks : bool
         Whether the driver notes tasks of jobs in a trace: when each ran, what it read and wrote.
     costs : Costs or None
-        Expected costs, from which an execution is chosen; None if ``--executor auto`` means a chain
-        on this runner.
+        Expected costs, from which a training chooses its executor and number of workers. Without
+        costs, a training is a chain, with as many workers as :meth:`default_workers` returns.
     """
 
     runner: str = ""
