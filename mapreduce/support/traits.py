@@ -99,6 +99,10 @@ class Traits:
     ``mrjob.runner.MRJobRunner``: ``parallel``, ``hadoop`` and ``emr`` in ``mapreduce/runners/`` are
     examples.
 
+    mrjob needs a runner's options before it reads any code of a job. So an entry point of a package
+    names the traits, and not ``MODULE:NAME``. To test a runner, train with it and with
+    ``-r inline``: the models' hashes must be equal.
+
     Attributes
     ----------
     runner : str
