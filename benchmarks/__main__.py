@@ -32,7 +32,7 @@ CASES = {
     "strategies": "mnist* uneven asynchronous staleness averaging stages horovod",
     "full_batch": "benchmark",
     "memory": "benchmark",
-    "tracing": "processor wall",
+    "tracing": "benchmark",
     "tuning": "benchmark",
     "learning": "steps mnist cifar characters",
     "sequences": "step",

@@ -228,10 +228,18 @@ _GANG = "--executor gang --workers 2 --threads 1 --blocks 1"
 _NETWORK = f"{_GANG} --model mlp:256 --batch-size 1440 --slice-rows 360 --epochs 2000"
 _CHAIN = "--executor chain --workers 2 --threads 1 --model mlp:256 --batch-size 512 --epochs 60"
 
+_HERE = (
+    "--executor here --threads 1 --model mlp:256 --batch-size 1440 --slice-rows 360 --epochs 800"
+)
+
 PLANTED = {
     "a clean gang": Planted((NOTHING,), options=_NETWORK),
     "a clean chain": Planted((NOTHING,), options=f"{_CHAIN} --rounds-per-job 100"),
     "a clean job": Planted((NOTHING,)),
+    "a clean process": Planted((NOTHING,), options=_HERE),
+    "evaluations in one process": Planted(
+        ("evaluation",), options=f"{_HERE} --eval TEST --eval-every 100", fault="--eval-every 1"
+    ),
     "slow worker 1:4": Planted(("slow worker",), 1, _NETWORK, "--slow-worker 1:4"),
     "slow worker 1:1.3": Planted(("slow worker",), 1, _NETWORK, "--slow-worker 1:1.3"),
     "a model that sleeps": Planted(("slow worker",), 1, _NETWORK, plant=slow_model),

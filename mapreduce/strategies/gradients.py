@@ -16,7 +16,7 @@ from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.state import Array
 from mapreduce.strategies.state import TrainingState
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.support.phases import READ, begin, note
+from mapreduce.support.phases import READ, note, now
 
 _first_non_finite = dispatch.get("first_non_finite")
 
@@ -83,7 +83,7 @@ class Gradients:
         expected = {*context.model.extras(completed)}
 
         def gradient(rows: Slice) -> VectorSum:
-            began = begin()
+            began = now()
             batch = context.batch(rows)
             note(READ, began, units=batch.rows)
             extras: dict[str, Array] = {}

@@ -6,7 +6,7 @@ within one, have a beginning, too::
 
     start = enter()
     ...
-    inner = begin()
+    inner = now()
     ...
     note(READ, inner)
     mark(MAP, units=3)
@@ -82,8 +82,8 @@ SUFFIX = ".events"
 # whose number is ``start``, or a phase that consists of others, or one within another, or nothing.
 _ROWS = 5
 _OPEN, _ENTER, _BEGIN, _SKIP = range(MOST_CODES, MOST_CODES + 4)
-# A phase that ends may have had a beginning, and be within another.
-_CLOSES, _WITHIN = 1 << 32, 1 << 33
+# A phase that ends may have had a beginning of these, be within another, and follow its packing.
+_CLOSES, _WITHIN, _PACKED = 1 << 32, 1 << 33, 1 << 34
 # In another thread: the number of the thread, and of phases around, in the main thread's phase.
 _DEPTH, _THREAD = 1 << 8, 1 << 16
 
@@ -190,7 +190,7 @@ class Recorder:
             return np.zeros(0, EVENT)
         what, start, stop = rows[:, 0].copy(), rows[:, 1], rows[:, 2]
         code, thread = what & 0xFF, what >> 16 & 0xFFFF
-        is_open, is_within = code == _OPEN, what >= _WITHIN
+        is_open, is_within = code == _OPEN, what & _WITHIN > 0
         opened = np.flatnonzero(is_open)
         number = _filled(self._round, start[opened], opened, len(rows))
         # A phase without a beginning began where the last one ended.
@@ -199,6 +199,8 @@ class Recorder:
         stops, begun = stop[following], start[following]
         before = np.concatenate([[self._since], stops[:-1]])
         start[following] = np.where(begun > 0, begun, before)
+        is_packed = what[following] >= _PACKED
+        packed, packing = following[is_packed], before[is_packed]
         # Of the phases around: no round is in one.
         edges = np.flatnonzero(is_open | (code == ROUND))
         depth = ((code == _ENTER) | (code == _BEGIN)).astype(np.int64)
@@ -210,8 +212,12 @@ class Recorder:
         self._since = int(stops[-1]) if len(stops) else self._since
         depth += is_within + (what >> 8 & 0xFF)
         depth[code == SAMPLE] = 0
-        rows[:, 0] = code | depth.clip(0, 255) << 8 | thread << 16 | number << 32
-        return rows[code < MOST_CODES].view(EVENT)[:, 0]
+        _within_reads(code, start, thread, depth)
+        place = depth.clip(0, 255) << 8 | thread << 16 | number << 32
+        rows[:, 0] = code | place
+        packs = np.zeros((len(packed), _ROWS), np.int64)
+        packs[:, 0], packs[:, 1], packs[:, 2] = PACK | place[packed], packing, start[packed]
+        return np.concatenate([rows[code < MOST_CODES], packs]).view(EVENT)[:, 0]
 
     def problem(self) -> str:
         """Why not all events could be written, if so."""
@@ -286,6 +292,19 @@ def _filled(first: int, values: Any, places: Any, count: int) -> Any:
     return np.repeat(np.append(first, values), np.diff(places, prepend=0, append=count))
 
 
+def _within_reads(code: Any, start: Any, thread: Any, depth: Any) -> None:
+    """Make phases of one's own deeper that lie within a read, which has no beginning of its own."""
+    own = np.flatnonzero((code > SAMPLE) & (code < MOST_CODES))
+    if not len(own):
+        return
+    for number in np.unique(thread[own]):
+        mine = own[thread[own] == number]
+        reads = np.flatnonzero((code == READ) & (thread == number))
+        ends = np.searchsorted(reads, mine)
+        mine, ends = mine[ends < len(reads)], ends[ends < len(reads)]
+        depth[mine] += start[reads[ends]] <= start[mine]
+
+
 def _next(now: int, period: int) -> int:
     """The first multiple of a period that is later than now."""
     return now - now % period + period
@@ -316,8 +335,9 @@ class _Beside:
         if what == _BEGIN:
             self._place += _DEPTH
         elif what >= _WITHIN:
-            self._extend((self._place | what & 0xFF, *row[1:]))
-            self._place -= _DEPTH
+            is_begun = what & _CLOSES > 0
+            self._extend((self._place + _DEPTH * (not is_begun) | what & 0xFF, *row[1:]))
+            self._place -= _DEPTH * is_begun
 
 
 #: What notes the phases of this thread, if anything does.
@@ -381,11 +401,6 @@ def now() -> int:
     return 0 if recorder() is None else clock()
 
 
-def begin() -> int:
-    """Begin a phase within another; returns the time, or 0 if nobody notes it."""
-    return _note(_BEGIN)
-
-
 def enter() -> int:
     """Begin a phase that consists of others; returns the time, or 0 if nobody notes it."""
     return _note(_ENTER)
@@ -429,7 +444,7 @@ def mark_exchange(code: int, start: int, parcels: Iterable[tuple[Sized, Sized]])
     stop, nbytes = clock(), 0
     for header, body in parcels:
         nbytes += len(header) + len(body)
-    own.extend((PACK, 0, start, 0, 0, code, start, stop, nbytes, 0))
+    own.extend((code + _PACKED, start, stop, nbytes, 0))
     if stop >= own.due:
         own.sample()
 
@@ -440,8 +455,8 @@ def leave(code: int, start: int, units: int = 0) -> None:
 
 
 def note(code: int, start: int, nbytes: int = 0, units: int = 0) -> None:
-    """End a phase, which began at a time of :func:`begin`."""
-    _end(code + _CLOSES + _WITHIN, start, nbytes, units)
+    """End a phase within another, which began at a time of :func:`now`, and has no such phase."""
+    _end(code + _WITHIN, start, nbytes, units)
 
 
 def _end(what: int, start: int, nbytes: int, units: int) -> None:
@@ -510,10 +525,10 @@ def phase(name: str) -> Iterator[None]:
             f"phase({name!r:.60}): expected a name of your own, which is none of "
             f"{', '.join(PHASES)}"
         )
-    start = begin()
+    start = _note(_BEGIN)
     try:
         yield
     finally:
         own = recorder()
         if own is not None:
-            note(own.code(name), start)
+            _end(own.code(name) + _CLOSES + _WITHIN, start, 0, 0)

@@ -112,9 +112,9 @@ def of_gaps(trace: Trace, tasks: Array, first: float = 0.0) -> list[Cause]:
     spans = []
     for segment in trace.segments:
         code = segment.phases.index("round")
-        start, stop = _span(one[one["code"] == code] for one in segment.ranks)
+        span = _span(one[one["code"] == code] for one in segment.ranks)
         # Of a driver that found all rounds done there are none.
-        spans += [(start, stop)] if stop else []
+        spans += [span] if span[1] else []
     jobs = [*map(_span, spans_of.values()), *spans]
     busy = _covered([*spans, *zip(tasks["start"], tasks["stop"], strict=True)])
     outside = max((trace.stop - trace.start) / 1e9 - _covered(jobs), 0.0)
