@@ -34,7 +34,7 @@ def summarise(trace: Trace, run: RunDir | None) -> dict[str, Any]:
         each rank.
     """
     seconds = (trace.stop - trace.start) / 1e9
-    is_empty = not trace.segments and not trace.tasks.size
+    is_empty = not any(one.rounds for one in trace.segments) and not trace.tasks.size
     every = [] if is_empty else causes(trace)
     named = standing_out(every, seconds)
     advice = advise(named[0], run, trace.workers) if named else None

@@ -85,6 +85,10 @@ def test_a_trace_of_this_process(data, tmp_path):
     assert len(reading.read(traced.path).segments) == 2
     content = summary.summarise(reading.read(traced.path), None)
     assert max(one["seconds"] for one in content["causes"]) <= content["seconds"]
+    driver.train(plain, how, 0, Events())
+    content = summary.summarise(reading.read(plain.path), None)
+    assert content["sentence"].startswith("The trace has no rounds and no tasks, so nobody knows")
+    assert content["causes"] == []
 
 
 def test_rounds_of_a_trace_go_on_by_another_executor(data, tmp_path):
