@@ -154,7 +154,7 @@ def _of_segment(segment: Segment, beside: float) -> list[Cause]:
     reads = _reads(rounds, uneven)
     other, unit = rounds.of("other").sum(1), _unit_cost(segment, rounds, free)
     typical, late = median(speed_of(rounds)), excess(segment, rounds)
-    sums, disk = rounds.of("pack", "reduce").sum(1), rounds.of("publish").sum(1)
+    sums, disk = rounds.of("pack", "reduce").sum(1), rounds.of("publish", "settle").sum(1)
     # No round does without.
     usual = np.minimum(sums, _UPDATE * sums / np.maximum(sums.sum(0), 1e-12))
     updates = replace(
@@ -218,7 +218,7 @@ def _between(segment: Segment, rounds: Rounds, driven: float, cold: float) -> li
         ),
         Cause(
             "evaluation",
-            own + (wait + driven + write) * part,
+            own + (wait + driven + write + cold) * part,
             "the model is evaluated between rounds",
         ),
     ]
